@@ -23,8 +23,6 @@ PAGE = 5000
 MOST_KEYS = 1000
 """Of one call."""
 _POINTS = 1 << 64
-_FIRST = (-(1 << 63), -1)
-"""Before all points and rows of an owner."""
 
 
 # -- reading -----------------------------------------------------------------------------------------------------------
@@ -45,23 +43,20 @@ def of_input(db: sqlite3.Connection, input: str, after: int) -> tuple[list[Mark]
     return marks, rows[-1][0] if len(rows) == PAGE else None
 
 
-Place = tuple[str, int, int]
-"""Of a key among those of owners: its owner, its point as it is stored, and its row."""
+Place = tuple[str, int]
+"""Of a key among those of owners: its owner, and its row."""
 
 
 def of_owner(db: sqlite3.Connection, owner: str, after: Place | None) -> tuple[list[Mark], Place | None]:
-    """The same of an owner and all below it, by owners and points."""
-    rows: list[tuple[str, int, int, int, bytes, int]] = []
-    below, end = owner + "/", owner + "0"  # the character behind the slash
-    for first, beyond in ((owner, owner + "\0"), (below, end)):
-        begin = max(after or (owner, *_FIRST), (first, *_FIRST))
-        rows += db.execute(
-            "SELECT owner, point, id, place, digest, deleted FROM keyed WHERE (owner, point, id) > (?, ?, ?)"
-            " AND owner < ? ORDER BY owner, point, id LIMIT ?",
-            (*begin, beyond, PAGE - len(rows)),
-        ).fetchall()
-    marks = [Mark(of, point % _POINTS, place, digest, bool(gone)) for of, point, _, place, digest, gone in rows]
-    return marks, rows[-1][:3] if len(rows) == PAGE else None
+    """The same of an owner and all below it, by owners and rows: those of one owner lie beside each other, mostly."""
+    begun, row = after or (owner, 0)
+    what = "SELECT owner, id, point, place, digest, deleted FROM keyed"
+    rows = db.execute(f"{what} WHERE owner = ? AND id > ? ORDER BY id LIMIT ?", (begun, row, PAGE)).fetchall()
+    below, end = max(owner + "/", begun + "\0"), owner + "0"  # the character behind the slash
+    query = f"{what} WHERE owner >= ? AND owner < ? ORDER BY owner, id LIMIT ?"
+    rows += db.execute(query, (below, end, PAGE - len(rows))).fetchall()
+    marks = [Mark(of, point % _POINTS, place, digest, bool(gone)) for of, _, point, place, digest, gone in rows]
+    return marks, rows[-1][:2] if len(rows) == PAGE else None
 
 
 def versions(db: sqlite3.Connection, sealer: Sealer, keys: Sequence[tuple[str, int]]) -> list[Version]:

@@ -104,6 +104,7 @@ CREATE TABLE IF NOT EXISTS keyed (
     deleted INTEGER NOT NULL, own INTEGER NOT NULL, bytes INTEGER NOT NULL, body BLOB NOT NULL,
     settled TEXT);
 CREATE INDEX IF NOT EXISTS keyed_range ON keyed (owner, point);
+CREATE INDEX IF NOT EXISTS keyed_owner ON keyed (owner);
 CREATE INDEX IF NOT EXISTS keyed_input ON keyed (input);
 CREATE TABLE IF NOT EXISTS slot (
     lane INTEGER NOT NULL, seq INTEGER NOT NULL, keyed INTEGER NOT NULL, place INTEGER NOT NULL, body BLOB,

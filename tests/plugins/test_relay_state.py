@@ -36,6 +36,7 @@ from shipper_plugins.inputs import relay_edges, relay_state
 from shipper_plugins.inputs.relay import Edge
 from shipper_plugins.outputs.relay import RelayOutput
 from shipper_plugins.relay import state
+from shipper_plugins.relay.digests import Comparison
 from shipper_plugins.relay.frames import FrameError, Generation, Hello
 from shipper_plugins.relay.state import StateHead, Wanted
 from tests.plugins.relay import Principal, Queue, entry, principal
@@ -617,3 +618,11 @@ async def test_a_session_that_entries_below_the_mark_begin_compares_too(aio: Asy
         queue.lowest = 3
         await sender.send(entry(3))
         await until(lambda: here.asked == 2)
+
+
+def test_sets_are_the_same_in_whatever_order_their_keys_were_read() -> None:
+    marks = [Mark("", 7, place, digest_of(ONE), deleted=False) for place in (1, 2)]
+    asked = Comparison(state.digests_of(marks)).question()
+
+    assert asked == Comparison(state.digests_of(marks[::-1])).question()
+    assert asked != Comparison(state.digests_of(marks[1:])).question()

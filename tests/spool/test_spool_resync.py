@@ -76,6 +76,20 @@ def test_the_marks_of_an_owner_are_read_page_by_page(shelf: Shelf, monkeypatch: 
     assert at is not None
 
 
+def test_the_marks_of_an_owner_are_read_in_the_order_in_which_they_lie(shelf: Shelf) -> None:
+    """To read a hundred thousand of them in the order of their points took twice as long."""
+    statements: list[str] = []
+    shelf.db.set_trace_callback(statements.append)
+    resync.of_owner(shelf.db, "berlin", ("berlin", 7))
+    shelf.db.set_trace_callback(None)
+    plans = [[step for *_, step in shelf.db.execute(f"EXPLAIN QUERY PLAN {one}")] for one in statements]
+
+    assert plans == [
+        ["SEARCH keyed USING INDEX keyed_owner (owner=? AND rowid>?)"],
+        ["SEARCH keyed USING INDEX keyed_owner (owner>? AND owner<?)"],
+    ]
+
+
 @pytest.mark.parametrize("page", range(1, 8))
 def test_the_owners_below_one_are_known_by_the_slash(shelf: Shelf, monkeypatch: pytest.MonkeyPatch, page: int) -> None:
     monkeypatch.setattr(resync, "PAGE", page)

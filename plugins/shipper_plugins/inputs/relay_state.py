@@ -165,7 +165,7 @@ class Sets:
 
     async def answer(self, name: str, keys: Keys, limits: Limits, question: bytes) -> Compared:
         """The answer to a question. Raises `digests.Unreadable`."""
-        found = await self._get(name, keys, limits, is_new=question.startswith(_FIRST))
+        found = await self._get(name, keys, limits, question)
         answer = found.digests.answer(question)
         if answer == _FIRST:
             self._sets.pop(name, None)
@@ -173,7 +173,7 @@ class Sets:
 
     async def named(self, name: str, keys: Keys, limits: Limits, points: Sequence[int]) -> Named:
         """The names of an edge's keys at these points, of `MOST_NAMED` at most."""
-        found = await self._get(name, keys, limits, is_new=False)
+        found = await self._get(name, keys, limits)
         versions = await self._context.versions(found.at(points))
         return Named([(owner_from(name, one.owner), one.collection, one.key, one.place) for one in versions])
 
@@ -193,18 +193,19 @@ class Sets:
         """The edge is forgotten; its set is read again."""
         self._sets.pop(name, None)
 
-    async def _get(self, name: str, keys: Keys, limits: Limits, *, is_new: bool) -> _Set:
-        found = None if is_new else self._sets.pop(name, None)
+    async def _get(self, name: str, keys: Keys, limits: Limits, question: bytes = b"") -> _Set:
+        found = None if question.startswith(_FIRST) else self._sets.pop(name, None)
         if found is None:
             async with keys.reading, self._building:
-                found = await self._read(name, keys, limits)
+                found = await self._read(name, keys, limits, question)
         self._sets.pop(name, None)
         self._sets[name] = found
         for oldest in list(self._sets)[:-MOST_SETS]:
             del self._sets[oldest]
         return found
 
-    async def _read(self, name: str, keys: Keys, limits: Limits) -> _Set:
+    async def _read(self, name: str, keys: Keys, limits: Limits, question: bytes) -> _Set:
+        """Where the answer is that both sides are the same, nobody asks for owners."""
         marks = await self._context.marks(name)
         refused = list(keys.refused.values())
 
@@ -213,7 +214,8 @@ class Sets:
             own = [one.place for one in refused if not one.owner]
             below = [one.place for one in refused] + [mark.place for mark in marks]
             highest = max([*own, state.highest(marks, name)])
-            owners = sorted((mark.point, mark.owner) for mark in marks if not mark.deleted)
+            is_same = question.startswith(_FIRST) and digests.answer(question) == _FIRST
+            owners = [] if is_same else sorted((mark.point, mark.owner) for mark in marks if not mark.deleted)
             return _Set(digests, highest, max(below, default=0), owners)
 
         return await trio.to_thread.run_sync(build)

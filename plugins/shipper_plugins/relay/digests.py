@@ -87,7 +87,7 @@ class Digests:
         self._entries = sorted({pack(point, digest) for point, digest in entries})
         """Packed: bytes are sorted three times as fast as numbers, in the same order."""
         hashes = [number(blake2b(entry, digest_size=_SUM).digest(), "big") for entry in self._entries]
-        self._sums: list[int] = [0, *accumulate(hashes, lambda one, other: (one + other) % _MODULUS)]
+        self._sums = list(accumulate(hashes, initial=0))
 
     def within(self, range: Range) -> list[Entry]:
         """The entries of a range, in order."""

@@ -289,20 +289,29 @@ def digests_of(
 
     Of the receiver, whose owners those of an `edge` are.
     """
-    owners = {owner: owner_from(edge, owner) if edge else owner for owner in {mark.owner for mark in marks}}
-    sums = {(owners[owner], point): (place, digest, deleted) for owner, point, place, digest, deleted in marks}
-    for one in refused:
-        has = sums.get((one.owner, one.point))
-        if limits.refuses(one.collection, one.size) and (has is None or has[0] < one.place):
-            sums[one.owner, one.point] = one.place, one.digest, False
+    if refused := [one for one in refused if limits.refuses(one.collection, one.size)]:
+        marks = _instead(marks, {(_owner_at(edge, one.owner), one.point): one for one in refused})
+    owners = {owner: (owner_from(edge, owner) if edge else owner).encode() for owner in {mark.owner for mark in marks}}
     blake2b = hashlib.blake2b  # a hundred thousand times
     return Digests(
-        [
-            (point, blake2b(b"%b%d/%b" % (owner.encode(), place, digest), digest_size=16).digest())
-            for (owner, point), (place, digest, deleted) in sums.items()
-            if not deleted
-        ]
+        (point, blake2b(b"%b%d/%b" % (owners[owner], place, digest), digest_size=16).digest())
+        for owner, point, place, digest, deleted in marks
+        if not deleted
     )
+
+
+def _owner_at(edge: str, owner: str) -> str:
+    return owner_at(edge, owner) if edge else owner
+
+
+def _instead(marks: Sequence[Mark], refused: dict[tuple[str, int], Refusal]) -> list[Mark]:
+    """Marks with what was refused, by owner and point, in the place of older versions."""
+    for mark in marks:
+        one = refused.get((mark.owner, mark.point))
+        if one is not None and one.place <= mark.place:
+            del refused[mark.owner, mark.point]
+    newer = [Mark(owner, point, one.place, one.digest, deleted=False) for (owner, point), one in refused.items()]
+    return [mark for mark in marks if (mark.owner, mark.point) not in refused] + newer
 
 
 def keys_of(marks: Iterable[Mark], points: frozenset[int]) -> list[tuple[str, int]]:
