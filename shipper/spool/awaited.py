@@ -48,7 +48,8 @@ class Answered(NamedTuple):
 def add(db: sqlite3.Connection, input: str, awaited: Awaited, entries: int) -> int:
     """Makes the row of a batch that becomes so many entries of lanes; returns its id, which is never given again."""
     id = next_seq(db)
-    items = None if awaited.items is None else msgspec.msgpack.encode(list(awaited.items))
+    counts_from_0 = awaited.items is None or list(awaited.items) == list(range(awaited.events))
+    items = None if counts_from_0 else msgspec.msgpack.encode(list(awaited.items or ()))
     answers = bytes(awaited.events)
     db.execute(
         "INSERT OR REPLACE INTO awaited VALUES (?, ?, ?, ?, ?, ?)", (id, input, awaited.key, entries, answers, items)

@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
 from shipper.plugin import Batch
+from shipper_plugins.relay import frames
 from shipper_plugins.relay.frames import FrameError, Generation, digest
 from shipper_plugins.relay.taken import (
     MOST_ENTRIES,
@@ -93,6 +94,20 @@ def test_parts_of_many_runs_are_put_off_before_there_are_as_many_as_may_be() -> 
     with pytest.raises(Crowded):
         with_part(memory, batch(0))
     with_part(memory.above(1), batch(0))
+
+
+def test_answers_of_one_link_take_a_bounded_room() -> None:
+    most = frames.MOST_EVENTS
+    scattered = taken(batch(0, *range(2, most + 1)), 1, b"", awaited=True)
+    memory = EMPTY.taking([msgspec.structs.replace(scattered, place=place) for place in range(32)])
+    assert memory.room == 32 * 10 * most
+    assert memory.above(30).room == memory.without(memory.entries[2:]).room == 2 * 10 * most
+    with pytest.raises(Crowded):
+        memory.taking([msgspec.structs.replace(scattered, spans=((1, most),), place=place) for place in range(32, 64)])
+    whole = taken(batch(*range(8192)), 1, b"", awaited=True)
+    EMPTY.taking([msgspec.structs.replace(whole, place=place) for place in range(MOST_ENTRIES)])
+    unawaited = msgspec.structs.replace(whole, spans=((0, most - 1),), awaited=False)
+    EMPTY.taking([unawaited] * MOST_ENTRIES)
 
 
 def test_items_in_too_many_runs_are_refused() -> None:

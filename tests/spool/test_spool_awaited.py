@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import pytest
 from hypothesis import given
@@ -62,6 +62,15 @@ def settlement(batch: Batch, answers: Mapping[int, Outcome | None]) -> Settlemen
 def said(rows: Rows, key: str = "k", input: str = "in") -> list[int] | None:
     found = awaited.answers(rows.db, input, [key])[key]
     return None if found is None else list(found)
+
+
+def test_items_that_count_from_0_take_no_room(rows: Rows) -> None:
+    for key, items in (("whole", [0, 1, 2, 3]), ("rest", [1, 2, 3, 4])):
+        enter(rows, replace(RELAYED, items=items), key=key)
+    kept = dict(rows.db.execute("SELECT key, items FROM awaited"))
+
+    assert kept["whole"] is None
+    assert kept["rest"] is not None
 
 
 def test_a_batch_is_answered_when_its_last_lane_has_settled_it(rows: Rows) -> None:

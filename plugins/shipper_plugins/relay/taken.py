@@ -29,6 +29,11 @@ MOST_SPANS: Final = 4096
 MOST_SPANS_OF_ALL: Final = 32 * MOST_SPANS
 """Of all parts of one link together: its memory is stored as a whole with each part. A sender has no more than 32 parts
 on their way, so none is put off for ever by what comes with it."""
+MOST_ROOM: Final = 8 << 20
+"""Bytes that answers take (`Taken.room`) which one link awaits. More than 32 parts with as many events as there may be
+have; and 1024 of 8192 events, where each is a whole batch."""
+
+_ITEM_BYTES: Final = 9
 
 Spans = tuple[tuple[int, int], ...]
 """Items as runs, each with its first and its last item; rising, with a gap between any two."""
@@ -56,6 +61,13 @@ class Taken(msgspec.Struct, frozen=True, array_like=True):
     awaited: bool = False
     """Whether its sender waits for the final answers."""
 
+    @property
+    def room(self) -> int:
+        """The most bytes that its answers take where they are kept: a byte for each event, and its item beside it
+        unless these count from 0."""
+        events = sum(last - first + 1 for first, last in self.spans) if self.awaited else 0
+        return events if self.spans == ((0, events - 1),) else events * (1 + _ITEM_BYTES)
+
     def key(self, edge: str) -> str:
         """By which its answers are kept; nothing else that was taken of this edge has the same."""
         return f"{edge}/{self.origin.hex()}/{self.seq}/{self.spans[0][0]}"
@@ -75,6 +87,8 @@ class Memory:
     entries: tuple[Taken, ...] = ()
     highest: int = 0
     """The highest place of a part that was ever confirmed."""
+    room: int = 0
+    """The sum of that of its entries."""
 
     def pack(self) -> bytes:
         """As a position of the input."""
@@ -89,15 +103,21 @@ class Memory:
             raise ValueError("not the memory of a link") from error
         if read.version != _VERSION:
             raise ValueError("the memory of a link as another version of this program keeps it")
-        return cls(read.generation, read.used, read.entries, read.highest)
+        room = sum(one.room for one in read.entries)
+        return cls(read.generation, read.used, read.entries, read.highest, room)
 
     def above(self, low: int) -> Memory:
         """Without the parts below the low-water mark."""
-        return replace(self, entries=tuple([one for one in self.entries if one.place >= low]))
+        return self._keeping([one.place >= low for one in self.entries])
 
     def without(self, gone: Collection[Taken]) -> Memory:
         """Without these parts: they enter anew if they come again."""
-        return replace(self, entries=tuple([one for one in self.entries if one not in gone]))
+        return self._keeping([one not in gone for one in self.entries])
+
+    def _keeping(self, kept: Sequence[bool]) -> Memory:
+        entries = tuple([one for one, stays in zip(self.entries, kept, strict=True) if stays])
+        freed = sum(one.room for one, stays in zip(self.entries, kept, strict=True) if not stays)
+        return replace(self, entries=entries, room=self.room - freed)
 
     def begun(self, generation: Generation, used: int) -> Memory:
         """In a newer session."""
@@ -112,7 +132,10 @@ class Memory:
         entries = (*self.entries, *fresh)
         if len(entries) > MOST_ENTRIES or sum(len(one.spans) for one in entries) > MOST_SPANS_OF_ALL:
             raise Crowded
-        return replace(self, entries=entries)
+        room = self.room + sum(one.room for one in entries[len(self.entries) :])
+        if room > MOST_ROOM:
+            raise Crowded
+        return replace(self, entries=entries, room=room)
 
     def of(self, origin: bytes, seq: int) -> list[Taken]:
         """The parts of one batch."""
