@@ -12,7 +12,9 @@ the head's history contains its triple; N itself is in the history, so whatever 
     joining           it has not begun yet                                                   keeps it closed
     waiting           the rest                                                               keeps it closed
 
-The first kind that applies is the member's. A directory that was lost stands apart, as `NAME/DIRECTORY`.
+The first kind that applies is the member's. A directory that was lost stands apart, as `NAME/DIRECTORY`; so does one
+that takes no part, since the store is not as it wrote it last. If it knows a version that the history lacks, the whole
+store was restored.
 """
 
 from __future__ import annotations
@@ -26,7 +28,7 @@ from typing import Literal, NamedTuple
 
 import msgspec
 
-from shipper.fleet.records import Alive, Fence, Head, Lost, Refusal, Report, Undelivered, Version
+from shipper.fleet.records import Alive, Fence, Head, Lost, Refusal, Report, Restored, Undelivered, Version
 from shipper.supervise.answers import Stage
 
 Kind = Literal["reached", "waiting", "joining", "refused", "absent", "fenced", "left", "forgotten", "unauthentic"]
@@ -80,6 +82,8 @@ class View:
     """Members whose report or lease is there, but is not sealed by the fleet."""
     restored: bool = False
     """Whether the store has lost versions that the observer has seen: it was restored."""
+    apart: Mapping[str, Restored] = field(default_factory=dict)
+    """The authentic records of members that take no part; `outsiders` has those that count."""
 
     @cached_property
     def places(self) -> Mapping[Version, int]:
@@ -87,13 +91,42 @@ class View:
         return {line.version: place for place, line in enumerate(self.head.history)}
 
     @cached_property
+    def outsiders(self) -> Mapping[str, Restored]:
+        """Who takes no part. It counts until a later epoch begins, or somebody forgets the member or its directory."""
+        return {name: one for name, one in self.apart.items() if self._counts(one)}
+
+    def _counts(self, one: Restored) -> bool:
+        report = self.reports.get(one.name)
+        is_forgotten = report is not None and report.state == "forgotten"
+        return (
+            one.epoch >= self.head.epoch
+            and not is_forgotten
+            and f"{one.name}/{one.directory}" not in self.head.forgotten
+        )
+
+    @cached_property
+    def witnesses(self) -> list[str]:
+        """Those of them that know a version which the store has lost."""
+        return sorted(name for name, one in self.outsiders.items() if one.why == "store" and self._has_lost(one.newest))
+
+    @property
+    def is_restored(self) -> bool:
+        """Whether the store was restored from an older state, and nobody has accepted that yet."""
+        return self.restored or bool(self.witnesses)
+
+    def _has_lost(self, newest: Version | None) -> bool:
+        if newest is None or newest.epoch < self.head.epoch or newest in self.places:
+            return False
+        return not self.head.history or newest[:2] >= self.head.history[0].version[:2]
+
+    @cached_property
     def names(self) -> Set[str]:
-        """All members, also those of which only a lease or a forged record is there."""
-        return self.reports.keys() | self.alive.keys() | self.unauthentic
+        """All members, also those of which no report is there."""
+        return self.reports.keys() | self.alive.keys() | self.unauthentic | self.apart.keys()
 
     def knows(self, name: str) -> bool:
         """Returns whether a name is one of `names`."""
-        return name in self.reports or name in self.alive or name in self.unauthentic
+        return name in self.reports or name in self.alive or name in self.unauthentic or name in self.apart
 
 
 class Standing(msgspec.Struct, frozen=True):
@@ -200,7 +233,7 @@ class Tally:
             self._judge(view, {*names, *(name for name, at in self._due.items() if at <= view.now)})
 
     def state(self, view: View) -> State:
-        if view.restored or view.head.accepting is not None:
+        if view.is_restored or view.head.accepting is not None:
             return "store_restored"
         if self._target == "unknown" or self._target == "gone":
             return self._target
@@ -240,14 +273,12 @@ class Tally:
             found = tuple(standings(view, name, self._target, self._stage, self._grace))
             self._members[name] = found
             self._counts.update(standing.kind for standing in found)
-            if (at := _due(view, name, found[0], self._grace)) is not None:
+            if found and (at := _due(view, name, found[0], self._grace)) is not None:
                 self._due[name] = at
 
     def _warnings(self, view: View) -> Iterator[str]:
-        if view.head.accepting is not None:
-            yield "the store was restored; members register again before the next epoch begins"
-        elif view.restored:
-            yield "the store was restored from an older state: see `shipper fleet accept-restore`"
+        if view.is_restored or view.head.accepting is not None:
+            yield restored(view)
         elif self._target == "gone":
             yield from _instead(view, self._asked)
         elif isinstance(self._target, Version) and not has_members(self._counts):
@@ -265,6 +296,17 @@ NO_MEMBERS: Set[Kind] = frozenset({"left", "forgotten"})
 def has_members(counts: Mapping[Kind, int]) -> bool:
     """Returns whether a fleet with so many members of each kind has any."""
     return any(count for kind, count in counts.items() if kind not in NO_MEMBERS)
+
+
+def restored(view: View) -> str:
+    """Returns in words that the store was restored, who says so, and what to do."""
+    if view.head.accepting is not None:
+        return "the store was restored; members register again before the next epoch begins"
+    text = "the store was restored from an older state: see `shipper fleet accept-restore`"
+    if not view.witnesses:
+        return text
+    some = ", ".join(f"{name} has seen version {view.outsiders[name].newest}" for name in view.witnesses[:3])
+    return f"{text}; {some}" + (f", and {more} more" if (more := len(view.witnesses) - 3) > 0 else "")
 
 
 def undelivered(members: Iterable[tuple[Kind, Undelivered]]) -> dict[Kind, Undelivered]:
@@ -296,9 +338,16 @@ def _instead(view: View, number: int | Asked | Version) -> Iterator[str]:
 def standings(view: View, name: str, target: Version, stage: Stage, grace: float) -> Iterator[Standing]:
     """Yields the standing of a member, then those of the directories that it has lost."""
     report = view.reports.get(name)
-    if report is None or name in view.unauthentic:
+    if report is not None and name not in view.unauthentic:
+        yield from _of_report(view, report, target, stage, grace)
+    elif name in view.alive or name in view.unauthentic:
         yield _without_report(view, name)
-        return
+    if (apart := _of_apart(view, name)) is not None:
+        yield apart
+
+
+def _of_report(view: View, report: Report, target: Version, stage: Stage, grace: float) -> Iterator[Standing]:
+    name = report.name
     kind, why = _kind(view, report, target, stage, grace)
     yield Standing(
         name=name,
@@ -339,6 +388,19 @@ def _kind_of_lost(view: View, full: str, reached: bool) -> tuple[Kind, str]:
     if full in view.head.forgotten:
         return "forgotten", "the directory was lost, and was forgotten by an operator"
     return ("reached", "") if reached else ("absent", "directory lost")
+
+
+def _of_apart(view: View, name: str) -> Standing | None:
+    """Returns the standing of the directory of a member that takes no part."""
+    if (one := view.outsiders.get(name)) is None:
+        return None
+    why = (
+        f"the store is older than what it knows: `shipper fleet accept-restore`, or `forget {name}/{one.directory}`"
+        if one.why == "store"
+        else f"another process writes its record, as a copy of its directory does: stop one of them, then `forget "
+        f"{name}/{one.directory}`"
+    )
+    return Standing(f"{name}/{one.directory}", "absent", _text(one.newest), why)
 
 
 def _kind(view: View, report: Report, target: Version, stage: Stage, grace: float) -> tuple[Kind, str]:

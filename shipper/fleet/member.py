@@ -8,7 +8,7 @@ failed is decided anew, and the newest version and the newest answers always win
                          │  └ Save, Write: in every third of the lease, and when the sidecar has answered
                          ├> taken   another directory has the name: Look until its lease is over for long enough
                          ├> apart   the record is not what this directory wrote last, or the store lost versions:
-                         │          nothing is written until a person accepts that (`Head.accepting`), or it passes
+                         │          only Mark is written until a person accepts (`Head.accepting`), or it passes
                          └> out     the member left or was forgotten
 
 Instants are seconds of CLOCK_BOOTTIME.
@@ -23,7 +23,7 @@ from typing import Literal, TypeAlias
 from msgspec.structs import replace
 
 from shipper.fleet.home import Memory
-from shipper.fleet.records import Alive, Fence, Head, Lost, Refusal, Report, Undelivered, Version
+from shipper.fleet.records import Alive, Fence, Head, Lost, Refusal, Report, Restored, Undelivered, Version
 from shipper.supervise.answers import Stage
 
 Place = Literal["unknown", "taken", "apart", "ours", "out"]
@@ -79,11 +79,13 @@ class Seen:
     alive_revision: int = 0
     head: Head | None = None
     at: int = 0
+    restored: Restored | None = None
+    restored_revision: int = 0
 
 
 @dataclass(frozen=True, slots=True)
 class Look:
-    """Read the lease's key, the own record and then the head: `looked`."""
+    """Read the lease's key, the own record, that of `Mark`, and then the head: `looked`."""
 
     since: int
     """The head is known as of this revision."""
@@ -109,6 +111,14 @@ class Write:
     """Renew the lease and write the report over this revision: `wrote`, or `lapsed` if the lease has ended."""
 
     report: Report
+    expected: int
+
+
+@dataclass(frozen=True, slots=True)
+class Mark:
+    """Write over this revision what this member knows that takes no part; None: remove it. Then `marked`."""
+
+    restored: Restored | None
     expected: int
 
 
@@ -159,7 +169,7 @@ class Rest:
     until: float | None
 
 
-Step: TypeAlias = Look | Save | Claim | Write | Fetch | Offer | Withdraw | Forget | Grant | Revoke | Rest
+Step: TypeAlias = Look | Save | Claim | Write | Mark | Fetch | Offer | Withdraw | Forget | Grant | Revoke | Rest
 
 
 @dataclass
@@ -189,8 +199,15 @@ class Member:
     _alive_revision: int = 0
     _attempted: int = 0
     """The number of the last write that may have reached the store."""
+    _directories: frozenset[tuple[str, int]] = frozenset()
+    """Ids of this directory, with its inode."""
     _writers: frozenset[str] = frozenset()
     """Processes of this directory whose late writes may still arrive: this one, and the one before it."""
+    _cause: Literal["store", "clone"] = "store"
+    """Why it is apart."""
+    _mark: Restored | None = None
+    """What the store has of `Mark`."""
+    _mark_revision: int = 0
     _looking: bool = True
     _look_at: float | None = None
     _paused: float = 0.0
@@ -228,6 +245,7 @@ class Member:
     def __post_init__(self) -> None:
         self._attempted = self.memory.write
         self._writers = frozenset({self.terms.instance, self.memory.instance})
+        self._directories = frozenset({(self.memory.directory, self.memory.inode)})
         self.newest = _later(self.memory.newest, self.running)
 
     # -- what others ask -----------------------------------------------------------------------------------------------
@@ -276,6 +294,8 @@ class Member:
             return Rest(self._paused)
         if self._looking or (self._look_at is not None and now >= self._look_at):
             return Look(self.at)
+        if (mark := self._marking()) is not None:
+            return mark
         if self.place != "ours":
             if self._leaving:
                 return Save(replace(self.memory, state="left"))
@@ -299,6 +319,21 @@ class Member:
                 return Save(replace(self.memory, newest=self.newest))
             return Offer(version)
         return Rest(self._due if version is None else min(self._due, self._fetch_at))
+
+    def _marking(self) -> Mark | None:
+        """Returns the step by which the store says whether this member takes part; one of another directory stays."""
+        known = self._mark
+        if self.place == "apart":
+            memory = self.memory
+            what = Restored(
+                *(self.terms.name, memory.directory, memory.inode, max(memory.epoch, _position(self.newest)[0])),
+                *(self.newest, memory.revision, self._cause),
+            )
+            return Mark(what, self._mark_revision) if what != known else None
+        if self.place != "ours" or not self._mark_revision:
+            return None
+        is_own = known is None or (known.directory, known.inode) in self._directories
+        return Mark(None, self._mark_revision) if is_own else None
 
     def _step_of_host(self, now: float, facts: Facts) -> Step | None:
         released = self._released()
@@ -445,6 +480,7 @@ class Member:
         """The memory is durable."""
         if memory.directory != self.memory.directory:
             self._attempted, self._looking = 0, True
+            self._directories |= {(memory.directory, memory.inode)}
         self.memory, self._pending = memory, None
         if self._leaving and memory.state == "left" and self.place != "ours":
             self.place = "out"
@@ -452,9 +488,10 @@ class Member:
     def looked(self, step: Look, seen: Seen, *, now: float) -> None:
         """A look has found this."""
         self._looking, self._look_at = False, None
+        self._mark, self._mark_revision = seen.restored, seen.restored_revision
         if seen.at < step.since:
             self.at = seen.at
-            self._apart(now, "its revisions went back, as after the restore of an older snapshot")
+            self._apart(now, "its revisions went back, as after the restore of an older snapshot", "store")
             self.head = seen.head
             if not self._is_accepted():
                 return
@@ -507,7 +544,7 @@ class Member:
         if not reason and self._is_behind():
             reason = f"it lacks version {self.newest}, which this member has seen"
         if reason:
-            self._apart(now, reason)
+            self._apart(now, reason, self._cause_of(seen))
         else:
             self._judge_alive(seen, now)
 
@@ -608,7 +645,14 @@ class Member:
         self.place, self.why, self._look_at = "taken", why, until
         self._verified = False
 
-    def _apart(self, now: float, why: str) -> None:
+    def _cause_of(self, seen: Seen) -> Literal["store", "clone"]:
+        """Returns who is to blame: only another process writes what this directory never wrote."""
+        found = seen.report
+        is_older = found is None or (found.directory == self.memory.directory and found.write <= self.memory.write)
+        return "store" if is_older or self._is_behind() else "clone"
+
+    def _apart(self, now: float, why: str, cause: Literal["store", "clone"]) -> None:
+        self._cause = cause
         self.place, self.why, self._look_at = "apart", why, now + self.terms.lease
         self._verified = False
 
@@ -645,6 +689,13 @@ class Member:
         elif self.memory.fence and step.report.fence is None:
             self._unfenced = True
             self._pending = replace(self.memory, fence=False)
+
+    def marked(self, step: Mark, revision: int | None, *, now: float) -> None:
+        """A mark was written as this revision, 0 if it was removed; None: something else is in its place."""
+        if revision is None:
+            self._paused, self._looking = now + _SOON, True
+        else:
+            self._mark, self._mark_revision = step.restored, revision
 
     def fetched(self, version: Version) -> None:
         """The text and the secrets of a version were read, and are authentic."""

@@ -22,6 +22,7 @@ from shipper.fleet.member import (
     Forget,
     Grant,
     Look,
+    Mark,
     Member,
     Offer,
     Rest,
@@ -37,11 +38,13 @@ from shipper.fleet.records import (
     ALIVE,
     HEAD,
     MEMBERS,
+    RESTORED,
     SECRETS,
     VERSIONS,
     Alive,
     Head,
     Report,
+    Restored,
     Secret,
     Text,
     Undelivered,
@@ -58,10 +61,10 @@ from shipper.supervise.answers import Stage
 from shipper.values import Revision
 
 UNREACHABLE, REFUSED, UNSAVED = "store_unreachable", "store_refused", "fleet_unsaved"
-RESTORED, TAKEN, OUT, FORGED, HELD = "store_restored", "name_taken", "fleet_left", "unauthentic", "fleet_held"
+APART, TAKEN, OUT, FORGED, HELD = "store_restored", "name_taken", "fleet_left", "unauthentic", "fleet_held"
 """Causes of troubles."""
 _REMEDY = {
-    RESTORED: "this host runs on and acknowledges nothing; if the store was restored: `shipper fleet accept-restore`; "
+    APART: "this host runs on and acknowledges nothing; if the store was restored: `shipper fleet accept-restore`; "
     "if this directory is a copy of another host's: give it another member name",
     TAKEN: "nothing of the fleet is taken over before its lease is over; stop it, or give one of them another `member`",
     OUT: "restart this supervisor to join the fleet again",
@@ -296,6 +299,8 @@ class Membership:
                 await self._claim(step)
             case Write():
                 await self._write(step)
+            case Mark():
+                await self._mark(step)
             case Fetch(version):
                 await self._fetch(version)
             case Offer():
@@ -329,6 +334,7 @@ class Membership:
         name = self._settings.member
         alive = await self._store.read(ALIVE + name)
         report = await self._store.read(MEMBERS + name)
+        restored = await self._store.read(RESTORED + name)
         head = await self._store.read(HEAD)
         seen = Seen(
             self._opened(report.entry, Report),
@@ -337,6 +343,8 @@ class Membership:
             _revision(alive.entry),
             self._opened_head(head.entry),
             head.at,
+            self._opened(restored.entry, Restored),
+            _revision(restored.entry),
         )
         self._member.looked(step, seen, now=self._clock())
         if head.at < step.since and self._watching is not None:
@@ -360,6 +368,12 @@ class Membership:
         swapped = await self._store.swap(key, self._seals.seal(key, step.report), expected=step.expected)
         revision = swapped.entry.revision if swapped.done and swapped.entry is not None else None
         self._member.wrote(step, revision, began=began, now=self._clock())
+
+    async def _mark(self, step: Mark) -> None:
+        key = RESTORED + self._settings.member
+        raw = None if step.restored is None else self._seals.seal(key, step.restored)
+        swapped = await self._store.swap(key, raw, expected=step.expected)
+        self._member.marked(step, _revision(swapped.entry) if swapped.done else None, now=self._clock())
 
     async def _revoke(self) -> None:
         if self._lease is not None:
@@ -505,7 +519,7 @@ class Membership:
 
     def _report_troubles(self) -> None:
         member = self._member
-        causes = {"apart": RESTORED, "taken": TAKEN, "out": OUT}
+        causes = {"apart": APART, "taken": TAKEN, "out": OUT}
         for place, cause in causes.items():
             is_so = member.place == place
             what = f"the store is not as this host knows it: {member.why}" if place == "apart" else member.why

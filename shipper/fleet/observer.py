@@ -13,14 +13,14 @@ so that a member which came back behind the observer's back is never fenced.
 from __future__ import annotations
 
 import math
-from collections.abc import AsyncIterator, Awaitable, Callable, Sequence, Set
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence, Set
 from contextlib import asynccontextmanager
 from dataclasses import replace
 
 import trio
 
 from shipper.fleet.judge import Asked, Tally, Verdict, View
-from shipper.fleet.records import ALIVE, HEAD, MEMBERS, Alive, Head, Report, Version
+from shipper.fleet.records import ALIVE, HEAD, MEMBERS, RESTORED, Alive, Head, Report, Restored, Version
 from shipper.fleet.seal import Seals, Unauthentic
 from shipper.fleet.store import Change, Compacted, Entry, Found, Listing, Store, StoreError, StoreUnreachable
 from shipper.supervise.answers import Stage
@@ -33,6 +33,8 @@ PAUSE = 0.1
 """Seconds between two listings that time alone asks for, and after a compaction."""
 _ATTEMPTS = 3
 """Attempts to list everything under one head; after that, the watch shows what came later."""
+_RECORDS: Mapping[str, type[Report | Alive | Restored]] = {MEMBERS: Report, ALIVE: Alive, RESTORED: Restored}
+"""The record of a member of each kind of key."""
 _CHUNK = 100
 """Records that are opened in one go."""
 
@@ -47,6 +49,7 @@ class Known:
         self._restored = False
         self._reports: dict[str, Report] = {}
         self._alive: dict[str, Alive] = {}
+        self._apart: dict[str, Restored] = {}
         self._marks: dict[str, tuple[int, int]] = {}
         """The revision and a hash of each key that exists; revisions alone recur in a restored store."""
         self._forged: set[str] = set()
@@ -75,13 +78,14 @@ class Known:
             self._refused,
             forged,
             self._restored,
+            self._apart,
         )
 
     def changed(self, change: Change, now: float) -> str | None:
         """Takes in a change of the watch; returns the member that it concerns, if any."""
         self.at = max(self.at, change.at)
         kind, name = _parts(change.key)
-        if kind not in (HEAD, MEMBERS, ALIVE) or change.at <= self._listed.get(kind, 0):
+        if (kind != HEAD and kind not in _RECORDS) or change.at <= self._listed.get(kind, 0):
             return None
         if kind == HEAD:
             self._put_head(change.entry)
@@ -89,13 +93,13 @@ class Known:
         self._put(kind, name, change.entry, self._opened(kind, change.entry) if change.entry else None, now)
         return name
 
-    async def listed(self, head: Found, alive: Listing, members: Listing, began: float, ended: float) -> set[str]:
+    async def listed(self, head: Found, listings: Mapping[str, Listing], began: float, ended: float) -> set[str]:
         """Takes in a listing of all, taken in this order; returns the members that have changed.
 
         The records are opened a few at a time; then all that is new appears at once.
         """
-        news: list[tuple[str, str, Entry | None, Report | Alive | None]] = []
-        for kind, listing in ((MEMBERS, members), (ALIVE, alive)):
+        news: list[tuple[str, str, Entry | None, Report | Alive | Restored | None]] = []
+        for kind, listing in listings.items():
             here = {entry.key: entry for entry in listing.entries}
             lost = [key for key in self._marks if key.startswith(kind) and key not in here]
             news += [(kind, key.removeprefix(kind), None, None) for key in lost]
@@ -107,12 +111,18 @@ class Known:
         for kind, name, each, record in news:
             self._put(kind, name, each, record, ended, gap=True)
         self._put_head(head.entry)
-        self._listed = {HEAD: head.at, ALIVE: alive.at, MEMBERS: members.at}
+        self._listed = {HEAD: head.at} | {kind: listing.at for kind, listing in listings.items()}
         self.at, self.now = head.at, began
         return {name for _, name, _, _ in news}
 
     def _put(
-        self, kind: str, name: str, entry: Entry | None, record: Report | Alive | None, now: float, gap: bool = False
+        self,
+        kind: str,
+        name: str,
+        entry: Entry | None,
+        record: Report | Alive | Restored | None,
+        now: float,
+        gap: bool = False,
     ) -> None:
         """Takes in one record, None for a forged one.
 
@@ -129,6 +139,10 @@ class Known:
             self._put_report(name, record if isinstance(record, Report) else None, now)
             if gap:
                 self._gone.pop(name, None)
+        elif kind == RESTORED:
+            self._apart.pop(name, None)
+            if isinstance(record, Restored):
+                self._apart[name] = record
         else:
             self._alive.pop(name, None)
             if isinstance(record, Alive):
@@ -159,15 +173,13 @@ class Known:
         elif before is None or before.refusal is None or before.refusal.version != refusal.version:
             self._refused[name] = now
 
-    def _opened(self, kind: str, entry: Entry) -> Report | Alive | None:
+    def _opened(self, kind: str, entry: Entry) -> Report | Alive | Restored | None:
         """Returns a member's record; None if it is forged."""
         try:
-            if kind == ALIVE:
-                return self._seals.open(entry.key, entry.value, Alive)
-            report = self._seals.open(entry.key, entry.value, Report)
+            record = self._seals.open(entry.key, entry.value, _RECORDS[kind])
         except Unauthentic:
             return None
-        return report if MEMBERS + report.name == entry.key else None
+        return record if isinstance(record, Alive) or kind + record.name == entry.key else None
 
     def _note_lease(self, name: str, now: float) -> None:
         if name not in self._reports or ALIVE + name in self._marks:
@@ -294,27 +306,27 @@ class Watching:
         number, self._wanted = self._begun, trio.Event()
         began = trio.current_time()
         try:
-            head, alive, members = await self._read_all()
-            self._tell(await self._known.listed(head, alive, members, began, trio.current_time()))
+            head, listings = await self._read_all()
+            self._tell(await self._known.listed(head, listings, began, trio.current_time()))
         except StoreError as error:
             self._failed = number, error
             self._listed(number, error)
             raise
         self._listed(number, None)
 
-    async def _read_all(self) -> tuple[Found, Listing, Listing]:
-        """Returns the head, the leases and the reports, read in this order.
+    async def _read_all(self) -> tuple[Found, Mapping[str, Listing]]:
+        """Returns the head, the leases, the reports and who takes no part, read in this order.
 
         Who registers after the reports were listed reads this head or a newer one. So no answer about a version misses
         a joiner that began before it. A head that changes meanwhile is read again, for reports that are ahead of it.
         """
         again = await self._store.read(HEAD)
         for _ in range(_ATTEMPTS):
-            head, alive, members = again, await self._store.list(ALIVE), await self._store.list(MEMBERS)
+            head, listings = again, {kind: await self._store.list(kind) for kind in (ALIVE, MEMBERS, RESTORED)}
             again = await self._store.read(HEAD)
             if again.entry == head.entry:
                 break
-        return head, alive, members
+        return head, listings
 
     def _listed(self, number: int, error: StoreError | None) -> None:
         self._ended, self._trouble = number, error
@@ -352,6 +364,7 @@ class Observer:
             alive=dict(live.alive),
             gone=dict(live.gone),
             refused=dict(live.refused),
+            apart=dict(live.apart),
         )
 
     def news(self) -> tuple[View, Set[str]]:

@@ -18,6 +18,7 @@ from shipper.fleet.records import (
     ALIVE,
     HEAD,
     MEMBERS,
+    RESTORED,
     VERSIONS,
     Accepting,
     Head,
@@ -25,6 +26,7 @@ from shipper.fleet.records import (
     Line,
     Lost,
     Report,
+    Restored,
     Text,
     Undelivered,
     Version,
@@ -69,7 +71,8 @@ class Accepted(msgspec.Struct, frozen=True):
 
 
 async def forget(store: Store, seals: Seals, target: str, *, force: bool = False, only: str = "") -> Forgotten:
-    """Forgets a member, or the lost directory NAME/DIRECTORY; leaves its last report as a tombstone.
+    """Forgets a member, or its directory NAME/DIRECTORY that was lost or takes no part; leaves the member's last report
+    as a tombstone.
 
     Refuses a member whose lease holds, unless `force`; with `only`, one whose last report is another than that
     `Report.write_id`. Raises Refused, or StoreError.
@@ -129,6 +132,9 @@ async def _lost(store: Store, seals: Seals, name: str, directory: str) -> Lost:
     for one in some:
         if one.directory == directory:
             return one
+    apart = (await store.read(RESTORED + name)).entry
+    if apart is not None and seals.open(apart.key, apart.value, Restored).directory == directory:
+        return Lost(directory, time.time(), {}, Undelivered())
     raise Refused(f"{name} has lost no directory {directory}; see `shipper fleet members`")
 
 

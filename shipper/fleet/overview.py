@@ -11,7 +11,18 @@ from typing import Literal
 
 import msgspec
 
-from shipper.fleet.judge import OPENING, STAGES, Kind, Standing, View, has_members, newest_at, standings, undelivered
+from shipper.fleet.judge import (
+    OPENING,
+    STAGES,
+    Kind,
+    Standing,
+    View,
+    has_members,
+    newest_at,
+    restored,
+    standings,
+    undelivered,
+)
 from shipper.fleet.records import Head, Line, Report, Undelivered, Version
 from shipper.supervise.answers import Stage
 
@@ -103,13 +114,13 @@ def secret_names(head: Head) -> Mapping[str, str]:
 
 
 def _members(view: View, name: str, target: Version, names: Mapping[str, str]) -> Iterator[Member]:
-    report = view.reports.get(name)
-    found = standings(view, name, target, "drained", 0.0)
-    first = next(found)
-    trusted = report if first.kind != "unauthentic" else None
-    yield _member(view, first, trusted.stages if trusted else {}, name in view.alive, trusted, names)
-    for standing, lost in zip(found, trusted.lost if trusted else (), strict=True):
-        yield _member(view, standing, lost.stages, False, None, names)
+    report = view.reports.get(name) if name not in view.unauthentic else None
+    lost = {f"{name}/{one.directory}": one.stages for one in report.lost} if report is not None else {}
+    for standing in standings(view, name, target, "drained", 0.0):
+        if standing.name == name:
+            yield _member(view, standing, report.stages if report else {}, name in view.alive, report, names)
+        else:
+            yield _member(view, standing, lost.get(standing.name, {}), False, None, names)
 
 
 def _member(
@@ -150,7 +161,7 @@ def _member(
 def _fleet_state(
     view: View, counts: Mapping[Kind, int]
 ) -> Literal["consistent", "behind", "refused", "empty", "store_restored"]:
-    if view.restored or view.head.accepting is not None:
+    if view.is_restored or view.head.accepting is not None:
         return "store_restored"
     if view.head.newest is None or not has_members(counts):
         return "empty"
@@ -160,8 +171,8 @@ def _fleet_state(
 
 
 def _fleet_warnings(view: View, counts: Mapping[Kind, int]) -> Iterator[str]:
-    if view.restored or view.head.accepting is not None:
-        yield "the store was restored: see `shipper fleet accept-restore`"
+    if view.is_restored or view.head.accepting is not None:
+        yield restored(view)
     if view.head.newest is None:
         yield "no version was published yet"
     if not has_members(counts):

@@ -5,6 +5,7 @@
     secrets/ID         the content of a secret; never changed
     members/NAME       the report of one member, written by that member alone; renewed in every third of its lease
     alive/NAME         exists while the member's lease holds
+    restored/NAME      exists while the member takes no part, since the store is not as it wrote it last
     leader             exists while the lease of the elected candidate for `on_release` holds
 
 A swap of `head` is the only instant at which a version begins, a secret changes or is released, and a candidate gets a
@@ -23,7 +24,7 @@ from shipper.supervise.answers import Stage
 FORMAT = 1
 HEAD = "head"
 VERSIONS, SECRETS, MEMBERS, ALIVE = "versions/", "secrets/", "members/", "alive/"
-LEADER = "leader"
+LEADER, RESTORED = "leader", "restored/"
 
 
 class Version(NamedTuple):
@@ -243,6 +244,25 @@ class Alive(msgspec.Struct, frozen=True):
     directory: str
     boot: str
     instance: str
+
+
+class Restored(msgspec.Struct, frozen=True):
+    """`restored/NAME`: what a member knows that takes no part; it removes that when it takes part again."""
+
+    name: str
+    directory: str
+    """The id of its state directory."""
+    inode: int
+    """Of that directory: a copy of it has the same id, and must not remove this."""
+    epoch: int
+    """The newest one that it knows; nothing counts in a later one."""
+    newest: Version | None
+    """The newest version that it has seen."""
+    revision: int
+    """Of its last write, which the store had for certain; 0 for none."""
+    why: Literal["store", "clone"]
+    """`store`: the store has lost something. `clone`: another process writes this member's record."""
+    format: int = FORMAT
 
 
 class Leader(msgspec.Struct, frozen=True):

@@ -297,7 +297,7 @@ class Steps:
 
     def leads(self, view: View) -> bool:
         """Whether the head gives the authority to this candidate; a restored store suspends it."""
-        return view.head.token == self.token and view.head.accepting is None and not view.restored
+        return view.head.token == self.token and view.head.accepting is None and not view.is_restored
 
     def next(self, view: View, wall: float) -> Head:
         """Returns the head that is to be written; it is that of the view if there is nothing to write."""

@@ -7,10 +7,24 @@ import msgspec
 import pytest
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
+from msgspec.structs import replace as replace_fields
 
 from shipper.fleet import judge as judging
 from shipper.fleet.judge import Asked, Tally, View, asked, due, fenced, find, judge
-from shipper.fleet.records import Accepting, Alive, Fence, Head, Line, Lost, Refusal, Report, Undelivered, Version
+from shipper.fleet.overview import overview
+from shipper.fleet.records import (
+    Accepting,
+    Alive,
+    Fence,
+    Head,
+    Line,
+    Lost,
+    Refusal,
+    Report,
+    Restored,
+    Undelivered,
+    Version,
+)
 
 ALIVE = Alive("d", "b", "i")
 FENCE = Fence(lease=10.0, request=5.0)
@@ -136,6 +150,44 @@ def test_versions_are_named_by_a_number_or_with_an_epoch(text, expected):
 def test_other_names_of_versions_are_refused(text):
     with pytest.raises(ValueError, match="a version is a number"):
         asked(text)
+
+
+EIGHT = v(8)
+
+
+def apart(name="b", **changes) -> dict[str, Restored]:
+    return {name: replace_fields(Restored(name, f"dir-{name}", 1, 0, EIGHT, 5, "store"), **changes)}
+
+
+def test_a_member_that_has_seen_a_version_which_the_store_lacks_proves_a_restore():
+    verdict = ask(view(report("a", v(7)), apart=apart()))
+    assert verdict.state == "store_restored"
+    assert verdict.warnings[0].endswith("b has seen version 8")
+    assert overview(view(report("a", v(7)), apart=apart())).state == "store_restored"
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [{"newest": v(7)}, {"newest": None}, {"why": "clone"}, {"newest": v(1)}],
+    ids=["has it", "nothing", "clone", "pruned"],
+)
+def test_a_member_that_takes_no_part_closes_the_answer_by_itself_whatever_it_knows(changes):
+    seen = view(report("a", v(7)), report("b", v(7)), apart=apart(**changes))
+    assert ask(seen).state == "closed"
+    assert kinds(ask(seen)) == {"b/dir-b": "absent"}
+    assert kinds(ask(view(report("a", v(7)), apart=apart(**changes)))) == {"b/dir-b": "absent"}
+
+
+def test_a_later_epoch_or_a_person_ends_what_a_member_says_that_takes_no_part():
+    lost = Lost("dir-b", 0.0, {}, Undelivered())
+    later = replace_fields(head(v(7), v(8, 1)), epoch=1)
+    assert ask(view(report("a", v(8, 1)), head=later, apart=apart()), 8).state == "open"
+    accepted = apart(epoch=1, newest=v(9))
+    assert ask(view(report("a", v(8, 1)), head=later, apart=accepted), 8).state == "closed"
+    forgotten = replace_fields(head(), forgotten={"b/dir-b": lost})
+    assert ask(view(report("a", v(7)), head=forgotten, apart=apart())).state == "open"
+    gone = report("b", state="forgotten")
+    assert ask(view(report("a", v(7)), gone, apart=apart())).state == "open"
 
 
 def test_a_restored_store_is_said():

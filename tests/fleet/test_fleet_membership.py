@@ -8,7 +8,21 @@ from msgspec.structs import replace
 
 from shipper.fleet.home import Home
 from shipper.fleet.membership import NotLeft, parse
-from shipper.fleet.records import ALIVE, HEAD, MEMBERS, SECRETS, VERSIONS, Accepting, Release, Undelivered, Version
+from shipper.fleet.observer import observing, wait
+from shipper.fleet.operations import forget
+from shipper.fleet.records import (
+    ALIVE,
+    HEAD,
+    MEMBERS,
+    RESTORED,
+    SECRETS,
+    VERSIONS,
+    Accepting,
+    Release,
+    Restored,
+    Undelivered,
+    Version,
+)
 from tests.fleet.hosts import ENVIRONMENT, LEASE, FakeHost, Fleet, running, until
 
 
@@ -447,6 +461,62 @@ async def test_a_member_that_was_off_registers_for_the_accepted_epoch(fleet, pla
     async with running(fleet, place) as two:
         await two.offered(newest)
         assert fleet.report().epoch == 1
+
+
+async def test_a_store_that_was_restored_is_known_to_whoever_asks_until_a_person_accepts_it(
+    fleet, place, autojump_clock
+):
+    fleet.publish()
+    async with running(fleet, place) as one:
+        lost = await restored(fleet, one)
+        await until(lambda: fleet.open(RESTORED + "web-1", Restored) is not None, 1)
+        async with observing(fleet.server.client("asker"), fleet.seals) as observer:
+            verdict = await wait(observer, 1, "received", 0, 10)
+            assert verdict.state == "store_restored"
+            assert f"web-1 has seen version {lost}" in verdict.warnings[0]
+        written = one.client.calls["written"]
+        await trio.sleep(10 * LEASE)
+        assert one.client.calls["written"] == written
+
+        fleet.change(accepting=Accepting(1, 0.0, "tests"))
+        await until(lambda: fleet.report().epoch == 1, 2 * LEASE)
+        await until(lambda: fleet.server.read(RESTORED + "web-1").entry is None, 2 * LEASE)
+
+
+async def test_a_copy_that_writes_the_record_of_a_member_closes_that_one_until_it_is_forgotten(
+    fleet, place, autojump_clock
+):
+    version = fleet.publish()
+    async with running(fleet, place) as one:
+        await one.offered(version)
+        mine = fleet.report()
+        clone = replace(
+            mine, instance="clone", write=99, stages=dict.fromkeys(("received", "active", "drained"), version)
+        )
+        fleet.put(MEMBERS + "web-1", clone)
+        await until(lambda: fleet.open(RESTORED + "web-1", Restored) is not None, 2 * LEASE)
+        assert fleet.open(RESTORED + "web-1", Restored).why == "clone"
+        async with observing(client := fleet.server.client("asker"), fleet.seals) as observer:
+            verdict = await wait(observer, 1, "drained", 0, 10)
+            assert verdict.state == "closed"
+            assert [each.name for each in verdict.members] == [f"web-1/{mine.directory}"]
+            await forget(client, fleet.seals, f"web-1/{mine.directory}")
+            assert (await wait(observer, 1, "drained", 0, 10)).state == "open"
+
+
+async def test_a_mark_is_removed_after_a_restart_but_never_by_a_copy(fleet, place, tmp_path, autojump_clock):
+    version = fleet.publish()
+    async with running(fleet, place) as one:
+        await one.offered(version)
+        mark = Restored("web-1", fleet.report().directory, place.stat().st_ino, 0, version, 0, "clone")
+    other = replace(mark, inode=mark.inode + 1)
+    fleet.put(RESTORED + "web-1", other)
+    async with running(fleet, place):
+        await trio.sleep(10 * LEASE)
+        assert fleet.open(RESTORED + "web-1", Restored) == other
+    fleet.put(RESTORED + "web-1", mark)
+    async with running(fleet, place):
+        await until(lambda: fleet.server.read(RESTORED + "web-1").entry is None, 1)
 
 
 # forged records
