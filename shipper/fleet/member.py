@@ -481,6 +481,7 @@ class Member:
         if memory.directory != self.memory.directory:
             self._attempted, self._looking = 0, True
             self._directories |= {(memory.directory, memory.inode)}
+            self.running = None
         self.memory, self._pending = memory, None
         if self._leaving and memory.state == "left" and self.place != "ours":
             self.place = "out"

@@ -70,6 +70,8 @@ _REMEDY = {
     OUT: "restart this supervisor to join the fleet again",
 }
 
+HASTE = 1.0
+"""Seconds from the start of a process for which the store may offer a newer version than the one that is kept."""
 _SHORTEST_REST = 0.001  # seconds; less may be lost in the rounding of a clock, and be no rest
 
 T = TypeVar("T", bound=msgspec.Struct)
@@ -146,8 +148,8 @@ class Membership:
     ) -> None:
         """`home` is open."""
         self.offered: Offered | None = None
-        """What to run; None before the store has a version for this member, or `home` where the store is away. It
-        never goes back."""
+        """What to run. If the store has nothing newer at once, it is what an earlier process of this member ran; None
+        before the store has a version for a joiner. It never goes back."""
         self._store, self._seals, self._settings, self._home, self._host = store, seals, settings, home, host
         self._environment, self._clock = environment, environment.boottime
         terms = Terms(
@@ -172,6 +174,8 @@ class Membership:
         self._troubles: dict[str, str] = {}
         self._forged: dict[str, str] = {}
         self._joined = False
+        self._late = False
+        """Whether the store had its chance to offer something newer than `_kept`."""
 
     # -- for the agent -------------------------------------------------------------------------------------------------
 
@@ -255,10 +259,12 @@ class Membership:
         async with trio.open_nursery() as nursery:
             nursery.start_soon(self._act)
             nursery.start_soon(self._follow)
+            nursery.start_soon(self._hurry)
 
     async def _act(self) -> None:
         """Performs the steps of the member."""
         while True:
+            self._offer_kept()
             step = self._member.next(self._clock(), self._facts())
             self._report_troubles()
             if self._member.left:
@@ -267,7 +273,7 @@ class Membership:
                 await self._perform(step)
             except StoreError as error:
                 self._failed("act", error)
-                self._offer_kept()
+                self._late = True
                 self._member.failed(self._clock() + next(self._waits))
             except OSError as error:
                 self._trouble(UNSAVED, in_words(error))
@@ -448,9 +454,17 @@ class Membership:
         except (Unauthentic, KeyError):
             return None
 
+    async def _hurry(self) -> None:
+        await trio.sleep(HASTE)
+        self._late = True
+        self._offer_kept()
+
     def _offer_kept(self) -> None:
-        """Offers the version of an earlier process, since the store is away."""
-        if self._kept is not None and self._member.place == "unknown":
+        """Offers the version of an earlier process, unless this host turned out to be a joiner, or its name is taken:
+        with it the sidecar gets the newest local secrets, whatever the store does."""
+        member = self._member
+        is_member = member.memory.state == "member" and member.place in ("unknown", "apart", "ours")
+        if self._late and self._kept is not None and is_member:
             self._give(self._kept)
 
     # -- the head ------------------------------------------------------------------------------------------------------
