@@ -66,7 +66,7 @@ class Host:
         self._member.withdraw(ids)
         if self._settings.rebind_revoked:
             self._withdrawn |= {*ids}
-            self._withdrew.set()
+        self._withdrew.set()
 
     def longest_request(self) -> float:
         """Returns the seconds of the longest request that any policy of this process makes: what drains may be of an
@@ -113,11 +113,13 @@ class Host:
         return self._member.http
 
     async def rebind(self) -> None:
-        """Orders that events of withdrawn secrets go with the secrets that replace them, to the same destination; runs
-        for ever. What no order can move stays held, and the status shows the commands."""
+        """Makes durable what was withdrawn, for a later process without leases, and orders that its events go with the
+        secrets that replace it, to the same destination, where that is configured; runs for ever. What no order can move stays
+        held, and the status shows the commands."""
         while True:
             await self._withdrew.wait()
             self._withdrew = trio.Event()
+            await self._member.save()
             for _ in range(_REBIND_ATTEMPTS):
                 for source, target in successors(self._member.observed, self._withdrawn):
                     await self._member.order("rebind", {"from": source, "to": target})

@@ -233,6 +233,8 @@ class Member:
     """Whether nothing has lapsed since all that a lease needs was seen; a lapse also demands a look."""
     _unfenced: bool = False
     """Whether the store has a report without a fence, and the sidecar still needs leases."""
+    _named: frozenset[str] = frozenset()
+    """The ids that the head names."""
     _withdrawn: frozenset[str] = frozenset()
     _forgotten: frozenset[str] = frozenset()
     _fetched: Version | None = None
@@ -337,7 +339,7 @@ class Member:
 
     def _step_of_host(self, now: float, facts: Facts) -> Step | None:
         released = self._released()
-        if self.holding and (ids := released & facts.using - self._withdrawn):
+        if ids := facts.using & (released | self._unnamed(facts.using)) - self._withdrawn:
             return Withdraw(tuple(sorted(ids)))
         if ids := released - facts.using - self._forgotten:
             return Forget(tuple(sorted(ids)))
@@ -355,6 +357,16 @@ class Member:
             return frozenset()
         pinned = self.head.history[-1].secrets.values() if self.head.history else ()
         return frozenset(self.head.released) - frozenset(pinned)
+
+    def _unnamed(self, using: frozenset[str]) -> frozenset[str]:
+        """Returns those ids that the head no longer names: they were released before, while this host was away.
+
+        The head of a restored store may lack newer ones, until an epoch has begun that names them.
+        """
+        head, ours = self.head, self._ours
+        if head is None or ours is None or head.accepting is not None or ours.epoch != head.epoch:
+            return frozenset()
+        return using - self._named
 
     def _is_proven(self) -> bool:
         """Whether nothing lapsed since, or the sidecar runs the newest version as it was read after the lapse."""
@@ -514,7 +526,8 @@ class Member:
         if head is None or self.head is None or head.newest != self.head.newest:
             self._fetch_at = 0.0
         self.head, self.at = head, at
-        self._withdrawn &= self._released()
+        self._named = _named(head)
+        self._withdrawn &= self._released() | self._unnamed(self._withdrawn)
         self._forgotten &= self._released()
         if self._is_behind():
             self._looking = self._looking or self.place == "ours"
@@ -768,6 +781,14 @@ def _counts_as_lost(old: Report) -> bool:
     if old.undelivered.events:
         return True
     return old.state != "left" and (old.state == "member" or old.begun is not None or bool(old.stages))
+
+
+def _named(head: Head | None) -> frozenset[str]:
+    """Returns the ids of secrets that a head names."""
+    if head is None:
+        return frozenset()
+    pinned = (id for line in head.history for id in line.secrets.values())
+    return frozenset({*head.secrets.values(), *head.fingerprints, *head.released, *pinned})
 
 
 def _longest_use(old: Report | None, lease: float) -> float:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import secrets
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 
 import msgspec
 import trio
@@ -208,7 +208,8 @@ async def accept_restore(
             return Accepted(epoch, head.newest, len(registered), missing)
         try:
             _check_secrets(head, registered, force)
-            begun = await _begun(store, seals, head, by, wall(), nonce)
+            named = _with_unknown(head, registered.values())
+            begun = await _begun(store, seals, named, by, wall(), nonce)
         except Refused:
             await _take_back(store, seals, epoch)
             raise
@@ -251,6 +252,12 @@ def _check_secrets(head: Head, registered: Mapping[str, Report], force: bool) ->
                 f"{name} uses {unknown[0]}, which was set after the state that was restored: run `shipper fleet secret "
                 "set` for each secret that is newer than that, then `accept-restore --force`"
             )
+
+
+def _with_unknown(head: Head, reports: Iterable[Report]) -> Head:
+    """Returns the head with the ids that members use and the restore has lost: so they are released like others."""
+    used = sorted({id for report in reports for id in report.using} - head.fingerprints.keys())
+    return replace(head, fingerprints=head.fingerprints | dict.fromkeys(used, ""))
 
 
 async def _begun(store: Store, seals: Seals, head: Head, by: str, at: float, nonce: str) -> Head:

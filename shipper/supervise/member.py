@@ -217,11 +217,12 @@ class Member:
         self._at_once(self._conversation.lease(until))
 
     def withdraw(self, ids: Iterable[str]) -> None:
-        """Takes these secrets from the sidecar, before any later lease. Never waits.
-
-        Nothing is saved here: a later process has no lease before its ids are checked anew.
-        """
+        """Takes these secrets from the sidecar, before any later lease. Never waits; `save` it for later processes."""
         self._at_once(self._conversation.withdraw(ids))
+
+    async def save(self) -> None:
+        """Returns when what was withdrawn is durable."""
+        await self._perform(iter((Save(),)))
 
     def _at_once(self, effects: Iterable[Send]) -> None:
         """Sends what waits for no state to be saved."""

@@ -1,10 +1,17 @@
 from __future__ import annotations
 
-import pytest
+from collections.abc import Sequence
+from types import SimpleNamespace
 
-from shipper.fleet.host import LONGEST_REQUEST, longest_request, successors
+import pytest
+import trio
+from trio.testing import MockClock
+
+from shipper.fleet.host import LONGEST_REQUEST, Host, longest_request, successors
+from shipper.fleet.settings import FleetSettings
 from shipper.policy.registry import Registry
 from shipper.protocol.messages import Draining, Observed, QueueFigures, Waiting
+from shipper.supervise.ledger import Kept, Ledger
 from shipper.values import DeadLetterFigures, Revisions
 
 OUTPUTS = "version: 1\noutputs:\n  a: {{type: elasticsearch, hosts: [x]{}}}\n  b: {{type: otlp{}}}\n"
@@ -52,3 +59,35 @@ def test_only_held_events_of_a_withdrawn_secret_go_with_the_one_that_replaces_it
     assert successors(observed(Waiting(1, "", rebind_to="es-2", rebind_from=["es-1"])), {"es-1"}) == []
     assert successors(observed(Waiting(1, "", held=True, rebind_from=["es-1"])), {"es-1"}) == []
     assert successors(None, {"es-1"}) == []
+
+
+class SavingMember:
+    """Stands in for a member of the supervisor."""
+
+    def __init__(self) -> None:
+        self.ledger = Ledger()
+        self.observed = None
+        self.saved: list[list[str]] = []
+
+    def withdraw(self, ids: Sequence[str]) -> None:
+        self.ledger.withdraw(ids)
+
+    async def save(self) -> None:
+        await trio.lowlevel.checkpoint()
+        self.saved.append([id for id, kept in self.ledger.kept.items() if kept.withdrawn])
+
+
+async def test_what_was_withdrawn_is_durable_so_that_no_later_process_supplies_it(
+    nursery: trio.Nursery, autojump_clock: MockClock
+) -> None:
+    member = SavingMember()
+    member.ledger.kept["es-1"] = Kept("es-1", {}, [], [], shared=True)
+    settings = FleetSettings(name="prod", member="web-1", etcd=("http://127.0.0.1:1",), keys=(b"k" * 32,))
+    host = Host(None, Registry.installed(), settings)  # type: ignore[arg-type]
+    host.agent = SimpleNamespace(members=[member])  # type: ignore[assignment]
+    nursery.start_soon(host.rebind)
+
+    host.withdraw(["es-1"])
+    await trio.sleep(1)
+
+    assert member.saved == [["es-1"]]

@@ -724,6 +724,40 @@ async def test_what_the_fleet_has_released_is_forgotten_once_it_is_not_used(flee
         one.host.used = {"es-2"}
         await trio.sleep(2 * LEASE)
         assert one.host.forgotten == ["es-1"]
+
+
+@pytest.mark.parametrize("on_lapse", ["continue", "hold"])
+async def test_a_forgotten_host_that_joins_again_withdraws_what_was_released_meanwhile_before_it_is_offered_anything(
+    fleet, place, on_lapse, autojump_clock
+):
+    async with running(fleet, place, on_lapse=on_lapse) as one:
+        await one.offered(fleet.publish(pins={"es": "es-1"}))
+        await trio.sleep(LEASE)
+    fleet.put(MEMBERS + "web-1", replace(fleet.report(), state="forgotten"))
+    newest = fleet.publish(pins={"es": "es-3"}, released={"es-2": Release("es", 0.0, "done")})
+    fleet.change(history=fleet.head.history[-1:])
+    host = FakeHost(used={"es-1", "es-2", "es-3"})
+    withdrawn_at_first = []
+
+    async with running(fleet, place, on_lapse=on_lapse, host=host) as two:
+        await until(lambda: two.member.offered is not None)
+        withdrawn_at_first += host.withdrawn
+        await two.offered(newest)
+        await trio.sleep(10 * LEASE)
+    assert sorted(withdrawn_at_first) == sorted(host.withdrawn) == ["es-1", "es-2"]
+
+
+async def test_a_secret_that_only_a_restored_head_does_not_name_is_not_withdrawn(fleet, place, autojump_clock):
+    fleet.publish(pins={"es": "es-1"})
+    async with running(fleet, place, host=FakeHost(used={"es-1", "es-2"})) as one:
+        await until(lambda: one.member.offered is not None and one.host.withdrawn == ["es-2"])
+        one.host.withdrawn.clear()
+        one.host.used = {"es-1", "es-3"}
+        fleet.change(accepting=Accepting(1, 0.0, "tests"))
+        await until(lambda: fleet.report().epoch == 1)
+        await trio.sleep(10 * LEASE)
+        fleet.publish(pins={"es": "es-1"}, epoch=1, accepting=None, fingerprints={"es-3": ""})
+        await trio.sleep(10 * LEASE)
         assert one.host.withdrawn == []
 
 

@@ -30,7 +30,7 @@ from shipper.fleet.records import (
     Undelivered,
     Version,
 )
-from shipper.fleet.release import retired
+from shipper.fleet.release import retired, retired_ids
 from shipper.fleet.seal import Seals, digest
 from tests.fleet.memory import MemoryStore
 
@@ -292,6 +292,7 @@ async def test_members_with_secrets_that_the_store_does_not_know_are_accepted_on
         assert "es-newest" in await refused(accept_restore(restored.client, SEALS, "me@here"))
 
     assert (await accept_restore(restored.client, SEALS, "me@here", force=True)).epoch == 1
+    assert "es-newest" in retired_ids(await restored.head())  # so it is released once nobody uses it
 
 
 async def test_a_restore_during_the_order_is_noticed(autojump_clock: MockClock, restored: Fleet) -> None:
