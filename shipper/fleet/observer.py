@@ -109,24 +109,19 @@ class Known:
                 if _mark(entry) != self._marks.get(key):
                     news.append((kind, key.removeprefix(kind), entry, self._opened(kind, entry)))
         for kind, name, each, record in news:
-            self._put(kind, name, each, record, ended, gap=True)
+            self._put(kind, name, each, record, ended)
         self._put_head(head.entry)
         self._listed = {HEAD: head.at} | {kind: listing.at for kind, listing in listings.items()}
         self.at, self.now = head.at, began
         return {name for _, name, _, _ in news}
 
     def _put(
-        self,
-        kind: str,
-        name: str,
-        entry: Entry | None,
-        record: Report | Alive | Restored | None,
-        now: float,
-        gap: bool = False,
+        self, kind: str, name: str, entry: Entry | None, record: Report | Alive | Restored | None, now: float
     ) -> None:
         """Takes in one record, None for a forged one.
 
-        After a `gap`, a new report without a lease shows that the lease may have come back meanwhile.
+        A new report without a lease shows that its member may still have one: the key came back and went while nobody
+        watched, or somebody has removed it. So the member is away only since its last report.
         """
         key = kind + name
         self._marks.pop(key, None)
@@ -137,8 +132,7 @@ class Known:
                 self._forged.add(key)
         if kind == MEMBERS:
             self._put_report(name, record if isinstance(record, Report) else None, now)
-            if gap:
-                self._gone.pop(name, None)
+            self._gone.pop(name, None)
         elif kind == RESTORED:
             self._apart.pop(name, None)
             if isinstance(record, Restored):

@@ -1,0 +1,59 @@
+"""Who can write to the store, and has no key of the fleet: what it may delay, and what it can never bring about."""
+
+import pytest
+import trio
+
+from shipper.fleet.observer import observing, wait
+from shipper.fleet.records import ALIVE, HEAD, MEMBERS, Alive, Fence, Head, Line, Report, Version
+from tests.fleet.hosts import Fleet
+
+V7 = Version(0, 7, "seven")
+V8 = Version(0, 8, "eight")
+HOLD = Fence(lease=10.0, request=5.0)
+
+
+@pytest.fixture
+async def fleet() -> Fleet:
+    fleet = Fleet()
+    fleet.put(HEAD, head(V7, V8))
+    return fleet
+
+
+def head(*versions: Version, **more) -> Head:
+    lines = [Line(version, 0.0, "ann@desk", {}, "p") for version in versions]
+    return Head("prod", number=versions[-1].number, history=lines, **more)
+
+
+def report(drained: Version = V7, *, name: str = "a", **more) -> Report:
+    stages = dict.fromkeys(("received", "active", "drained"), drained)
+    fields = {"name": name, "directory": f"dir-{name}", "boot": "b", "instance": "i", "write": 1, "epoch": 0}
+    return Report(**fields | {"state": "member", "lease": 10.0, "stages": stages, "fence": HOLD} | more)
+
+
+def member(fleet: Fleet, drained: Version, name: str = "a") -> None:
+    fleet.put(MEMBERS + name, report(drained, name=name))
+    fleet.put(ALIVE + name, Alive(f"dir-{name}", "b", "i"))
+
+
+async def asked(fleet: Fleet, number: int = 8, seconds: float = 0.0):
+    async with observing(fleet.server.client("asker"), fleet.seals) as observer:
+        return await wait(observer, number, "drained", seconds, 10.0)
+
+
+async def test_a_member_whose_lease_was_removed_and_that_goes_on_to_report_is_never_fenced(fleet, autojump_clock):
+    """It renews its lease, and sends; only its key is gone."""
+    member(fleet, V7)
+
+    async def reports() -> None:
+        for write in range(2, 30):
+            fleet.put(MEMBERS + "a", report(V7, write=write))
+            await trio.sleep(3.0)
+
+    async with observing(fleet.server.client("asker"), fleet.seals) as observer, trio.open_nursery() as nursery:
+        nursery.start_soon(reports)
+        await trio.sleep(1)
+        fleet.put(ALIVE + "a", None)
+        verdict = await wait(observer, 8, "drained", 80.0, 10.0)
+        nursery.cancel_scope.cancel()
+
+    assert (verdict.state, verdict.counts) == ("closed", {"absent": 1})
