@@ -114,8 +114,10 @@ class Host:
 
     async def rebind(self) -> None:
         """Makes durable what was withdrawn, for a later process without leases, and orders that its events go with the
-        secrets that replace it, to the same destination, where that is configured; runs for ever. What no order can move stays
-        held, and the status shows the commands."""
+        secrets that replace it, to the same destination, where that is configured; runs for ever.
+
+        What no order can move stays held, and the status shows the commands.
+        """
         while True:
             await self._withdrew.wait()
             self._withdrew = trio.Event()

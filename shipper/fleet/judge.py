@@ -6,7 +6,7 @@ the head's history contains its triple; N itself is in the history, so whatever 
     left, forgotten   no longer a member; left with nothing undelivered                      does not keep it closed
     reached           it has reported the stage for N or for a newer version                 does not keep it closed
     fenced            cut off, and it has stopped to send (`on_lapse: hold`)                 does not keep it closed
-    unauthentic       its record, or its lease's, is not sealed by the fleet                 keeps it closed
+    unauthentic       its record, or its lease's, is not sealed by the fleet, or was removed keeps it closed
     refused           its nack of N stands                                                   ends the wait
     absent            its lease is over, or its directory was lost, or it left with events   keeps it closed
     joining           it has not begun yet                                                   keeps it closed
@@ -79,7 +79,7 @@ class View:
     refused: Mapping[str, float] = field(default_factory=dict)
     """The instant at which the observer saw the refusal in a member's report."""
     unauthentic: Set[str] = frozenset()
-    """Members whose report or lease is there, but is not sealed by the fleet."""
+    """Members whose report or lease is not sealed by the fleet, or whose report was removed."""
     restored: bool = False
     """Whether the store has lost versions that the observer has seen: it was restored."""
     apart: Mapping[str, Restored] = field(default_factory=dict)
@@ -365,7 +365,10 @@ def _of_report(view: View, report: Report, target: Version, stage: Stage, grace:
 def _without_report(view: View, name: str) -> Standing:
     if name in view.unauthentic:
         return Standing(
-            name, "unauthentic", None, "its record is not sealed by a key of this fleet, or has a newer format"
+            name,
+            "unauthentic",
+            None,
+            "its record is not sealed by a key of this fleet, has a newer format, or was removed",
         )
     return Standing(name, "joining", None, "it has a lease, and no report yet")
 

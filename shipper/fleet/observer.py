@@ -20,7 +20,7 @@ from dataclasses import replace
 import trio
 
 from shipper.fleet.judge import Asked, Tally, Verdict, View
-from shipper.fleet.records import ALIVE, HEAD, MEMBERS, RESTORED, Alive, Head, Report, Restored, Version
+from shipper.fleet.records import ALIVE, HEAD, MEMBERS, RESTORED, Alive, Head, Report, Restored, Version, is_name
 from shipper.fleet.seal import Seals, Unauthentic
 from shipper.fleet.store import Change, Compacted, Entry, Found, Listing, Store, StoreError, StoreUnreachable
 from shipper.supervise.answers import Stage
@@ -54,6 +54,9 @@ class Known:
         """The revision and a hash of each key that exists; revisions alone recur in a restored store."""
         self._forged: set[str] = set()
         """Keys of records that do not open."""
+        self._registered: set[str] = set()
+        """Members whose last authentic report counts; nobody of the fleet ever removes one."""
+        self._unauthentic: set[str] = set()
         self._gone: dict[str, float] = {}
         self._refused: dict[str, float] = {}
         self._listed: dict[str, int] = {}
@@ -67,7 +70,6 @@ class Known:
         """Returns what is known; its mappings change with the next change. Raises Unauthentic for a forged head."""
         if isinstance(self._head, Unauthentic):
             raise self._head
-        forged = {key.partition("/")[2] for key in self._forged}
         return View(
             self.at,
             self._head,
@@ -76,7 +78,7 @@ class Known:
             self._gone,
             self.now,
             self._refused,
-            forged,
+            self._unauthentic,
             self._restored,
             self._apart,
         )
@@ -85,10 +87,11 @@ class Known:
         """Takes in a change of the watch; returns the member that it concerns, if any."""
         self.at = max(self.at, change.at)
         kind, name = _parts(change.key)
-        if (kind != HEAD and kind not in _RECORDS) or change.at <= self._listed.get(kind, 0):
+        if change.at <= self._listed.get(kind, 0):
             return None
         if kind == HEAD:
             self._put_head(change.entry)
+        if kind not in _RECORDS or not is_name(name):
             return None
         self._put(kind, name, change.entry, self._opened(kind, change.entry) if change.entry else None, now)
         return name
@@ -100,7 +103,7 @@ class Known:
         """
         news: list[tuple[str, str, Entry | None, Report | Alive | Restored | None]] = []
         for kind, listing in listings.items():
-            here = {entry.key: entry for entry in listing.entries}
+            here = {entry.key: entry for entry in listing.entries if is_name(entry.key.removeprefix(kind))}
             lost = [key for key in self._marks if key.startswith(kind) and key not in here]
             news += [(kind, key.removeprefix(kind), None, None) for key in lost]
             for count, (key, entry) in enumerate(here.items()):
@@ -142,6 +145,7 @@ class Known:
             if isinstance(record, Alive):
                 self._alive[name] = record
         self._note_lease(name, now)
+        self._note_unauthentic(name)
 
     def _put_head(self, entry: Entry | None) -> None:
         try:
@@ -161,6 +165,7 @@ class Known:
         before = self._reports.pop(name, None)
         if report is not None:
             self._reports[name] = report
+            (self._registered.add if _counts(report) else self._registered.discard)(name)
         refusal = report.refusal if report is not None else None
         if refusal is None:
             self._refused.pop(name, None)
@@ -175,11 +180,27 @@ class Known:
             return None
         return record if isinstance(record, Alive) or kind + record.name == entry.key else None
 
+    def _note_unauthentic(self, name: str) -> None:
+        """Notes whether a record of a member is forged, or was removed.
+
+        A forged lease of somebody who has no report is none of a member: whoever registers later reads this head.
+        """
+        is_registered = name in self._registered
+        is_lost = is_registered and name not in self._reports
+        if is_lost or MEMBERS + name in self._forged or (is_registered and ALIVE + name in self._forged):
+            self._unauthentic.add(name)
+        else:
+            self._unauthentic.discard(name)
+
     def _note_lease(self, name: str, now: float) -> None:
         if name not in self._reports or ALIVE + name in self._marks:
             self._gone.pop(name, None)
         else:
             self._gone.setdefault(name, now)
+
+
+def _counts(report: Report) -> bool:
+    return report.state in ("joining", "member") or bool(report.state == "left" and report.undelivered.events)
 
 
 def went_back(head: Head, newest: Version) -> bool:
@@ -359,6 +380,7 @@ class Observer:
             gone=dict(live.gone),
             refused=dict(live.refused),
             apart=dict(live.apart),
+            unauthentic=set(live.unauthentic),
         )
 
     def news(self) -> tuple[View, Set[str]]:

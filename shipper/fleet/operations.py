@@ -30,6 +30,7 @@ from shipper.fleet.records import (
     Text,
     Undelivered,
     Version,
+    is_name,
 )
 from shipper.fleet.release import retired_ids
 from shipper.fleet.seal import Seals, Unauthentic, digest
@@ -74,8 +75,8 @@ async def forget(store: Store, seals: Seals, target: str, *, force: bool = False
     """Forgets a member, or its directory NAME/DIRECTORY that was lost or takes no part; leaves the member's last report
     as a tombstone.
 
-    Refuses a member whose lease holds, unless `force`; with `only`, one whose last report is another than that
-    `Report.write_id`. Raises Refused, or StoreError.
+    Refuses a member whose lease holds, or whose report was removed, unless `force`; with `only`, one whose last report
+    is another than that `Report.write_id`. Raises Refused, or StoreError.
     """
     name, _, directory = target.partition("/")
     if directory:
@@ -83,7 +84,7 @@ async def forget(store: Store, seals: Seals, target: str, *, force: bool = False
     key = MEMBERS + name
     for _ in range(_ATTEMPTS):
         entry = (await store.read(key)).entry
-        if entry is None:
+        if entry is None and not (force and is_name(name)):
             raise Refused(f"the fleet has no member {name}; see `shipper fleet members`")
         report = _report(seals, name, entry)
         if only and report.write_id != only:
@@ -96,14 +97,15 @@ async def forget(store: Store, seals: Seals, target: str, *, force: bool = False
                 f"record, `shipper fleet forget {name} --force`"
             )
         tombstone = seals.seal(key, replace(report, state="forgotten"))
-        await _swap(store, key, tombstone, entry.revision)
+        await _swap(store, key, tombstone, ABSENT if entry is None else entry.revision)
     raise StoreError(f"{name} is changed all the time by somebody else; run the order again")
 
 
-def _report(seals: Seals, name: str, entry: Entry) -> Report:
-    """Returns a member's report; an empty one in place of one that is forged, so that it can be forgotten too."""
+def _report(seals: Seals, name: str, entry: Entry | None) -> Report:
+    """Returns a member's report; an empty one in place of one that is forged or was removed, so that it can be
+    forgotten too."""
     try:
-        return seals.open(MEMBERS + name, entry.value, Report)
+        return seals.open(MEMBERS + name, entry.value if entry else b"", Report)
     except Unauthentic:
         return Report(name, directory="", boot="", instance="", write=0, epoch=0)
 

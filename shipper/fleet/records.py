@@ -15,6 +15,7 @@ a secret cannot cross the release of that secret.
 
 from __future__ import annotations
 
+import re
 from typing import Literal, NamedTuple
 
 import msgspec
@@ -25,6 +26,13 @@ FORMAT = 1
 HEAD = "head"
 VERSIONS, SECRETS, MEMBERS, ALIVE = "versions/", "secrets/", "members/", "alive/"
 LEADER, RESTORED = "leader", "restored/"
+
+_NAME = re.compile(r"[A-Za-z0-9._-]{1,253}", re.ASCII)
+
+
+def is_name(text: str) -> bool:
+    """Returns whether a member may have this name; a key below `members/` with any other one is nobody's."""
+    return _NAME.fullmatch(text) is not None
 
 
 class Version(NamedTuple):

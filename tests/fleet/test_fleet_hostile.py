@@ -3,6 +3,8 @@
 import pytest
 import trio
 
+from shipper.fleet import operations
+from shipper.fleet.errors import Refused
 from shipper.fleet.observer import observing, wait
 from shipper.fleet.records import ALIVE, HEAD, MEMBERS, Alive, Fence, Head, Line, Report, Version
 from tests.fleet.hosts import Fleet
@@ -57,3 +59,46 @@ async def test_a_member_whose_lease_was_removed_and_that_goes_on_to_report_is_ne
         nursery.cancel_scope.cancel()
 
     assert (verdict.state, verdict.counts) == ("closed", {"absent": 1})
+
+
+async def test_a_member_whose_records_were_removed_keeps_an_answer_closed_and_can_be_forgotten(fleet, autojump_clock):
+    member(fleet, V8, "a")
+    member(fleet, V7, "b")
+    async with observing(fleet.server.client("asker"), fleet.seals) as observer:
+        for key in (MEMBERS + "b", ALIVE + "b"):
+            fleet.put(key, None)
+        assert (await wait(observer, 8, "drained", 5.0, 10.0)).counts == {"reached": 1, "unauthentic": 1}
+        with pytest.raises(Refused):
+            await operations.forget(fleet.server.client("ann"), fleet.seals, "b")
+        await operations.forget(fleet.server.client("ann"), fleet.seals, "b", force=True)
+
+        assert (await wait(observer, 8, "drained", 5.0, 10.0)).state == "open"
+
+
+@pytest.mark.parametrize("name", ["", "a/b", "\x1b[2J", "b" * 300, "ü", "\\xff"])
+async def test_a_forged_key_that_no_member_can_have_keeps_nothing_closed(fleet, autojump_clock, name):
+    member(fleet, V8)
+    for kind in (MEMBERS, ALIVE):
+        fleet.put(kind + name, b"forged")
+
+    assert (await asked(fleet)).counts == {"reached": 1}
+
+
+async def test_a_forged_lease_of_nobody_keeps_nothing_closed(fleet, autojump_clock):
+    member(fleet, V8)
+    fleet.put(ALIVE + "nobody", b"forged")
+
+    assert (await asked(fleet)).counts == {"reached": 1}
+
+
+async def test_a_member_with_a_forged_record_or_lease_can_be_forgotten(fleet, autojump_clock):
+    for name in "ab":
+        member(fleet, V7, name)
+    fleet.put(MEMBERS + "a", b"forged")
+    fleet.put(ALIVE + "b", b"forged")
+    assert (await asked(fleet)).counts == {"unauthentic": 2}
+
+    for name in "ab":
+        await operations.forget(fleet.server.client("ann"), fleet.seals, name, force=True)
+
+    assert (await asked(fleet)).counts == {"forgotten": 2}
