@@ -33,17 +33,18 @@ class Election:
 
     async def lead(self, act: Callable[[int], Awaitable[None]]) -> None:
         """Waits, without an end, until this candidate is elected, then runs `act(token)`; cancels it when the lease
-        may be over. Raises StoreError, or Unauthentic for a forged head."""
+        may be over. Raises StoreError, or Unauthentic for a forged head or key."""
         await self._vacant()
         async with self._key() as scope:
             await act(await self._raised())
             scope.cancel("the candidate has resigned")
 
     async def _vacant(self) -> None:
-        """Waits until no candidate has the key."""
+        """Waits until no candidate has the key; raises Unauthentic for a forged one, which no lease may end."""
         found = await self._store.read(LEADER)
         if found.entry is None:
             return
+        self._seals.open(LEADER, found.entry.value, Leader)
         async with self._store.watch(LEADER, found.at) as changes:
             async for some in changes:
                 if any(change.key == LEADER and change.entry is None for change in some):

@@ -4,9 +4,9 @@
     GET /livez, /readyz, /metrics, /status           answered by the sidecar; 503 while there is none
 
 The supervisor has the address, so that a question is answered while the sidecar restarts. Who is not on this host asks
-about the fleet by TLS and with `Authorization: Bearer …`; where neither is configured, an address that is not loopback
-answers nothing about the fleet, and the rest as ever. Without a token, a request needs a `Host` of this host
-(`sdk/hosts`), so that a web page whose name resolves to 127.0.0.1 reads nothing.
+about the fleet by TLS and with `Authorization: Bearer …`, which /metrics and /status need then too; where neither is
+configured, an address that is not loopback answers nothing about the fleet, and the rest as ever. Without a token, a
+request needs a `Host` of this host (`sdk/hosts`), so that a web page whose name resolves to 127.0.0.1 reads nothing.
 
 A client that disconnects ends its question at once. There are at most `LIMITS.clients` questions at a time, and
 `LIMITS.newcomers` other connections; requests have no body, and a head of at most 16 KiB.
@@ -39,7 +39,9 @@ LONGEST_WAIT = 300.0
 """Seconds of one question; a longer one is asked again."""
 LIMITS = Limits(clients=40, newcomers=24, handshake_seconds=10.0, idle_seconds=LONGEST_WAIT + 30.0)
 OF_FLEET = "/fleet/"
-OF_SIDECAR = ("/livez", "/readyz", "/metrics", "/status")
+PROBES = ("/livez", "/readyz")
+"""They say nothing but whether the sidecar is well, and need no token."""
+OF_SIDECAR = (*PROBES, "/metrics", "/status")
 
 _LARGEST_HEAD = 16 << 10
 _MOST_UNASKED = 64 << 10
@@ -200,7 +202,8 @@ class _Connection:
             try:
                 self._check(request)
                 if path in OF_SIDECAR:
-                    self._check_host(headers)
+                    if path in PROBES or not self._door.tokens or not self._is_admitted(headers):
+                        self._check_host(headers)
                     return await self._pass_on(request) and self._is_reusable()
                 answer = await self._about_the_fleet(path, query, headers)
             except Refused as refused:
@@ -229,10 +232,13 @@ class _Connection:
         if not is_own_host(headers.get("host", self._door.host), self._door.host):
             raise Refused(refusal(421, "unknown_host", "Host is not this host"))
 
+    def _is_admitted(self, headers: Mapping[str, str]) -> bool:
+        return self._door.admit(headers.get("authorization", ""), is_tls=self._peer.tls is not None)
+
     async def _about_the_fleet(self, path: str, query: str, headers: Mapping[str, str]) -> Answer:
         if not path.startswith(OF_FLEET):
             raise Refused(refusal(404, "not_found", f"unknown path; there are {', '.join(OF_SIDECAR)} and {OF_FLEET}"))
-        if not self._door.admit(headers.get("authorization", ""), is_tls=self._peer.tls is not None):
+        if not self._is_admitted(headers):
             self._check_host(headers)
         if not self._peer.let_in():
             raise Refused(refusal(503, "busy", "too many questions wait here", {"Retry-After": "5"}))

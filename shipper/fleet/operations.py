@@ -34,6 +34,7 @@ from shipper.fleet.records import (
 )
 from shipper.fleet.release import retired_ids
 from shipper.fleet.seal import Seals, Unauthentic, digest
+from shipper.fleet.settings import LONGEST_LEASE
 from shipper.fleet.store import ABSENT, Entry, Store, StoreError, StoreUnreachable
 
 MOST_FORGOTTEN = 200
@@ -196,7 +197,8 @@ async def accept_restore(
     not know; set them anew, then run it again. An interrupted order is continued by the next one.
     """
     epoch = await _announce(store, seals, by, wall)
-    await trio.sleep(max([_SHORTEST_PAUSE, *(report.lease for report in (await _reports(store, seals)).values())]))
+    leases = [report.lease for report in (await _reports(store, seals)).values()]
+    await trio.sleep(max([_SHORTEST_PAUSE, *(lease for lease in leases if lease <= LONGEST_LEASE)]))
     nonce = secrets.token_hex(16)
     for _ in range(_ATTEMPTS):
         head, revision = await _head(store, seals)

@@ -32,6 +32,8 @@ _ORDER: tuple[Kind, ...] = (
 _MOST_VERSIONS = 8
 _MOST_BEHIND = 20
 _MOST_PROBLEMS = 3
+_LAST = 253402300800.0
+"""The end of the year 9999, in Unix seconds."""
 _NAMED = 3
 """Members that one line names."""
 
@@ -248,4 +250,7 @@ def _count(number: int, what: str) -> str:
 
 
 def _date(at: float) -> str:
+    """Returns an instant by the clock of its writer, which may be any number."""
+    if not 0 <= at < _LAST:
+        return "?"
     return time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(at))

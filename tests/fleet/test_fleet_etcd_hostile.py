@@ -10,8 +10,9 @@ import pytest
 import trio
 
 from shipper.fleet.etcd import gateway, hosts, http, watch
+from shipper.fleet.etcd import store as store_on_etcd
 from shipper.fleet.etcd.store import open_etcd
-from shipper.fleet.store import Compacted, StoreError, StoreUnreachable
+from shipper.fleet.store import Compacted, StoreError, StoreRefused, StoreUnreachable
 
 Handler = Callable[[trio.SocketStream], Awaitable[None]]
 HEAD = b"HTTP/1.1 200 OK\r\nContent-Type: application/json\r\n"
@@ -88,6 +89,26 @@ async def test_each_call_ends_with_one_error_that_quotes_nothing(name: str):
                 assert "CANARY" not in str(failed.value)
                 assert "SECRET" not in str(failed.value)
                 assert url.removeprefix("http://") in str(failed.value) or "not etcd's" in str(failed.value)
+
+
+@pytest.mark.parametrize("number", ["1" * 400, "-1", "9223372036854775808"])
+async def test_a_number_that_etcd_cannot_have_is_an_error(number: str):
+    said = says(whole("200 OK", f'{{"ID": "1", "TTL": "{number}"}}'.encode()))
+    with trio.fail_after(30):
+        async with host(said) as url, open_etcd([url], "/x/") as store:
+            with pytest.raises(StoreError, match="not etcd's"):
+                await store.grant(5)
+
+
+@pytest.mark.parametrize("entry", ['{"key": "eA=="}', '{"key": "%s"}' % ("AAAA" * 300)])
+async def test_a_list_without_an_end_is_an_error(entry: str, monkeypatch: pytest.MonkeyPatch):
+    """Anybody who can write to etcd makes as many keys as he wants, with long names or with long values."""
+    monkeypatch.setattr(store_on_etcd, "LARGEST_LISTING", 100_000)
+    page = f'{{"header": {{"revision": "7"}}, "more": true, "kvs": [{",".join([entry] * 20)}]}}'
+    with trio.fail_after(30):
+        async with host(says(whole("200 OK", page.encode()))) as url, open_etcd([url], "/x/") as store:
+            with pytest.raises(StoreRefused, match="remove keys of nobody"):
+                await store.list("members/")
 
 
 @pytest.mark.parametrize("name", WRONG)

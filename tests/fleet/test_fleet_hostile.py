@@ -3,10 +3,11 @@
 import pytest
 import trio
 
-from shipper.fleet import operations
+from shipper.fleet import operations, pictures
 from shipper.fleet.errors import Refused
 from shipper.fleet.observer import observing, wait
-from shipper.fleet.records import ALIVE, HEAD, MEMBERS, Alive, Fence, Head, Line, Report, Version
+from shipper.fleet.overview import overview
+from shipper.fleet.records import ALIVE, HEAD, MEMBERS, VERSIONS, Alive, Fence, Head, Line, Report, Text, Version
 from tests.fleet.hosts import Fleet
 
 V7 = Version(0, 7, "seven")
@@ -18,6 +19,7 @@ HOLD = Fence(lease=10.0, request=5.0)
 async def fleet() -> Fleet:
     fleet = Fleet()
     fleet.put(HEAD, head(V7, V8))
+    fleet.put(VERSIONS + V8.sha256, Text("a: 1", {}, "p"))
     return fleet
 
 
@@ -102,3 +104,19 @@ async def test_a_member_with_a_forged_record_or_lease_can_be_forgotten(fleet, au
         await operations.forget(fleet.server.client("ann"), fleet.seals, name, force=True)
 
     assert (await asked(fleet)).counts == {"forgotten": 2}
+
+
+@pytest.mark.parametrize("wild", [1e300, -1e300, float("nan"), float("inf")])
+async def test_a_member_with_wild_numbers_is_shown_and_delays_no_order(fleet, autojump_clock, wild):
+    """A member has the key of the fleet, and may be hostile."""
+    fleet.put(MEMBERS + "a", report(V7, seen=wild, since=wild, lease=wild, fence=Fence(wild, wild), forget_after=wild))
+    async with observing(fleet.server.client("asker"), fleet.seals) as observer:
+        seen = await observer.fresh()
+        verdict = await wait(observer, 8, "drained", 1.0, 10.0)
+    began = trio.current_time()
+    accepted = await operations.accept_restore(fleet.server.client("ann"), fleet.seals, "ann@desk", force=True)
+
+    assert pictures.member_tables(overview(seen))
+    assert verdict.state in ("open", "closed")
+    assert accepted.epoch == 1
+    assert trio.current_time() - began < 700

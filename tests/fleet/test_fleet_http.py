@@ -294,6 +294,18 @@ async def test_a_token_is_asked_for_where_there_is_one():
     assert named == 200
 
 
+async def test_figures_of_the_sidecar_need_the_token_too_and_its_probes_do_not():
+    door = Door("127.0.0.1", tokens=(b"t",))
+    async with (
+        raw_server(saying(http(b"{}"))) as sidecar,
+        serving(door=door, sidecar=lambda: sidecar.removeprefix("http://")) as client,
+    ):
+        without = [(await client.get(path))[0] for path in ("/livez", "/readyz", "/metrics", "/status")]
+        status, _, _ = await client.get("/status", "Authorization: Bearer t")
+
+    assert (without, status) == ([200, 200, 401, 401], 200)
+
+
 async def test_who_is_not_on_this_host_asks_by_tls():
     made = AUTHORITY.issue_cert("127.0.0.1")
     chain = b"".join(blob.bytes() for blob in made.cert_chain_pems)

@@ -17,6 +17,7 @@ from shipper.fleet.observer import observing
 from shipper.fleet.records import (
     ALIVE,
     HEAD,
+    LEADER,
     MEMBERS,
     SECRETS,
     Alive,
@@ -162,6 +163,24 @@ async def test_a_secret_that_every_member_has_released_is_revoked_once(
     assert (released.state, released.token, commands.ran) == ("done", 1, [("a", "es-old", "1")])
     assert commands.variables[0]["SHIPPER_FLEET"] == "prod"
     assert (commands.kept[0].name, commands.kept[0].sources) == ("VuaCfGcBCdbkQm-e5aOx", ["fleet:es"])
+
+
+async def test_a_forged_key_of_the_leader_is_a_trouble_until_it_is_removed(
+    autojump_clock: MockClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    commands, fleet = Commands(monkeypatch), Fleet()
+    await fleet.put(HEAD, START)
+    await fleet.member(DRAINED)
+    forged = await fleet.admin.swap(LEADER, b"\0", expected=0)
+    async with running(fleet, "a"):
+        await trio.sleep(100)
+        assert "the record leader is not sealed" in str(fleet.troubles["releases"])
+        assert forged.entry is not None
+        await fleet.admin.swap(LEADER, None, expected=forged.entry.revision)
+        await trio.sleep(100)
+
+    assert fleet.troubles["releases"] is None
+    assert commands.ran == [("a", "es-old", "1")]
 
 
 async def test_a_member_that_only_went_away_holds_the_release_for_ever(

@@ -6,13 +6,15 @@ An error's text is quoted only if it has the shape of etcd's own: what answers m
 from __future__ import annotations
 
 import re
-from typing import TypeVar
+from typing import Annotated, TypeVar
 
 import msgspec
 
 from shipper.fleet.store import Compacted, StoreError, StoreRefused, StoreUnreachable
 
 T = TypeVar("T")
+Number = Annotated[int, msgspec.Meta(ge=0, le=(1 << 63) - 1)]
+"""Of etcd; anything beyond is not its own."""
 
 
 class NotDone(StoreUnreachable):
@@ -39,15 +41,15 @@ class Header(msgspec.Struct, frozen=True):
     """Of each answer; `revision` is the store's."""
 
     cluster_id: str = ""
-    revision: int = 0
-    raft_term: int = 0
+    revision: Number = 0
+    raft_term: Number = 0
 
 
 class KeyValue(msgspec.Struct, frozen=True):
     key: bytes = b""
     value: bytes = b""
-    create_revision: int = 0
-    mod_revision: int = 0
+    create_revision: Number = 0
+    mod_revision: Number = 0
 
 
 class Range(msgspec.Struct, frozen=True):
@@ -69,8 +71,8 @@ class Txn(msgspec.Struct, frozen=True):
 
 
 class Grant(msgspec.Struct, frozen=True):
-    id: int = msgspec.field(default=0, name="ID")
-    ttl: int = msgspec.field(default=0, name="TTL")
+    id: Number = msgspec.field(default=0, name="ID")
+    ttl: Number = msgspec.field(default=0, name="TTL")
 
 
 class Renewal(msgspec.Struct, frozen=True):
@@ -95,7 +97,7 @@ class Watched(msgspec.Struct, frozen=True):
     created: bool = False
     canceled: bool = False
     cancel_reason: str = ""
-    compact_revision: int = 0
+    compact_revision: Number = 0
     events: list[Event] = []
 
 

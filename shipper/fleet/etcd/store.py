@@ -17,7 +17,7 @@ from typing import Any
 
 import trio
 
-from shipper.fleet.etcd.answers import Grant, LeaseEnded, Nothing, Range, Renewal, Txn
+from shipper.fleet.etcd.answers import Grant, KeyValue, LeaseEnded, Nothing, Range, Renewal, Txn
 from shipper.fleet.etcd.gateway import AnswerTooLarge, Call, Gateway, Login
 from shipper.fleet.etcd.hosts import Host, TlsFiles
 from shipper.fleet.etcd.keys import Keys, coded
@@ -39,8 +39,9 @@ from shipper.sdk.errors import BadOption
 
 PAGE = 500
 """Entries of one answer, at first; less if they are large."""
-LARGEST_LISTING = 256 << 20
-"""Bytes of all values together."""
+LARGEST_LISTING = 128 << 20
+"""Bytes of all keys and values together, each entry with `OVERHEAD`: anybody who can write to etcd makes them."""
+OVERHEAD = 1 << 10
 
 
 @asynccontextmanager
@@ -93,13 +94,14 @@ class Etcd:
         call = Call("/v3/kv/range", message, f"list {self._keys.shown(prefix)}")
         page = await self._gateway.call(call, Range)
         at = page.header.revision
-        found = [*page.kvs]
+        found, size = [*page.kvs], _size(page.kvs)
         while page.more and page.kvs:
             message.update(key=coded(page.kvs[-1].key + b"\0"), revision=str(at))
             page = await self._gateway.call(call, Range)
             found += page.kvs
-            if sum(len(one.value) for one in found) > LARGEST_LISTING:
-                raise StoreRefused(f"{call.purpose}: more than {LARGEST_LISTING >> 20} MiB")
+            size += _size(page.kvs)
+            if size > LARGEST_LISTING:
+                raise StoreRefused(f"{call.purpose}: more than {LARGEST_LISTING >> 20} MiB; remove keys of nobody")
         return Listing(tuple(map(self._keys.entry, found)), at)
 
     async def swap(self, key: str, value: bytes | None, *, expected: int, lease: Lease | None = None) -> Swapped:
@@ -146,3 +148,7 @@ class Etcd:
 
     def _only(self, found: Range) -> Entry | None:
         return self._keys.entry(found.kvs[0]) if found.kvs else None
+
+
+def _size(page: Sequence[KeyValue]) -> int:
+    return sum(OVERHEAD + len(one.key) + len(one.value) for one in page)
