@@ -423,12 +423,8 @@ class Membership:
     def _authentic(self, kept: Kept) -> Offered:
         """Returns a version as it can be run; raises Unauthentic."""
         text = self._text(kept.version, kept.text)
-        contents = {}
-        for name, id in text.secrets.items():
-            secret = self._seals.open(SECRETS + id, kept.secrets[id], Secret)
-            if secret.name != name:
-                raise Unauthentic(f"the record {SECRETS}{id} is the secret of another name than {name}")
-            contents[name] = secret.content
+        opened = {id: self._seals.open(SECRETS + id, raw, Secret) for id, raw in kept.secrets.items()}
+        contents = {name: opened[id].content for name, id in text.secrets.items()}
         return Offered(kept.version, text, contents)
 
     async def _offer(self) -> None:

@@ -63,6 +63,7 @@ class Secret(msgspec.Struct, frozen=True):
     """`secrets/ID`: the content of a secret."""
 
     name: str
+    """The first one that it had; the same content has the same id under any name."""
     content: bytes
     format: int = FORMAT
 

@@ -10,6 +10,7 @@ from shipper.fleet.home import Home
 from shipper.fleet.membership import NotLeft, parse
 from shipper.fleet.observer import observing, wait
 from shipper.fleet.operations import forget
+from shipper.fleet.publisher import Publisher
 from shipper.fleet.records import (
     ALIVE,
     HEAD,
@@ -51,6 +52,17 @@ async def test_a_member_joins_and_is_offered_the_newest_version_with_its_secrets
     assert one.member.offered.secrets == {"es": b"content of es-2"}
     assert (report.state, report.begun, report.using) == ("member", newest, ["es-2"])
     assert report.stages == {}
+
+
+async def test_one_content_under_two_names_is_one_secret(fleet, place, autojump_clock):
+    publisher = Publisher(fleet.server.client("ann"), fleet.seals, "ann@desk")
+    ids = {(await publisher.set_secret(name, b"id:key"))[0] for name in ("old", "new")}
+    newest = fleet.publish(pins=fleet.head.secrets)
+    async with running(fleet, place) as one:
+        await one.offered(newest)
+
+    assert len(ids) == 1
+    assert one.member.offered.secrets == {"old": b"id:key", "new": b"id:key"}
 
 
 async def test_a_joiner_is_registered_before_it_reads_the_version_that_it_begins_with(fleet, place, autojump_clock):
