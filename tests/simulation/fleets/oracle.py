@@ -1,0 +1,155 @@
+"""Judges a transcript by the laws of a fleet (see the package)."""
+
+from __future__ import annotations
+
+import math
+from collections import defaultdict
+from collections.abc import Iterator
+
+from shipper.fleet.records import Head, Report, Version
+from tests.simulation.case import Violation
+from tests.simulation.fleets.transcript import Answer, Transcript
+
+STAGES = ("received", "active", "drained")
+
+
+def judge(transcript: Transcript) -> list[Violation]:
+    """Returns what was promised and did not hold."""
+    laws = (_triples, _answers, _releases, _fences, _tokens, _stages)
+    return [violation for law in laws for violation in law(transcript)]
+
+
+def _name(machine: str) -> str:
+    return machine.partition("#")[0]
+
+
+def _restored_between(transcript: Transcript, begin: float, end: float) -> bool:
+    return any(begin <= at <= end for at in transcript.restored)
+
+
+def _is_doubtful(transcript: Transcript, machine: str, at: float) -> bool:
+    return at >= transcript.doubtful.get(_name(machine), math.inf)
+
+
+def _triples(transcript: Transcript) -> Iterator[Violation]:
+    contents: dict[Version, str] = {}
+    given = [*transcript.published, *((each.version, each.content) for each in transcript.received)]
+    for version, content in given:
+        if contents.setdefault(version, content) != content:
+            yield Violation("L1", f"{version} has two contents")
+    numbers = [version[:2] for version, _ in transcript.published]
+    for number in {number for number in numbers if numbers.count(number) > 1}:
+        if not transcript.restored:
+            yield Violation("L1", f"two publishers were given {number}")
+
+
+def _answers(transcript: Transcript) -> Iterator[Violation]:
+    begun: dict[str, float] = {}
+    for at, machine, *_ in sorted([(each.at, each.machine) for each in transcript.received]):
+        begun.setdefault(machine, at)
+    for answer in transcript.answers:
+        if answer.verdict.state != "open":
+            continue
+        named = {standing.name.partition("/")[0] for standing in answer.verdict.members}
+        for machine, since in begun.items():
+            if since >= answer.asked or _name(machine) in named or _is_doubtful(transcript, machine, answer.at):
+                continue
+            if transcript.restored and transcript.restored[0] <= answer.at:
+                continue
+            if _reached(transcript, machine, answer) > answer.at:
+                yield Violation("L2", f"{_text(answer)}, and {machine} has not reached it")
+
+
+def _text(answer: Answer) -> str:
+    verdict = answer.verdict
+    return f"{verdict.version} {verdict.stage} was open at {answer.at:.3f} for who asked at {answer.asked:.3f}"
+
+
+def _reached(transcript: Transcript, machine: str, answer: Answer) -> float:
+    """Returns when a machine had reached what the answer is about."""
+    triple, stage = answer.verdict.triple, STAGES.index(answer.verdict.stage)
+    assert triple is not None
+    return min(
+        (
+            each.at
+            for each in transcript.reached
+            if each.machine == machine and STAGES.index(each.stage) >= stage and each.version[:2] >= triple[:2]
+        ),
+        default=math.inf,
+    )
+
+
+def _releases(transcript: Transcript) -> Iterator[Violation]:
+    seen: set[str] = set()
+    for written in transcript.heads:
+        assert isinstance(written.record, Head)
+        for id, release in written.record.released.items():
+            if release.state == "released" or id in seen:
+                continue
+            seen.add(id)
+            despite = {name.partition("/")[0] for name in release.despite}
+            for use in transcript.uses:
+                if use.id != id or use.end <= written.at or _name(use.machine) in despite:
+                    continue
+                if _is_doubtful(transcript, use.machine, use.end) or _restored_between(transcript, 0.0, use.end):
+                    continue
+                text = f"{use.machine} used {id} from {use.begin:.3f} to {use.end:.3f}, begun at {written.at:.3f}"
+                yield Violation("L3", text)
+                break
+
+
+def _fences(transcript: Transcript) -> Iterator[Violation]:
+    """A fence is that of the newest life of a host."""
+    for answer in transcript.answers:
+        triple = answer.verdict.triple
+        for standing in answer.verdict.members:
+            if standing.kind != "fenced" or triple is None or _restored_between(transcript, 0.0, answer.at):
+                continue
+            for use in transcript.uses:
+                if _name(use.machine) != standing.name or use.begin < answer.at:
+                    continue
+                if _is_doubtful(transcript, use.machine, use.begin):
+                    continue
+                if not _is_active(transcript, use.machine, triple, use.begin):
+                    yield Violation("L4", f"{_text(answer)}, fenced {use.machine} began a request at {use.begin:.3f}")
+                    break
+
+
+def _is_active(transcript: Transcript, machine: str, version: Version, at: float) -> bool:
+    return any(
+        each.machine == machine and each.stage == "active" and each.version[:2] >= version[:2] and each.at <= at
+        for each in transcript.reached
+    )
+
+
+def _tokens(transcript: Transcript) -> Iterator[Violation]:
+    highest, at = 0, 0.0
+    for written in transcript.heads:
+        assert isinstance(written.record, Head)
+        if written.record.token < highest and not _restored_between(transcript, at, written.at):
+            yield Violation("L6", f"the token fell from {highest} to {written.record.token} at {written.at:.3f}")
+        highest, at = written.record.token, written.at
+    hosts: dict[int, set[str]] = defaultdict(set)
+    for ran in transcript.ran:
+        hosts[ran.token].add(ran.host)
+        if len(hosts[ran.token]) > 1 and not transcript.restored:
+            yield Violation("L6", f"{sorted(hosts[ran.token])} ran commands with token {ran.token}")
+
+
+def _stages(transcript: Transcript) -> Iterator[Violation]:
+    newest: dict[tuple[str, str, int, str], tuple[tuple[int, int], float]] = {}
+    for written in transcript.reports:
+        report = written.record
+        assert isinstance(report, Report)
+        if report.state == "joining":  # after it was forgotten, or left
+            newest = {key: value for key, value in newest.items() if key[0] != report.name}
+        for stage in STAGES:
+            version = report.stages.get(stage)  # type: ignore[call-overload]
+            position = (-1, -1) if version is None else version[:2]
+            key = (report.name, report.directory, report.epoch, stage)
+            before, at = newest.get(key, ((-1, -1), 0.0))
+            if position < before and not _restored_between(transcript, at, written.at):
+                yield Violation(
+                    "L7", f"{report.name} {stage} went back from {before} to {position} at {written.at:.3f}"
+                )
+            newest[key] = position, written.at
