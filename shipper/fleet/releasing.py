@@ -100,10 +100,13 @@ class Releasing:
         self.token = token
         self._say("fleet_elected", {"fleet": self._fleet, "token": token})
         try:
-            async with self._observing(self._store, self._seals) as observer, trio.open_nursery() as nursery:
-                self._trouble("releases", None)
-                await _Term(self, token, observer, nursery).serve()
-                nursery.cancel_scope.cancel("another candidate is elected")
+            async with self._observing(self._store, self._seals) as observer:
+                async with trio.open_nursery() as nursery:
+                    self._trouble("releases", None)
+                    await _Term(self, token, observer, nursery).serve()
+                    nursery.cancel_scope.cancel("another candidate is elected")
+                while _is_suspended(observer.view(), token):
+                    await observer.changed()
         finally:
             self.token = None
 
@@ -179,6 +182,11 @@ class _Term:
     def _environment(self) -> Mapping[str, str]:
         of = self._of
         return {**of._environment(), "SHIPPER_FLEET": of._fleet, "SHIPPER_FENCING_TOKEN": str(self._steps.token)}
+
+
+def _is_suspended(view: View, token: int) -> bool:
+    """Whether no candidate may act: then another election, which is a write of the head, would change nothing."""
+    return view.head.token == token and (view.restored or view.head.accepting is not None)
 
 
 def _first(errors: BaseException) -> BaseException:

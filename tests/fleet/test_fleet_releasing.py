@@ -20,6 +20,7 @@ from shipper.fleet.records import (
     LEADER,
     MEMBERS,
     SECRETS,
+    Accepting,
     Alive,
     Head,
     Leader,
@@ -270,6 +271,23 @@ async def test_a_head_that_has_changed_since_the_view_is_not_written(autojump_cl
     await fleet.candidate("a")._write(START, replace(START, released={"es-old": Release("es", 0.0, "begun")}))
 
     assert await fleet.head() == replace(START, token=9)
+
+
+async def test_while_members_register_for_another_epoch_nobody_is_elected_again_and_again(
+    autojump_clock: MockClock,
+) -> None:
+    fleet = Fleet()
+    await fleet.put(HEAD, replace(START, fingerprints={}, history=LINES[1:]))
+    async with running(fleet, "a", "b"):
+        accepting = Accepting(1, 0.0, "me@host")
+        await fleet.put(HEAD, replace(await fleet.head(), accepting=accepting))
+        before = await fleet.head()
+        await trio.sleep(10 * LEASE)
+
+        assert (await fleet.head()).token == before.token
+        await fleet.put(HEAD, replace(before, accepting=None))
+        await trio.sleep(LEASE)
+        assert (await fleet.head()).token == before.token + 1
 
 
 async def test_a_trouble_with_the_store_is_said_and_over(
