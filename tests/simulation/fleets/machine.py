@@ -89,6 +89,8 @@ class Machine:
         self.life = 0
         """Counts the directories of this host, one after the other."""
         self.cut = self.stopped = self.sidecar_stopped = self.gone = False
+        self.idle = False
+        """Its sidecar has no events."""
         self.kill_in: int | None = None
         """The process is killed after so many more effects."""
         self.membership: Membership | None = None
@@ -195,6 +197,7 @@ class Machine:
             leased=leased,
             refuses=lambda: self.random.random() < self.refuses,
             pace=self.pace,
+            idle=self.idle,
         )
 
     async def _run_sidecar(self, task_status: trio.TaskStatus[trio.CancelScope]) -> None:

@@ -14,6 +14,7 @@ STEPS: dict[str, tuple[int, int]] = {
     "stop_sidecar": (1, 2),
     "cut": (1, 4),
     "lose": (1, 6),
+    "slow_watch": (1, 4),
     "compact": (1, 2),
     "outage": (1, 2),
     "another": (1, 2),

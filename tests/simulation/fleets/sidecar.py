@@ -67,10 +67,11 @@ class Sidecar:
         leased: bool,
         refuses: Callable[[], bool],
         pace: float,
+        idle: bool = False,
     ) -> None:
         self.machine, self.directory, self.transcript = machine, directory, transcript
         self._random, self._clock, self._running, self._answer = random, clock, running, answer
-        self._refuses, self._pace = refuses, pace
+        self._refuses, self._pace, self._idle = refuses, pace, idle
         self._until = -math.inf if leased else math.inf
         self._held: set[str] = set()
         self._lost: set[str] = set()
@@ -94,9 +95,10 @@ class Sidecar:
         try:
             async with trio.open_nursery() as nursery:
                 nursery.start_soon(self._read)
-                nursery.start_soon(self._send)
-                nursery.start_soon(self._enter)
                 nursery.start_soon(self._progress)
+                if not self._idle:
+                    nursery.start_soon(self._send)
+                    nursery.start_soon(self._enter)
         finally:
             now = trio.current_time()
             for _, use in self._sending:

@@ -187,6 +187,10 @@ class World:
 
         self.nursery.start_soon(end)
 
+    async def _slow_watch(self, machine: Machine, random: Random) -> None:
+        if machine.link is not None:
+            machine.link.set(watch_delay=random.choice((1.0, 10.0, 60.0)))
+
     async def _lose(self, machine: Machine, random: Random) -> None:
         if machine.link is not None:
             machine.link.lose(random.choice(("before", "after", "late")), random.choice((MEMBERS, "alive/", HEAD, "")))
@@ -262,6 +266,8 @@ class World:
                 machine.gone = True
                 machine.kill()
             machine.set(cut=False, stopped=False, sidecar_stopped=False)
+            if machine.link is not None:
+                machine.link.set(watch_delay=0.0)
         await trio.sleep(2 * LEASE)
         for machine in self.machines.values():
             if machine.troubles.keys() & {"fleet_left"}:
@@ -279,21 +285,20 @@ class World:
         """Returns a last version, with new secrets; accepts a restored store before."""
         publisher = Publisher(self.operator, self.seals, "operator")
         for turn in range(10):
-            if self.transcript.restored:
-                accepted = await self.people.order(
-                    lambda: operations.accept_restore(
-                        self.operator, self.seals, "operator", force=True, wall=trio.current_time
-                    )
-                )
             try:
                 for name in SECRETS:
                     await publisher.set_secret(name, f"{name}-last-{turn}".encode())
-                if self.transcript.restored and not accepted:
-                    continue
-                return await self.people.publish_one(publisher, SECRETS)
+                version = await self.people.publish_one(publisher, SECRETS)
+                if not self.transcript.restored or await self._accept():
+                    return version if not self.transcript.restored else (await publisher.head())[0].newest
             except ShipperError as error:
                 self.people.log(f"operator: {error}")
         return None
+
+    async def _accept(self) -> bool:
+        return await self.people.order(
+            lambda: operations.accept_restore(self.operator, self.seals, "operator", force=True, wall=trio.current_time)
+        )
 
     async def _drained(self, version: Version) -> list[Violation]:
         for _ in range(20):
