@@ -394,6 +394,10 @@ class Observer:
         self._names.clear()
         return view, names
 
+    async def begun(self) -> None:
+        """Returns after a first look at the store, even if that failed."""
+        await self._watching.begun()
+
     async def fresh(self) -> View:
         """Returns what a listing found that began after this call.
 
@@ -436,14 +440,13 @@ class Observers:
 
     @asynccontextmanager
     async def observing(self) -> AsyncIterator[Observer]:
-        """Gives an observer for as long as the block runs, after the first look at the store, even if that failed."""
+        """Gives an observer for as long as the block runs; it has seen nothing yet, if nobody else observes."""
         if self._watching is None:
             self._watching, self._scope = Watching(self._store, self._seals), trio.CancelScope()
             self._nursery.start_soon(self._run, self._watching, self._scope)
         self._askers += 1
         try:
             with Observer(self._watching) as observer:
-                await self._watching.begun()
                 yield observer
         finally:
             self._askers -= 1
@@ -459,11 +462,12 @@ class Observers:
 
 @asynccontextmanager
 async def observing(store: Store, seals: Seals) -> AsyncIterator[Observer]:
-    """Gives an observer that nobody else shares, as `Observers.observing`."""
+    """Gives an observer that nobody else shares, after the first look at the store, even if that failed."""
     failure: Exception | None = None
     async with trio.open_nursery() as nursery:
         try:
             async with Observers(store, seals, nursery).observing() as observer:
+                await observer.begun()
                 yield observer
         except Exception as error:
             failure = error

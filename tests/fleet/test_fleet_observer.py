@@ -387,11 +387,21 @@ async def test_t152_12_a_caller_that_goes_away_leaves_nothing_behind(fleet, auto
 async def test_a_shared_observer_begins_again_for_the_next_asker(fleet, autojump_clock, nursery):
     shared = Observers(fleet.asker, SEALS, nursery)
     async with shared.observing() as observer:
-        observer.view()
+        await observer.fresh()
     await fleet.report("a", V7)
     await fleet.report("b", V7)
     async with shared.observing() as observer:
         assert (await wait(observer, 7, "drained", 0, 10)).state == "open"
+
+
+async def test_a_first_question_is_answered_by_the_first_look(fleet, autojump_clock, nursery):
+    fleet.asker.set(cut=True)
+    began = trio.current_time()
+    async with Observers(fleet.asker, SEALS, nursery).observing() as observer:
+        with pytest.raises(StoreUnreachable):
+            await observer.fresh()
+
+    assert trio.current_time() - began < 1.5 * SECONDS
 
 
 async def test_an_error_of_the_asker_comes_out_of_observing_as_it_is(fleet, autojump_clock):
