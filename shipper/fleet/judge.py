@@ -505,4 +505,4 @@ def _why_waiting(view: View, report: Report, target: Version, stage: Stage, refu
     for before in reversed(STAGES[: STAGES.index(stage)]):
         if _is_reached(newest_at(view, report.stages, before), target):
             return f"{before}, not yet {stage}; {report.undelivered.events} events undelivered"
-    return f"it has not received version {target} yet"
+    return f"it has not received version {target} yet" if target.number else "no version was published yet"

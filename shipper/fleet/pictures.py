@@ -108,6 +108,7 @@ def fleet_tables(fleet: Fleet) -> list[Table]:
     newest = f"version {fleet.newest}" if fleet.newest else "no version"
     rows: list[Cells] = [("members", counted(fleet.counts))] if fleet.counts else []
     rows += [("undelivered", one) for one in _undelivered(fleet.undelivered)]
+    rows += [("away", away) for away in _away(fleet.members)]
     rows += [("on_release", f"run by {fleet.leader}")] if fleet.leader else []
     rows += [("warning", warning) for warning in fleet.warnings]
     held = sorted((each for each in fleet.members if each.kind not in OPENING), key=_worst)
@@ -214,8 +215,20 @@ def _member(each: Member) -> Cells:
         _events(each.undelivered),
         "hold" if each.fence else "",
         heard,
-        _why(each),
+        _why(each) or ("its lease is over" if _is_away(each) else ""),
     )
+
+
+def _away(found: Sequence[Member]) -> Iterator[str]:
+    """Yields the members that keep nothing closed, since they have reached the newest version, but are not there."""
+    names = [each.name for each in found if _is_away(each)]
+    if names:
+        more = f", and {len(names) - _NAMED:,} more" if len(names) > _NAMED else ""
+        yield f"{', '.join(names[:_NAMED])}{more}: reached, and now the lease is over"
+
+
+def _is_away(each: Member) -> bool:
+    return each.kind == "reached" and not each.alive
 
 
 def _versions(rows: Sequence[Row], total: int, most: int | None) -> Iterator[Cells]:

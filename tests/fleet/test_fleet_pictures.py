@@ -2,6 +2,7 @@
 
 import io
 import re
+from dataclasses import replace
 
 import msgspec
 import pytest
@@ -124,6 +125,20 @@ def test_a_fleet_without_a_version_is_shown_too():
     text = shown(pictures.fleet_tables(overview(View(1, Head("prod"), {}, {}, {}, 0.0))))
 
     assert text.startswith("fleet prod: no version, empty\n")
+
+
+def test_a_member_that_has_reached_all_and_is_away_is_shown_as_away():
+    fleet = overview(seen(report("web-1"), report("web-2"), away=["web-2"]))
+
+    assert re.search("away +web-2: reached, and now the lease is over", shown(pictures.fleet_tables(fleet)))
+    assert re.search("web-2 +reached.*its lease is over", shown(pictures.member_tables(fleet)))
+
+
+def test_a_fleet_without_a_version_waits_for_none():
+    view = seen(report("web-1", stages={}))
+    text = shown(pictures.fleet_tables(overview(replace(view, head=Head("prod")))))
+
+    assert "no version was published yet" in text
 
 
 def test_a_plan_says_what_changes_and_on_how_many_members_it_drains():
