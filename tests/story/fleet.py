@@ -1,0 +1,333 @@
+"""Hosts of a fleet as real processes, on a real etcd, with a destination that revokes keys."""
+
+from __future__ import annotations
+
+import base64
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import AsyncIterator, Callable, Iterator
+from contextlib import asynccontextmanager, closing, suppress
+from datetime import datetime
+from http.client import HTTPConnection
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import trio
+
+from shipper.fleet.judge import Verdict
+from shipper.fleet.observer import observing, wait
+from shipper.fleet.opening import Opened, opened
+from shipper.fleet.publisher import Publisher
+from shipper.fleet.records import MEMBERS, Head, Report, Version
+from shipper.fleet.settings import FleetSettings
+from shipper.plugin import Credential
+from shipper.sdk.aio import open_asyncio
+from shipper.supervise import questions
+from shipper.supervise.answers import Stage
+from shipper.testing import BulkDestination, open_destination
+from tests import canary
+from tests.backends.etcd import Etcd
+from tests.canary import EVENT
+from tests.supervise.driver import told
+
+PATIENCE = 40.0
+KEY = b"a-key-of-the-fleet--canary-3f9c!"
+POLICY_CANARY = "canary-of-the-policy-text"
+GRACE = 10.0
+
+
+def key(name: str) -> Credential:
+    """Returns the key of this name, as the destination knows it."""
+    return Credential.parse({"api_key": content(name).decode()})
+
+
+def content(name: str) -> bytes:
+    """Returns the key of this name, as a file of a person."""
+    return f"{name}:secret-of-{name}".encode()
+
+
+class Run(NamedTuple):
+    """A run of `on_release`."""
+
+    at: float
+    """Unix seconds."""
+    host: str
+    token: int
+    name: str
+    """Of the key."""
+
+
+class Host:
+    """A host with `shipper supervise`, and a log file that it ships."""
+
+    def __init__(self, directory: Path, name: str, config: dict[str, Any]) -> None:
+        self.directory, self.name = directory, name
+        self.log, self.out, self.state = directory / "app.log", directory / "out", directory / "state"
+        directory.mkdir()
+        self.log.touch()
+        self.out.touch()
+        self.variables: dict[str, str] = {}
+        (directory / "supervise.yaml").write_text(json.dumps(config))
+        self.lines = 0
+        self.is_busy = True
+        self.process: subprocess.Popen[bytes] | None = None
+
+    def start(self) -> None:
+        command = [sys.executable, "-m", "shipper", "supervise", "--state", str(self.state)]
+        command += ["--config", str(self.directory / "supervise.yaml"), "--grace", "10s"]
+        environment = {**os.environ, "PYTHONPATH": "", "LOG": str(self.log), **self.variables}
+        with self.out.open("ab") as out:
+            self.process = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=out, stderr=out, env=environment)
+
+    def write(self, count: int = 1) -> None:
+        """Writes numbered lines that name the host."""
+        with self.log.open("a") as file:
+            file.write("".join(f"{EVENT} {self.name} {n}\n" for n in range(self.lines, self.lines + count)))
+        self.lines += count
+
+    def said(self, what: str, **fields: Any) -> list[dict[str, Any]]:
+        """The reports of the supervisor of this kind, each with `at`, in Unix seconds."""
+        return [one for one in self._reports() if one["event"] == what and fields.items() <= one.items()]
+
+    def _reports(self) -> Iterator[dict[str, Any]]:
+        for line in self.out.read_bytes().splitlines(keepends=True):
+            if line.endswith(b"\n") and b'"shipper.supervise"' in line:
+                at = datetime.fromisoformat(json.loads(line)["@timestamp"])
+                yield {**told(line), "at": at.timestamp()}
+
+    # -- what happens to it --------------------------------------------------------------------------------------------
+
+    def kill(self) -> None:
+        """As kill -9 of all its processes."""
+        self._signal(signal.SIGKILL)
+        assert self.process is not None
+        self.process.wait()
+        self.process = None
+
+    def pause(self) -> None:
+        """As SIGSTOP of all its processes; `go_on` ends it."""
+        self._signal(signal.SIGSTOP)
+
+    def go_on(self) -> None:
+        self._signal(signal.SIGCONT)
+
+    def _signal(self, number: int) -> None:
+        launched = self.said("launched")
+        assert self.process is not None
+        os.kill(self.process.pid, number)
+        if launched:
+            with suppress(ProcessLookupError):
+                os.kill(launched[-1]["pid"], number)
+
+    def end(self) -> None:
+        """Ends it in order; `ended` waits for that."""
+        if self.process is not None:
+            self.go_on()
+            self.process.terminate()
+
+    def ended(self) -> int | None:
+        return None if self.process is None else self.process.wait(PATIENCE)
+
+
+class Fleet:
+    """Made by `open_fleet`."""
+
+    def __init__(self, directory: Path, etcd: Etcd, destination: BulkDestination, opened: Opened) -> None:
+        self.directory, self.etcd, self.destination = directory, etcd, destination
+        self.settings, self.store, self.seals = opened.settings, opened.store, opened.seals
+        self.hosts: dict[str, Host] = {}
+        self.begun, self.released = directory / "begun", directory / "released"
+        self._publisher = Publisher(self.store, self.seals, "tests@here")
+        self._names: set[str] = set()
+
+    # -- hosts ---------------------------------------------------------------------------------------------------------
+
+    def host(self, name: str, *, releases: bool = False, variables: dict[str, str] | None = None, **more: Any) -> Host:
+        """Starts a host; `more` is what its section of the fleet has beside the least. It can be asked over HTTP.
+
+        `releases`: its `on_release` writes the time, the host, the token and the name of the key to `begun`, waits
+        while the file NAME.waits exists, and writes to `released`.
+        """
+        line = f"$(date +%s.%N) {name} $SHIPPER_FENCING_TOKEN $SHIPPER_CREDENTIAL_NAME"
+        wait = f"while [ -e {self.directory}/{name}.waits ]; do sleep 0.02; done"
+        script = f"echo {line} >> {self.begun}; {wait}; echo {line} >> {self.released}"
+        section: dict[str, Any] = {"name": self.settings.name, "member": name, "etcd": self.etcd.urls, "lease": "2s"}
+        section |= {"keys": [{"file": str(self.directory / "fleet.key")}], "http": "127.0.0.1:0"}
+        section |= {"on_release": {"command": ["sh", "-c", script]}} if releases else {}
+        host = Host(self.directory / name, name, {"fleet": section | more})
+        host.variables |= variables or {}
+        self.hosts[name] = host
+        host.start()
+        return host
+
+    # -- versions ------------------------------------------------------------------------------------------------------
+
+    def policy(self, *, timeout: str = "2s", **more: Any) -> str:
+        """Returns a policy that ships each host's log with the fleet's secret `es`."""
+        output = {"type": "elasticsearch", "hosts": [self.destination.url], "credential": {"fleet": "es"}}
+        parts = {"inputs": {"app": {"type": "file", "paths": ["${LOG}"]}}} | more
+        parts["outputs"] = {"main": output | {"timeout": timeout}}
+        return f"# {POLICY_CANARY}\n" + json.dumps({"version": 1} | parts)
+
+    async def publish(self, policy: str) -> Version:
+        return await self._publisher.publish(policy)
+
+    async def rotate(self, name: str) -> Version | None:
+        """Sets the secret to the key of this name, which the destination takes from now on."""
+        self._names.add(name)
+        assert self.destination.keys is not None
+        self.destination.keys |= {key(name)}
+        return (await self._publisher.set_secret("es", content(name)))[1]
+
+    async def begin(self, **more: Any) -> Version:
+        """Publishes the first version, with the key `k1`."""
+        await self.rotate("k1")
+        return await self.publish(self.policy(**more))
+
+    async def head(self) -> Head:
+        return (await self._publisher.head())[0]
+
+    async def report(self, name: str) -> Report | None:
+        found = (await self.store.read(MEMBERS + name)).entry
+        return None if found is None else self.seals.open(MEMBERS + name, found.value, Report)
+
+    async def wait(self, version: Version | None, stage: Stage = "drained", seconds: float = PATIENCE) -> Verdict:
+        assert version is not None
+        async with observing(self.store, self.seals) as observer:
+            return await wait(observer, version, stage, seconds, GRACE)
+
+    async def opens(self, version: Version | None, *names: str) -> Verdict:
+        """Waits until the answer is open, with all these members."""
+        verdict = await self.wait(version)
+        assert verdict.state == "open", verdict
+        if names:
+            assert verdict.counts == {"reached": len(names)}, verdict
+        return verdict
+
+    async def started(self, version: Version, *names: str) -> None:
+        """Waits until these hosts have drained a version."""
+        for name in names:
+            await self.until(lambda name=name: self._reached(name, version))
+
+    async def _reached(self, name: str, version: Version) -> bool:
+        report = await self.report(name)
+        return report is not None and report.stages.get("drained") == version
+
+    async def until(self, condition: Callable[[], Any]) -> Any:
+        """Returns what the condition returns, once that is true."""
+        with trio.fail_after(PATIENCE):
+            while True:
+                found = condition()
+                if hasattr(found, "__await__"):
+                    found = await found
+                if found:
+                    return found
+                await trio.sleep(0.02)
+
+    # -- what others see -----------------------------------------------------------------------------------------------
+
+    async def ask(self, name: str, path: str) -> tuple[int, dict[str, Any]]:
+        """Asks a host over HTTP, at the address that it has reported."""
+        report = await self.report(name)
+        assert report is not None
+        return await ask(report.http, path)
+
+    def runs(self, file: Path | None = None) -> list[Run]:
+        """Each run of `on_release` that has ended; those that have begun of another file."""
+        found = file or self.released
+        lines = found.read_text().splitlines() if found.exists() else []
+        return [Run(float(at), host, int(token), name) for at, host, token, name in map(str.split, lines)]
+
+    def uses(self, name: str, since: float) -> int:
+        """How many requests with a key have arrived since an instant of Unix time."""
+        offset = time.time() - time.monotonic()
+        return sum(one.arrived + offset > since for one in self.destination.requests_with(key(name)))
+
+    async def revoke_what_is_released(self) -> None:
+        """Revokes each key as soon as an `on_release` has run for it; for ever."""
+        while True:
+            for run in self.runs():
+                assert self.destination.keys is not None
+                self.destination.keys.discard(key(run.name))
+            await trio.sleep(0.005)
+
+    async def keep_writing(self) -> None:
+        """Has all busy hosts write lines, for ever."""
+        while True:
+            for host in [*self.hosts.values()]:
+                if host.is_busy:
+                    host.write()
+            await trio.sleep(0.02)
+
+    async def delivered(self) -> None:
+        """Ends the writing, and waits until each line of each host has arrived; fails where one is there twice."""
+        for host in self.hosts.values():
+            host.is_busy = False
+        wanted = sorted(f"{EVENT} {host.name} {n}" for host in self.hosts.values() for n in range(host.lines))
+        await self.until(lambda: self.destination.total >= len(wanted))
+        assert sorted(one["message"] for one in self.destination.events) == wanted
+
+    # -- what nobody sees ----------------------------------------------------------------------------------------------
+
+    async def check_secrets(self) -> None:
+        """Fails where a secret, the fleet's key or the text of a policy can be read."""
+        secrets = {form for name in self._names for form in canary.of_secret(content(name).decode())}
+        secrets |= {KEY, *canary.forms(base64.b64encode(KEY).decode())}
+        unseen = {*secrets, *canary.forms(POLICY_CANARY)}
+        for file in [path for path in self.etcd.directory.rglob("*") if path.is_file()]:
+            kept = file.read_bytes().rstrip(b"\0")  # etcd allocates 64 MB at a time
+            assert canary.found(kept, unseen) == [], file
+        for host in self.hosts.values():
+            assert canary.left_in(host.out, unseen) == {}
+            assert canary.left_in(host.state, secrets) == {}
+        for name, host in self.hosts.items():
+            if host.process is None:
+                continue
+            for path in ("/fleet/members", "/fleet/versions", "/fleet/versions/1"):
+                assert canary.found(json.dumps(await self.ask(name, path)).encode(), unseen) == []
+            status = await trio.to_thread.run_sync(questions.ask, host.state, questions.Status())
+            assert status["fleet"]["member"] == name
+            assert canary.found(json.dumps(status).encode(), unseen) == []
+
+
+async def ask(address: str, path: str) -> tuple[int, dict[str, Any]]:
+    """The status and the value of an answer over HTTP."""
+
+    def get() -> tuple[int, dict[str, Any]]:
+        with closing(HTTPConnection(address, timeout=PATIENCE)) as connection:
+            connection.request("GET", path)
+            answer = connection.getresponse()
+            return answer.status, json.loads(answer.read())
+
+    return await trio.to_thread.run_sync(get)
+
+
+@asynccontextmanager
+async def open_fleet(directory: Path, etcd: Etcd, name: str) -> AsyncIterator[Fleet]:
+    """A fleet without hosts; those that a test starts end in order with it, and nothing of theirs shows a secret."""
+    file = directory / "fleet.key"
+    file.write_text(base64.b64encode(KEY).decode())
+    file.chmod(0o600)
+    settings = FleetSettings(name=name, member="tests", etcd=tuple(etcd.urls), keys=(KEY,))
+    async with (
+        open_asyncio() as aio,
+        open_destination(aio, keys=set()) as destination,
+        opened(settings) as fleet,
+    ):
+        made = Fleet(directory, etcd, destination, fleet)
+        try:
+            yield made
+            await made.check_secrets()
+            for host in made.hosts.values():
+                host.end()
+            assert [await trio.to_thread.run_sync(host.ended) or 0 for host in made.hosts.values()] == [0] * len(
+                made.hosts
+            )
+        finally:
+            for host in made.hosts.values():
+                if host.process is not None and host.process.poll() is None:
+                    host.kill()
