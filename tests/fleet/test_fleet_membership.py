@@ -303,6 +303,27 @@ async def test_a_host_that_has_left_is_offered_nothing_by_a_store_that_hangs(fle
         assert two.member.offered is None
 
 
+async def test_a_member_that_was_killed_before_its_agent_took_a_version_is_offered_it_again(
+    fleet, place, autojump_clock
+):
+    version = fleet.publish(pins={"es": "es-1"})
+    async with running(fleet, place) as one:
+        await one.offered(version)
+    async with running(fleet, place) as two:
+        await two.offered(version)
+        assert two.member.offered.secrets == {"es": b"content of es-1"}
+
+
+async def test_a_restarted_member_is_offered_a_newer_version_and_not_the_one_that_it_kept(fleet, place, autojump_clock):
+    version = fleet.publish()
+    async with running(fleet, place) as one:
+        await one.offered(version)
+    newest = fleet.publish()
+    async with running(fleet, place) as two:
+        await until(lambda: two.member.offered is not None)
+        assert two.member.offered.version == newest
+
+
 @pytest.mark.parametrize("mishap", ["before", "after", "late"])
 async def test_a_member_that_was_killed_in_a_write_is_still_itself(fleet, place, mishap, autojump_clock):
     version = fleet.publish()
