@@ -18,6 +18,17 @@ _SCHEDULED = 2  # in the number of a process's clock: user and system time, as c
 PATIENCE = 600.0
 
 
+def cpu_seconds(pid: int) -> float:
+    """User and system time of a process so far, its threads included."""
+    return time.clock_gettime((~pid << 3) | _SCHEDULED)
+
+
+def mib(pid: int, field: str) -> float:
+    """A figure of the memory of a process, such as `VmRSS`."""
+    lines = Path(f"/proc/{pid}/status").read_text().splitlines()
+    return next(int(line.split()[1]) for line in lines if line.startswith(field)) / 1024
+
+
 class Shipper:
     """A child that speaks the control protocol; messages arrive in a queue."""
 
@@ -71,19 +82,15 @@ class Shipper:
 
     def cpu_seconds(self) -> float:
         """User and system time of the whole process, its threads included; to the nanosecond, unlike that of /proc."""
-        return time.clock_gettime((~self.process.pid << 3) | _SCHEDULED)
+        return cpu_seconds(self.process.pid)
 
     def peak_mib(self) -> float:
         """The peak resident set."""
-        return self._mib("VmHWM")
+        return mib(self.process.pid, "VmHWM")
 
     def resident_mib(self) -> float:
         """The present resident set."""
-        return self._mib("VmRSS")
-
-    def _mib(self, field: str) -> float:
-        lines = Path(f"/proc/{self.process.pid}/status").read_text().splitlines()
-        return next(int(line.split()[1]) for line in lines if line.startswith(field)) / 1024
+        return mib(self.process.pid, "VmRSS")
 
 
 @contextmanager

@@ -5,7 +5,8 @@ import time
 
 import pytest
 
-from tests.benchmarks import barrier, classes, far_barrier, growth, latency, relay, resync, spools, startup
+from tests.backends import etcd as backend
+from tests.benchmarks import barrier, classes, far_barrier, fleet, growth, latency, relay, resync, spools, startup
 from tests.benchmarks.figures import Table, percentile, spread
 from tests.benchmarks.job import access_log
 from tests.benchmarks.pipeline import workplace
@@ -185,3 +186,35 @@ def test_a_reconnect_costs_a_comparison_and_what_has_changed(target):
     assert unchanged.requests < changed.requests
     assert min(unchanged.cpu, changed.cpu) > 0
     assert len(resync.table(found, 500).rows) == 2
+
+
+@pytest.fixture
+def etcd():
+    try:
+        backend.program("etcd")
+    except backend.Unavailable as why:
+        pytest.skip(str(why))
+
+
+@pytest.mark.backend
+def test_a_fleet_has_all_its_figures_and_is_offered_nothing_twice_over_an_outage(etcd):
+    tables = _of_fleet("rest,memory,version,wait,outage")
+    rows = {table.head[0]: table.rows for table in tables}
+
+    assert [len(of) for of in rows.values()] == [1, 1, 2, 2, 1]
+    assert all(_numbers([cell for table in tables for row in table.rows for cell in row[1:]]))
+    assert all(1 <= float(row[1]) <= fleet.AIM_VERSION + 1 for row in rows["a version"])
+    assert rows["without a store"][0][4] == "0"
+
+
+@pytest.mark.backend
+def test_a_supervisor_is_measured_in_a_fleet_and_in_none(etcd):
+    (table,) = _of_fleet("supervise")
+
+    assert [row[0] for row in table.rows] == ["alone", "in a fleet"]
+    assert all(_numbers([cell for row in table.rows for cell in row[1:]]))
+
+
+def _of_fleet(parts):
+    small = "--members 6 --nodes 1 --lease 3 --runs 1 --seconds 0.5 --apart 0.05 --outage 0.5 --only"
+    return fleet.measure(fleet.parser().parse_args([*small.split(), parts]))

@@ -1,0 +1,265 @@
+"""Many members of a fleet in one process, each with its own connections to etcd and its own state directory.
+
+`Members` drives it by lines of JSON: `add` so many members, `answer` a version in some manner, tell the `figures`. It
+ends with its standard input. The sidecars are fakes that answer to a version as they are asked to; all else is real.
+"""
+
+from __future__ import annotations
+
+import json
+import random
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import aclosing, contextmanager
+from pathlib import Path
+from typing import Any
+
+import trio
+
+from shipper.fleet.etcd.gateway import Gateway
+from shipper.fleet.etcd.hosts import Host, TlsFiles
+from shipper.fleet.etcd.keys import Keys
+from shipper.fleet.etcd.store import Etcd
+from shipper.fleet.home import Home
+from shipper.fleet.membership import Membership, Offered
+from shipper.fleet.records import Undelivered
+from shipper.fleet.seal import Seals
+from shipper.fleet.settings import FleetSettings
+from shipper.fleet.store import Lease, Swapped
+from shipper.sdk.units import Duration
+from shipper.supervise.answers import Stage
+from shipper.values import Revision
+from tests.benchmarks.child import cpu_seconds, mib
+
+FLEET = "bench"
+PREFIX = f"/shipper/{FLEET}/"
+KEY = b"k" * 32
+BETWEEN = 0.02
+"""Seconds between the starts of two members: hosts are not started together."""
+STAGES: tuple[Stage, ...] = ("received", "active", "drained")
+
+
+class Noting(Etcd):
+    """A store that notes when the last swap began."""
+
+    began = 0.0
+
+    async def swap(self, key: str, value: bytes | None, *, expected: int, lease: Lease | None = None) -> Swapped:
+        self.began = time.monotonic()
+        return await super().swap(key, value, expected=expected, lease=lease)
+
+
+class Sidecar:
+    """A host whose sidecar answers to each version: each stage so many seconds after the one before."""
+
+    def __init__(self, crowd: Crowd, store: Noting) -> None:
+        self._crowd, self._store = crowd, store
+        self.membership: Membership | None = None
+        self.troubles: dict[str, str] = {}
+        self._waiting = ""
+
+    async def run(self, membership: Membership) -> None:
+        """Answers for ever."""
+        self.membership = membership
+        while True:
+            offered = membership.offered
+            if offered is not None:
+                await self._answer(membership, offered)
+            if membership.offered is offered:
+                await membership.changed()
+
+    async def _answer(self, membership: Membership, offered: Offered) -> None:
+        self._crowd.offers += 1
+        self._waiting = str(offered.version)
+        for stage in STAGES:
+            if self._crowd.apart:
+                await trio.sleep(random.uniform(0.5, 1.5) * self._crowd.apart)
+            membership.answered(offered.name, Revision(0, offered.version.number), stage)
+
+    def undelivered(self) -> Undelivered:
+        """Called before each step of the membership, so right after the report was written too."""
+        if self._waiting and self.membership and self._waiting == self.membership.status()["stages"].get("drained"):
+            self._crowd.stored(self._waiting, self._store.began)
+            self._waiting = ""
+        return Undelivered(12, 3456, 0.5)
+
+    def using(self) -> Sequence[str]:
+        return ()
+
+    def lease(self, until: float | None) -> None:
+        pass
+
+    def withdraw(self, ids: Sequence[str]) -> None:
+        pass
+
+    def longest_request(self) -> float:
+        return 60.0
+
+    def trouble(self, cause: str, message: str | None) -> None:
+        self.troubles.pop(cause, None)
+        if message is not None:
+            self.troubles[cause] = message
+
+    def forget(self, ids: Sequence[str]) -> None:
+        pass
+
+
+class Crowd:
+    """All members of this process."""
+
+    def __init__(self, urls: Sequence[str], lease: float, directory: Path, nursery: trio.Nursery) -> None:
+        self._urls, self._lease, self._directory, self._nursery = urls, lease, directory, nursery
+        self._seals = Seals(FLEET, [KEY])
+        self._sidecars: list[Sidecar] = []
+        self._begun: dict[str, list[float]] = {}
+        self.apart = 0.0
+        self.offers = 0
+
+    async def add(self, count: int) -> None:
+        """Starts so many members, one after the other; returns when the store has their reports."""
+        first = len(self._sidecars)
+        for number in range(first, first + count):
+            await self._nursery.start(self._run, f"m{number}")
+            await trio.sleep(BETWEEN)
+        await until(lambda: all(self._is_member(each) for each in self._sidecars))
+
+    @staticmethod
+    def _is_member(sidecar: Sidecar) -> bool:
+        return sidecar.membership is not None and sidecar.membership.status()["state"] == "member"
+
+    async def _run(self, name: str, task_status: trio.TaskStatus[None]) -> None:
+        home = self._directory / name
+        home.mkdir()
+        settings = FleetSettings(
+            name=FLEET, member=name, etcd=tuple(self._urls), keys=(KEY,), lease=Duration(self._lease)
+        )
+        gateway = Gateway([Host.parse(url) for url in self._urls], TlsFiles())
+        async with aclosing(gateway):
+            store = Noting(gateway, Keys(PREFIX))
+            sidecar = Sidecar(self, store)
+            membership = Membership(store, self._seals, settings, Home.open(home, FLEET, name), sidecar)
+            self._sidecars.append(sidecar)
+            async with trio.open_nursery() as nursery:
+                nursery.start_soon(membership.run)
+                nursery.start_soon(sidecar.run, membership)
+                task_status.started()
+
+    def stored(self, version: str, began: float) -> None:
+        """A report with this version as drained was written by a swap that began then."""
+        self._begun.setdefault(version, []).append(began)
+
+    async def reports(self, version: str) -> dict[str, Any]:
+        """Returns when the first and the last report of a version were sent."""
+        await until(lambda: len(self._begun.get(version, ())) == len(self._sidecars))
+        return {"first": min(self._begun[version]), "last": max(self._begun[version])}
+
+    async def well(self) -> dict[str, Any]:
+        """Returns as soon as no member has a trouble."""
+        await until(lambda: not any(each.troubles for each in self._sidecars))
+        return {"at": time.monotonic()}
+
+    def figures(self) -> dict[str, Any]:
+        troubled = [each.troubles for each in self._sidecars if each.troubles]
+        return {"offers": self.offers, "troubled": len(troubled), "example": str(troubled[:1])}
+
+
+async def until(condition: Callable[[], bool]) -> None:
+    """Returns when a condition holds."""
+    while not condition():  # noqa: ASYNC110 (only now and then, lest the looks cost as much as what is measured)
+        await trio.sleep(0.2)
+
+
+async def serve(urls: Sequence[str], lease: float, directory: Path) -> None:
+    """Obeys the lines of the standard input, until it ends."""
+    async with trio.open_nursery() as nursery:
+        crowd = Crowd(urls, lease, directory, nursery)
+        lines = trio.wrap_file(sys.stdin)
+        while line := await lines.readline():
+            answer: Any = {}
+            match json.loads(line):
+                case ["add", int(count)]:
+                    await crowd.add(count)
+                case ["apart", apart]:
+                    crowd.apart = float(apart)
+                case ["reports", str(version)]:
+                    answer = await crowd.reports(version)
+                case ["well"]:
+                    answer = await crowd.well()
+                case ["figures"]:
+                    answer = crowd.figures()
+            print(json.dumps(answer), flush=True)
+        nursery.cancel_scope.cancel()
+
+
+class Members:
+    """The process, seen by the driver. Methods block."""
+
+    def __init__(self, urls: Sequence[str], lease: float, directory: Path) -> None:
+        command = [sys.executable, "-m", "tests.benchmarks.members", str(lease), str(directory), *urls]
+        self.count = 0
+        self._log = (directory / "log").open("w+b")
+        self._process = subprocess.Popen(
+            command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=self._log, text=True
+        )
+
+    def add(self, count: int) -> None:
+        """Starts so many more."""
+        self._ask("add", count)
+        self.count += count
+
+    def apart(self, seconds: float) -> None:
+        """From now on the sidecars take about so long for each stage."""
+        self._ask("apart", seconds)
+
+    def reports(self, version: str) -> tuple[float, float]:
+        """Waits for all reports of `drained`; returns when (time.monotonic) the first and the last one were sent."""
+        answer = self._ask("reports", version)
+        return answer["first"], answer["last"]
+
+    def well(self) -> float:
+        """Returns when no member had a trouble with the store any more."""
+        at: float = self._ask("well")["at"]
+        return at
+
+    def figures(self) -> dict[str, Any]:
+        return self._ask("figures")
+
+    def cpu_seconds(self) -> float:
+        return cpu_seconds(self._process.pid)
+
+    def resident_mib(self) -> float:
+        return mib(self._process.pid, "VmRSS")
+
+    def _ask(self, *question: Any) -> dict[str, Any]:
+        assert self._process.stdin
+        assert self._process.stdout
+        self._process.stdin.write(json.dumps(question) + "\n")
+        self._process.stdin.flush()
+        line = self._process.stdout.readline()
+        if not line:
+            self._log.seek(0)
+            raise SystemExit(f"the members ended: {self._log.read().decode(errors='replace')[-3000:]}")
+        answer: dict[str, Any] = json.loads(line)
+        return answer
+
+    def close(self) -> None:
+        """Kills it."""
+        with self._process, self._log:
+            self._process.kill()
+
+
+@contextmanager
+def members(urls: Sequence[str], lease: float, directory: Path) -> Iterator[Members]:
+    """A process without members yet; killed at the end."""
+    directory.mkdir()
+    process = Members(urls, lease, directory)
+    try:
+        yield process
+    finally:
+        process.close()
+
+
+if __name__ == "__main__":
+    trio.run(serve, sys.argv[3:], float(sys.argv[1]), Path(sys.argv[2]))
