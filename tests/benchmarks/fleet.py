@@ -7,8 +7,8 @@ memory    resident memory of a member: of all but the first tenth, after each ha
 version   writes of a member for a version, renewals meanwhile included: all stages answered at once, and each stage so
           late that it is a write of its own
 wait      from the instant at which the slowest member sends its report until a `wait` of another process opens
-outage    each node is killed (kill -9) while members answer to a version, and started again so many seconds later: from
-          there until the version is drained everywhere and no member has a trouble with the store
+outage    each node is killed (kill -9) while members answer to a version, which takes them half of the time, and started
+          again later: from there until the version is drained everywhere and no member has a trouble with the store
 growth    of etcd's database in an hour at rest, without compaction and with
 supervise a real `shipper supervise` with its sidecar at rest, in a fleet of its own and in none
 
@@ -140,13 +140,15 @@ class Fleet:
         return Published(writes, first - since, last - since, opened - last, cpu)
 
     def outage(self, seconds: float) -> Outage:
-        """The store away for so long, while members answer to a version."""
+        """The store away for so long, while the members, which have all got a version, answer to it."""
         self.members.apart(seconds / 6)
         offers, before = self.members.figures()["offers"], self.members.resident_mib()
         back = 0.0
 
         def away() -> None:
             nonlocal back
+            while self.members.figures()["offers"] < offers + self.members.count:
+                time.sleep(0.1)
             self.etcd.kill()
             time.sleep(seconds)
             self.etcd.start()
