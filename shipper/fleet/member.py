@@ -695,7 +695,9 @@ class Member:
         self._ours, self._revision, self._forged = step.report, revision, False
         self._since, self._begun = step.report.since, step.report.begun
         self._lost, self._taken_over = tuple(step.report.lost), None
-        self._renewed, self._due = began, began + self.terms.lease / 3
+        self._renewed = began
+        if not prompt:  # news move no renewal: members that answered together do not renew together from then on
+            self._due = began + self.terms.lease / 3
         if step.report.state == "joining":
             self._looking = True
         if step.report.state == "left":

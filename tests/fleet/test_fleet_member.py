@@ -232,3 +232,25 @@ def test_whatever_happens_to_its_calls_a_member_stays_itself_and_ends_with_the_n
     world.settle()
     assert world.report.stages["drained"] == world.head.newest
     assert (world.granted is not None and world.granted > world.now) == hold
+
+
+def test_an_answer_does_not_move_the_next_renewal():
+    """Else all members would renew in the same instant for ever, once they have answered to a version together."""
+    world = World()
+    world.publish()
+    due = _rest(world).until
+
+    world.pass_time(1.0)
+    world.member.answered(world.head.newest, "drained", "", (), wall=0.0)
+    assert _rest(world).until == due
+    assert world.report.stages["drained"] == world.head.newest
+
+    world.pass_time(due - world.now)
+    assert _rest(world).until == due + LEASE / 3
+
+
+def _rest(world):
+    """Performs all steps up to a rest, and returns it."""
+    while not isinstance(step := world.step(), Rest):
+        pass
+    return step
