@@ -7,7 +7,7 @@ memory    resident memory of a member: of all but the first tenth, after each ha
 version   writes of a member for a version, renewals meanwhile included: all stages answered at once, and each stage so
           late that it is a write of its own
 wait      from the instant at which the slowest member sends its report until a `wait` of another process opens
-outage    each node is killed (kill -9) while members answer to a version, which takes them half of the time, and started
+outage    each node is killed (kill -9) while members answer a version, which takes them half of the time, and started
           again later: from there until the version is drained everywhere and no member has a trouble with the store
 growth    of etcd's database in an hour at rest, without compaction and with
 supervise a real `shipper supervise` with its sidecar at rest, in a fleet of its own and in none
