@@ -16,6 +16,7 @@ import pytest
 from shipper.plugin import Backpressure, Batch
 from shipper_plugins.inputs import relay_edges, relay_state
 from shipper_plugins.inputs.relay_edges import Edges, Refused
+from shipper_plugins.outputs.relay_lineage import Lineage
 from shipper_plugins.outputs.relay_state import StateSide
 from shipper_plugins.relay.frames import Answered, Part
 from shipper_plugins.relay.generations import Sessions
@@ -88,6 +89,16 @@ def confirmed_before_the_commit(patch: pytest.MonkeyPatch) -> None:
 
     kept = Edges._store
     patch.setattr(Edges, "_store", store)
+
+
+def nobody_says_that_a_principal_went_back(patch: pytest.MonkeyPatch) -> None:
+    """An edge sees it, and says nothing."""
+    patch.setattr(Lineage, "_tell", lambda self, what, knows, confirmed: None)
+
+
+def a_principal_forgets_what_it_has_confirmed(patch: pytest.MonkeyPatch) -> None:
+    """In each session it says that it has confirmed nothing."""
+    patch.setattr(Memory, "reaching", lambda self, place: self)
 
 
 # -- 4: delivered ------------------------------------------------------------------------------------------------------
@@ -200,12 +211,18 @@ def _state_goes_back(scenario: Relayed) -> bool:
     return scenario.lost == "principal" and scenario.keys > 0
 
 
+def _events_go_back(scenario: Relayed) -> bool:
+    return scenario.lost == "principal" and not scenario.delivers
+
+
 MUTANTS: Mapping[Callable[[pytest.MonkeyPatch], None], Mutant] = {
     nothing_is_remembered: Mutant("E1", _parts_come_again),
     remembered_in_a_transaction_of_its_own: Mutant("E1", _parts_come_again),
     what_is_below_the_mark_enters: Mutant("E1", _parts_come_again),
     ids_are_given_anew: Mutant("E2", lambda scenario: scenario.principals > 1),
     confirmed_before_the_commit: Mutant("E3", _stores_slowly),
+    nobody_says_that_a_principal_went_back: Mutant("G1", _events_go_back),
+    a_principal_forgets_what_it_has_confirmed: Mutant("G1", lambda scenario: not scenario.delivers),
     stored_is_enough: Mutant("E4", _delivers),
     answers_are_not_kept: Mutant("E1", _delivers),
     places_are_those_of_the_principal: Mutant("K2", _versions_come_again),

@@ -11,6 +11,7 @@ L1 and F1 are judged by the world itself, which waits in vain. The numbers are t
     E9  events were given up though nobody refused them
     C1  two processes were served under one name
     K1  the backend does not have the last word about a key       K2  it got an older version after a newer one
+    G1  an edge said that a principal went back which did not, or did not say it of one that did
     B3  a credential was used after its release                   B11 the counts of a ledger do not add up
     L1  it does not come to rest                                  L6  a hot loop
     F1  a key waits for other keys, or for log events             P6  a process, or a request, failed by itself
@@ -22,8 +23,9 @@ from __future__ import annotations
 
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterator, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
+from shipper.plugin import Code
 from tests.simulation.case import FINAL, Violation
 from tests.simulation.relayed.scenario import Relayed
 from tests.simulation.stage import Note
@@ -41,6 +43,7 @@ class Case:
 
     def __init__(self, notes: Sequence[Note], scenario: Relayed) -> None:
         self.notes, self.scenario = notes, scenario
+        self.principals = [f"p{number + 1}" for number in range(scenario.principals)]
         self.is_over = any(note.kind == "at_rest" for note in notes)
         self.events: dict[str, set[Event]] = defaultdict(set)
         """By id."""
@@ -253,6 +256,50 @@ def released_means_unused(case: Case) -> Iterator[Violation]:
             yield Violation("B3", f"a request with {note.facts['credential']} was sent after its release")
 
 
+class _Told(NamedTuple):
+    """The highest place that a lineage has confirmed to a link, as an edge heard it; and where and when it did."""
+
+    place: int
+    life: int
+    at: float
+
+
+def who_went_back_is_told(case: Case) -> Iterator[Violation]:
+    """G1: an edge says it at the handshake of a principal that knows less log events than it has confirmed.
+
+    Unless the edge has died since before that was durable, or went back itself.
+    """
+    told: dict[tuple[str, int, str], _Told] = {}
+    lineages: dict[str, str] = {}
+    died: dict[tuple[str, int], float] = {}
+    owed: dict[tuple[str, int], str] = {}
+    for note in case.notes:
+        facts = note.facts
+        site = facts.get("site", "")
+        if note.kind == "crashed":
+            died[site, note.life] = note.at
+            owed = {at: begun for at, begun in owed.items() if at[0] != site}
+        elif note.kind == "noticed" and facts["code"] == Code.PRINCIPAL_WENT_BACK:
+            owed.pop((site, facts["link"]), None)
+            if not any(case.went_back[name] and case.went_back[name][0] < note.n for name in case.principals):
+                yield Violation("G1", f"{site} says that a principal went back")
+        elif note.kind == "asked" and owed.get((site, facts["link"])) == facts.get("generation", ""):
+            yield Violation("G1", f"{site} does not say that {facts['at']} went back")
+        elif note.kind == "heard" and (reply := case.replied.get(facts["request"])) is not None:
+            link = case.arrived[facts["request"]].facts["link"]
+            if (begun := reply.facts.get("begun")) is not None:
+                lineages[begun], highest = reply.facts["lineage"], reply.facts["highest"]
+                was = told.pop((site, link, lineages[begun]), _Told(0, note.life, note.at))
+                is_durable = was.life == note.life or died.get((site, was.life), 0.0) > was.at + DURABLE_SECONDS
+                if was.place > highest and is_durable and not case.went_back[site.removesuffix("-clone")]:
+                    owed[site, link] = begun
+                told[site, link, lineages[begun]] = was._replace(place=min(was.place, highest))
+            elif places := reply.facts.get("confirmed"):
+                lineage = lineages[case.arrived[facts["request"]].facts["generation"]]
+                if told.get((site, link, lineage), _Told(0, 0, 0.0)).place < max(places):
+                    told[site, link, lineage] = _Told(max(places), note.life, note.at)
+
+
 # -- keyed state -------------------------------------------------------------------------------------------------------
 
 
@@ -315,6 +362,7 @@ LAWS: Sequence[Callable[[Case], Iterator[Violation]]] = (
     an_old_session_is_over,
     one_process_has_a_name,
     released_means_unused,
+    who_went_back_is_told,
     the_last_word_arrives,
     nothing_older_is_applied,
     a_version_is_on_its_way_once,

@@ -369,7 +369,8 @@ def _answer_said(request: Request, response: web.Response) -> dict[str, Any]:
         return {"code": msgspec.json.decode(body)["error"]["code"]}
     if request.what == "session":
         welcome = frames.read(body, frames.Welcome)
-        return {"begun": _text(welcome.generation), "acknowledge": welcome.acknowledge}
+        begun = {"begun": _text(welcome.generation), "acknowledge": welcome.acknowledge}
+        return {**begun, "lineage": welcome.lineage, "highest": welcome.highest}
     if request.what == "parts":
         answered = frames.read(body, Answered)
         return {"confirmed": tuple(answered.confirmed), "awaited": tuple(answered.awaited)}

@@ -12,6 +12,7 @@ from unittest import mock
 
 import trio
 
+from shipper.pipeline.lane import Lane
 from shipper.policy.registry import Registry
 from shipper_plugins.inputs.relay import RelayInput
 from shipper_plugins.outputs.relay import RelayOutput
@@ -22,7 +23,7 @@ from tests.simulation.relayed.deeds import KINDS
 from tests.simulation.relayed.feeds import COLLECTION, Feeds, LogInput, ShelfInput
 from tests.simulation.relayed.oracle import judge
 from tests.simulation.relayed.scenario import Relayed
-from tests.simulation.relayed.site import Copy, Site
+from tests.simulation.relayed.site import Copy, Site, site_of
 from tests.simulation.relayed.wire import Wire, WireServer, open_client
 from tests.simulation.stage import Note, Stage
 from tests.simulation.world import Outcome, scheduled
@@ -292,9 +293,16 @@ def _machine(stage: Stage) -> Iterator[None]:
             "shipper.sdk.http.open_client": open_client,
             "shipper_plugins.inputs.relay_server.RelayServer": WireServer,
             "shipper_plugins.inputs.relay_server._BIG": 1 << 30,
+            "shipper.pipeline.lane.Lane._take_notice": _noticed,
         }.items():
             stack.enter_context(mock.patch(name, value))
         yield
+
+
+def _noticed(lane: Lane, text: str | None, code: str, show: Any = Lane._take_notice) -> None:
+    """What an edge wants people to see of its principal."""
+    site_of(lane._aio).note("noticed", link=lane.id, code=code)
+    show(lane, text, code)
 
 
 async def _at_once(function: Any, *arguments: Any, **options: Any) -> Any:
