@@ -45,6 +45,16 @@ async def busy(directory: Path, etcd: Etcd) -> AsyncIterator[Fleet]:
         nursery.cancel_scope.cancel("the test has ended")
 
 
+@asynccontextmanager
+async def wired(port: int) -> AsyncIterator[Wire]:
+    """A wire to a node of the store, which can be cut."""
+    wire = Wire()
+    async with trio.open_nursery() as nursery:
+        await nursery.start(wire.serve, port)
+        yield wire
+        nursery.cancel_scope.cancel("the test has ended")
+
+
 def holding_back(fleet: Fleet, name: str) -> list[str]:
     """Has the destination refuse what one host sends, for now; returns the list to which each refusal is added."""
     refused: list[str] = []
@@ -199,9 +209,7 @@ async def _elected(fleet: Fleet, before: str) -> Any:
 async def test_t152_10_each_host_gives_the_same_answer_and_one_that_is_cut_off_says_so(
     tmp_path: Path, nodes: Etcd
 ) -> None:
-    wire = Wire()
-    async with busy(tmp_path, nodes) as fleet, trio.open_nursery() as nursery:
-        await nursery.start(wire.serve, nodes.nodes[0].port)
+    async with wired(nodes.nodes[0].port) as wire, busy(tmp_path, nodes) as fleet, trio.open_nursery() as nursery:
         one = await fleet.begin()
         for name in ("web-1", "web-2"):
             fleet.host(name)
@@ -227,7 +235,6 @@ async def test_t152_10_each_host_gives_the_same_answer_and_one_that_is_cut_off_s
         await fleet.until(lambda: answers)
         nodes.start(nodes.nodes[1])
         await fleet.delivered()
-        nursery.cancel_scope.cancel()
 
     triple = list(one)
     assert [(status, said["state"], said["triple"]) for status, said in same] == [(200, "open", triple)] * 3
