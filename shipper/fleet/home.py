@@ -49,6 +49,8 @@ class Memory(msgspec.Struct, frozen=True):
     """The revision of a write before that, which the store certainly had; 0 for none."""
     fence: bool = False
     """Whether the store may have a report that promises a fence."""
+    released: tuple[str, ...] = ()
+    """The ids that it knows to be released, the newest last."""
     inode: int = 0
     """Of the directory in which this was saved; 0 if that is unknown."""
     format: int = FORMAT

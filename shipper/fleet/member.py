@@ -33,6 +33,8 @@ UNAUTHENTIC = "unauthentic"
 PROMPT = 3
 """Writes for the answers to one version that are not put off to the next renewal."""
 PROBLEMS = 10
+RELEASED = 200
+"""Released ids that a member remembers, the newest: a restored store may have them as today's."""
 LOST = 32
 """Lost directories that a report lists, the newest."""
 DRIFT = 0.02
@@ -408,7 +410,15 @@ class Member:
             write=self._attempted + 1,
             revision=self._revision,
             fence=self.memory.fence or self.terms.hold,
+            released=self._known_released(),
         )
+
+    def _known_released(self) -> tuple[str, ...]:
+        """Returns the ids that are released for good, also those that a restored head does not know to be so."""
+        if self.head is None:
+            return self.memory.released
+        begun = [id for id, release in self.head.released.items() if release.state != "released"]
+        return tuple(dict.fromkeys([*self.memory.released, *begun]))[-RELEASED:]
 
     def _next_state(self) -> Literal["joining", "member", "left"]:
         """Returns the state of the next report: a member's only once the head was read after the joiner's."""
@@ -440,6 +450,7 @@ class Member:
             stages=dict(self._stages()),
             refusal=self._refusal,
             using=sorted(facts.using | pins),
+            released=list(self.memory.released),
             undelivered=facts.undelivered,
             fence=Fence(self.terms.lease, facts.request) if self.terms.hold else None,
             lost=list(self._losses(facts.wall)),

@@ -780,6 +780,27 @@ async def test_a_forgotten_host_that_joins_again_withdraws_what_was_released_mea
     assert sorted(withdrawn_at_first) == sorted(host.withdrawn) == ["es-1", "es-2"]
 
 
+async def test_a_member_reports_what_was_released_for_good_also_after_a_restart_on_a_restored_store(
+    fleet, place, autojump_clock
+):
+    fleet.publish(pins={"es": "es-2"})
+    async with running(fleet, place) as one:
+        await until(lambda: one.member.offered is not None)
+        await trio.sleep(LEASE)
+        snapshot = fleet.server.snapshot()
+        newest = fleet.publish(
+            pins={"es": "es-3"}, released={"es-1": Release("es", 0.0), "es-2": Release("es", 0.0, "begun")}
+        )
+        await one.offered(newest)
+        await until(lambda: fleet.report().released == ["es-2"], LEASE)
+    fleet.server.restore(snapshot)
+    async with running(fleet, place) as two:
+        await until(lambda: "store_restored" in two.host.troubles)
+        fleet.change(accepting=Accepting(1, 0.0, "tests"))
+        await until(lambda: fleet.report().epoch == 1, 2 * LEASE)
+        assert fleet.report().released == ["es-2"]
+
+
 async def test_a_secret_that_only_a_restored_head_does_not_name_is_not_withdrawn(fleet, place, autojump_clock):
     fleet.publish(pins={"es": "es-1"})
     async with running(fleet, place, host=FakeHost(used={"es-1", "es-2"})) as one:
