@@ -360,6 +360,16 @@ class Member:
         pinned = self.head.history[-1].secrets.values() if self.head.history else ()
         return frozenset(self.head.released) - frozenset(pinned)
 
+    @property
+    def held(self) -> str:
+        """Returns why the sidecar gets no lease now although this member takes part; empty if it gets one."""
+        if not self.holding or not self.registered or self._is_proven():
+            return ""
+        refusal = self._refusal
+        if refusal is not None and refusal.version == self.newest:
+            return f"it refused version {refusal.version}: {refusal.reason}"
+        return f"the sidecar has not answered `active` for version {self.newest} since the last lapse"
+
     def _unnamed(self, using: frozenset[str]) -> frozenset[str]:
         """Returns those ids that the head no longer names: they were released before, while this host was away.
 

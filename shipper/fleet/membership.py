@@ -246,6 +246,7 @@ class Membership:
             "stages": {stage: str(version) for stage, version in report.stages.items()} if report is not None else {},
             "refused": _written(report.refusal.version) if report is not None and report.refusal else None,
             "http": member.terms.http,
+            "held": member.held,
             "on_lapse": "hold" if self.holding else "continue",
             "lease_seconds": None if member.granted_until is None else max(0.0, member.granted_until - self._clock()),
             "store_revision": member.at,
@@ -534,6 +535,7 @@ class Membership:
             is_so = member.place == place
             what = f"the store is not as this host knows it: {member.why}" if place == "apart" else member.why
             self._trouble(cause, f"{what}; {_REMEDY[cause]}" if is_so else None)
+        self._trouble(HELD, f"nothing is sent without a lease: {member.held}" if member.held else None)
         self._trouble(FORGED, "; ".join(self._forged.values()) or None)
 
     def _trouble(self, cause: str, message: str | None) -> None:

@@ -675,8 +675,14 @@ async def test_under_hold_nothing_is_granted_before_the_newest_version_is_active
         one.answer("received")
         await trio.sleep(10 * LEASE)
         assert one.host.leases == []
+        assert "`active` for version 1" in one.host.troubles["fleet_held"]
+        assert one.member.status()["held"] in one.host.troubles["fleet_held"]
+        one.answer("refused", None, "conflict")
+        await until(lambda: "it refused version 1: conflict" in one.host.troubles["fleet_held"], 1)
         one.answer("active")
         await until(lambda: one.host.leases != [], 1)
+        assert one.host.troubles == {}
+        assert one.member.status()["held"] == ""
         assert fleet.report().fence.lease == LEASE
         assert one.host.sends_until <= trio.current_time() + LEASE
         await trio.sleep(LEASE)
