@@ -358,7 +358,7 @@ def _of_report(view: View, report: Report, target: Version, stage: Stage, grace:
         undelivered=report.undelivered,
         seen=report.seen,
     )
-    for lost in report.lost:
+    for lost in report.lost if report.state != "forgotten" else ():
         yield _of_lost(view, name, lost, target, stage)
 
 

@@ -16,6 +16,7 @@ Instants are seconds of CLOCK_BOOTTIME.
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Literal, TypeAlias
@@ -36,7 +37,7 @@ PROBLEMS = 10
 RELEASED = 200
 """Released ids that a member remembers, the newest: a restored store may have them as today's."""
 LOST = 32
-"""Lost directories that a report lists, the newest."""
+"""Lost directories that a report lists; the oldest are joined to one, under the name of the last of them."""
 DRIFT = 0.02
 """How far clocks may run apart."""
 _SOON = 1.0
@@ -477,9 +478,9 @@ class Member:
 
     def _losses(self, wall: float) -> tuple[Lost, ...]:
         old = self._taken_over
-        if old is None:
-            return self._lost
-        return (*self._lost, Lost(old.directory, wall, old.stages, old.undelivered))[-LOST:]
+        new = () if old is None else (Lost(old.directory, wall, old.stages, old.undelivered),)
+        forgotten = self.head.forgotten if self.head is not None else {}
+        return _bounded([one for one in (*self._lost, *new) if f"{self.terms.name}/{one.directory}" not in forgotten])
 
     def _stages(self) -> dict[Stage, Version]:
         """Returns the newest version that has reached each stage."""
@@ -625,7 +626,7 @@ class Member:
         if found is None:
             was_there = memory.state == "member" and memory.revision and not seen.revision
             return "it has no record of this member" if was_there and not self._is_accepted() else ""
-        self._lost = tuple(found.lost)
+        self._lost = tuple(found.lost) if found.state != "forgotten" else ()
         if found.directory != memory.directory:
             self._taken_over = found if _counts_as_lost(found) else None
             return ""
@@ -800,7 +801,9 @@ class Member:
 
 
 def _counts_as_lost(old: Report) -> bool:
-    """Whether a directory may have left something undone: events, or credentials in use."""
+    """Whether a directory may have left something undone: events, or credentials in use. Who forgot it knew that."""
+    if old.state == "forgotten":
+        return False
     if old.undelivered.events:
         return True
     return old.state != "left" and (old.state == "member" or old.begun is not None or bool(old.stages))
@@ -812,6 +815,23 @@ def _named(head: Head | None) -> frozenset[str]:
         return frozenset()
     pinned = (id for line in head.history for id in line.secrets.values())
     return frozenset({*head.secrets.values(), *head.fingerprints, *head.released, *pinned})
+
+
+def _bounded(lost: Sequence[Lost]) -> tuple[Lost, ...]:
+    """Returns as many as a report lists, without losing any events: the joined ones have reached what both had."""
+    more = len(lost) - LOST
+    return (functools.reduce(_joined, lost[: more + 1]), *lost[more + 1 :]) if more > 0 else tuple(lost)
+
+
+def _joined(one: Lost, other: Lost) -> Lost:
+    both = one.stages.keys() & other.stages.keys()
+    a, b = one.undelivered, other.undelivered
+    return Lost(
+        other.directory,
+        other.at,
+        {stage: min(one.stages[stage], other.stages[stage]) for stage in both},
+        Undelivered(a.events + b.events, a.bytes + b.bytes, max(a.oldest_seconds, b.oldest_seconds)),
+    )
 
 
 def _longest_use(old: Report | None, lease: float) -> float:

@@ -183,7 +183,7 @@ def _will_be_fenced(view: View, obstacle: Obstacle) -> bool:
 
 def _directories(view: View, report: Report, since: int) -> Iterator[Obstacle]:
     """Yields the lost directories that may still use an id: those that have not drained what came before `since`."""
-    for one in report.lost:
+    for one in report.lost if report.state != "forgotten" else ():
         if f"{report.name}/{one.directory}" in view.head.forgotten:
             continue
         if _place(view, one.stages.get("drained")) < max(since, 0):

@@ -19,6 +19,7 @@ from shipper.fleet.records import (
     SECRETS,
     VERSIONS,
     Accepting,
+    Lost,
     Release,
     Restored,
     Undelivered,
@@ -453,6 +454,42 @@ async def test_a_member_whose_record_was_taken_acknowledges_nothing(fleet, place
         assert fleet.report() == other
         assert one.member.offered.version == version
         assert fleet.alive() is None
+
+
+async def test_more_lost_directories_than_a_report_lists_are_joined_without_losing_events(
+    fleet, place, tmp_path, autojump_clock
+):
+    version = fleet.publish()
+    async with running(fleet, tmp_path / "old") as one:
+        await one.offered(version)
+    lost = [Lost(f"dir-{at}", 0.0, {"drained": version}, Undelivered(1, 10, float(at))) for at in range(40)]
+    lost[5] = replace(lost[5], stages={})
+    fleet.put(MEMBERS + "web-1", replace(fleet.report(), lost=lost, undelivered=Undelivered(5, 50, 0.0)))
+    fleet.change(forgotten={"web-1/dir-39": lost[39]})
+    await trio.sleep(2 * LEASE)
+    async with running(fleet, place) as two:
+        await two.offered(version)
+        found = fleet.report().lost
+    assert len(found) == 32
+    assert sum(one.undelivered.events for one in found) == 39 + 5
+    assert (found[0].directory, found[0].stages) == ("dir-8", {})
+    assert found[1].stages == {"drained": version}
+
+
+async def test_who_forgets_a_member_forgets_the_directories_that_it_had_lost(fleet, place, tmp_path, autojump_clock):
+    version = fleet.publish()
+    async with running(fleet, tmp_path / "old") as one:
+        await one.offered(version)
+    lost = [Lost("older", 0.0, {}, Undelivered(1, 10, 0.0))]
+    forgotten = replace(fleet.report(), lost=lost, undelivered=Undelivered(5, 50, 0.0), state="forgotten")
+    fleet.put(MEMBERS + "web-1", forgotten)
+    await trio.sleep(2 * LEASE)
+    client = fleet.server.client("asker")
+    async with observing(client, fleet.seals) as observer:
+        assert (await wait(observer, 1, "drained", 0, 10)).state == "open"
+    async with running(fleet, place) as two:
+        await two.offered(version)
+        assert fleet.report().lost == []
 
 
 # local versions (T152.8)
