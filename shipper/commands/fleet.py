@@ -429,7 +429,8 @@ async def _opened(path: Path) -> AsyncIterator[Opened]:
     section = read_config(path, os.environ).fleet
     if section is None:
         raise OptionError(f"{path}: there is no section `fleet:`; name another file by --config or ${VARIABLE}")
-    async with opening.opened(settings.read(_with_member(section), os.environ)) as fleet:
+    found = settings.read(_with_member(section), os.environ, warn=lambda problem: _warn([str(problem)]))
+    async with opening.opened(found) as fleet:
         yield fleet
 
 
@@ -556,12 +557,13 @@ def _seconds(option: str, text: str) -> float:
 
 
 def _content(file: str) -> bytes:
-    """Returns the content of a secret's file, bounded; raises OptionError."""
+    """Returns the content of a secret's file, bounded; warns if others can read it. Raises OptionError."""
     import sys
 
     from shipper.sdk.errors import OptionError
     from shipper.sdk.secret_source import LARGEST
     from shipper.supervise.reading import content
+    from shipper.supervise.secret_sources import exposure
 
     try:
         raw = sys.stdin.buffer.read(LARGEST + 1) if file == "-" else content(Path(file), LARGEST)
@@ -569,6 +571,8 @@ def _content(file: str) -> bytes:
         raise OptionError(f"--file {file}: {error.strerror}") from None
     if len(raw) > LARGEST:
         raise OptionError(f"--file {file}: it is larger than {LARGEST >> 20} MiB")
+    if file != "-" and (how := exposure(Path(file))) is not None:
+        _warn([f"{file}: {how}"])
     return raw
 
 

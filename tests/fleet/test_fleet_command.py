@@ -351,6 +351,16 @@ def test_new_content_of_a_secret_is_a_new_id_and_a_new_version(site):
     assert "second" not in site.run("secret", "list")[1]
 
 
+def test_files_that_other_users_can_read_are_warned_of(site):
+    site.secret.chmod(0o644)
+    (site.path / "fleet.key").chmod(0o644)
+    status, _, err = site.run("secret", "set", "es", "--file", site.secret)
+
+    assert status == 0
+    assert [line for line in err.splitlines() if line.startswith("warning:") and f"chmod go= {site.secret}" in line]
+    assert [line for line in err.splitlines() if line.startswith("warning:") and "fleet.key" in line]
+
+
 def test_the_commands_of_the_readme_rotate_a_key_that_all_share(site, monkeypatch):
     site.published()
     keys = site.path / "keys"
