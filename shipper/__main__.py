@@ -66,6 +66,13 @@ class Verbs(click.Group):
                 raise click.UsageError(f"{name} is empty (an unset variable?)", ctx)
         return super().parse_args(ctx, args)
 
+    def invoke(self, ctx: click.Context) -> object:
+        """Returns what the verb does; 141 where nobody reads standard output, which click would make 1."""
+        try:
+            return super().invoke(ctx)
+        except BrokenPipeError as error:
+            return _report(error)
+
     def list_commands(self, ctx: click.Context) -> list[str]:
         return list(_VERBS)
 

@@ -29,8 +29,11 @@ _WIDEST = 48
 
 
 @contextmanager
-def shown(stream: TextIO) -> Iterator[Show]:
-    """Yields what shows a wait on a stream; the picture on a terminal is gone after the block."""
+def shown(stream: TextIO | None) -> Iterator[Show]:
+    """Yields what shows a wait on a stream (None: it is closed); the picture on a terminal is gone after the block."""
+    if stream is None:
+        yield lambda found, seconds: None
+        return
     if not stream.isatty():
         yield _Lines(stream).show
         return

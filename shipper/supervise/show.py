@@ -6,6 +6,7 @@ copied, and is never wrapped.
 
 from __future__ import annotations
 
+import os
 import time
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from itertools import accumulate
@@ -32,16 +33,16 @@ _NARROWEST = 40
 """The width of a last column that is wrapped."""
 
 
-def show(tables: Iterable[Table], stream: TextIO) -> None:
+def show(tables: Iterable[Table], stream: TextIO | None) -> None:
     """Writes tables, each a title and rows with equal numbers of cells; their text cannot control the terminal."""
     Screen(stream).draw(tables)
 
 
 class Screen:
-    """Draws tables on a terminal, or writes them to another stream."""
+    """Draws tables on a terminal, or writes them to another stream; None: standard output is closed."""
 
-    def __init__(self, stream: TextIO) -> None:
-        self._stream = stream
+    def __init__(self, stream: TextIO | None) -> None:
+        self._stream = open(os.devnull, "w") if stream is None else stream  # noqa: SIM115 - as long as the process
         self._drawn = False
 
     def draw(self, tables: Iterable[Table]) -> None:

@@ -351,6 +351,17 @@ def test_new_content_of_a_secret_is_a_new_id_and_a_new_version(site):
     assert "second" not in site.run("secret", "list")[1]
 
 
+@pytest.mark.parametrize(("end", "expected"), [(">&-", 0), ("| true; exit ${PIPESTATUS[0]}", 141)])
+@pytest.mark.parametrize("verb", ["history", "wait 1"])
+def test_a_closed_standard_output_is_no_traceback(site, verb, end, expected):
+    """A reader that ends at once may still leave time for the first line."""
+    site.published()
+    command = f"{sys.executable} -m shipper fleet --config {site.config} {verb} {end}"
+    ended = subprocess.run(["bash", "-c", command], capture_output=True, text=True, timeout=PATIENCE)
+
+    assert (ended.returncode, ended.stderr) == (expected, "")
+
+
 def test_files_that_other_users_can_read_are_warned_of(site):
     site.secret.chmod(0o644)
     (site.path / "fleet.key").chmod(0o644)
