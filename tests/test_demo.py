@@ -8,8 +8,6 @@ import re
 import signal
 import subprocess
 import sys
-from collections.abc import AsyncIterator, Sequence
-from contextlib import asynccontextmanager
 from io import StringIO
 from itertools import pairwise
 from pathlib import Path
@@ -21,7 +19,7 @@ from hypothesis import strategies as st
 
 import shipper_demo
 from shipper.testing.destination import Document
-from shipper_demo.access_log import AccessLog, number
+from shipper_demo.access_log import number
 from shipper_demo.backend import Record
 from shipper_demo.destination import opened
 from shipper_demo.inventory import Inventory
@@ -30,78 +28,13 @@ from shipper_demo.relay import Story
 from shipper_demo.rotation import Rotations
 from shipper_demo.screen import Figure, Screen
 from shipper_demo.tally import Tally
-from shipper_demo.wire import Statuses
+from shipper_demo.wire import authorizations, statuses
+from tests.demos import PATIENCE, columns, demo, figure, lines, printed, processes_of, rest
 
-PATIENCE = 60.0
-COMMAND = [sys.executable, "-m", "shipper", "demo", "--rate", "2000"]
 RELAY = [sys.executable, "-m", "shipper", "demo", "relay"]
 
 
 # -- the whole ---------------------------------------------------------------------------------------------------------
-
-
-@asynccontextmanager
-async def demo(tmp_path: Path, *arguments: str, command: Sequence[str] = COMMAND) -> AsyncIterator[trio.Process]:
-    process = await trio.lowlevel.open_process(
-        [*command, *arguments],
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        env=os.environ | {"TMPDIR": str(tmp_path)},
-    )
-    try:
-        yield process
-    finally:
-        with trio.CancelScope(shield=True):
-            process.kill()
-            await process.wait()
-            for stream in (process.stdout, process.stderr):
-                assert stream is not None
-                await stream.aclose()
-
-
-async def rest(process: trio.Process, already: str = "", *, seconds: float = PATIENCE) -> str:
-    """All that it still prints, and it has ended."""
-    assert process.stdout is not None
-    text = already.encode()
-    with trio.fail_after(seconds):
-        async for chunk in process.stdout:
-            text += bytes(chunk)
-        assert process.stderr is not None
-        async for chunk in process.stderr:  # what it says if it fails
-            text += bytes(chunk)
-        await process.wait()
-    return text.decode()
-
-
-async def printed(process: trio.Process, pattern: str) -> str:
-    """What it has printed as soon as that matches."""
-    assert process.stdout is not None
-    text = b""
-    with trio.fail_after(PATIENCE):
-        while not re.search(pattern, text.decode(errors="ignore")):
-            chunk = await process.stdout.receive_some(65536)
-            assert chunk, text.decode()
-            text += bytes(chunk)
-    return text.decode()
-
-
-def figure(text: str, name: str) -> int:
-    found = re.search(rf"^  {name} +([\d,]+)", text, re.MULTILINE)
-    assert found, text
-    return int(found[1].replace(",", ""))
-
-
-def processes_of(directory: Path) -> list[str]:
-    """The command lines of running processes that name this directory, or work in it."""
-    found = []
-    for process in Path("/proc").glob("[0-9]*"):
-        try:
-            line = (process / "cmdline").read_bytes().replace(b"\0", b" ").decode()
-            if str(directory) in line or str(directory) in os.readlink(process / "cwd"):
-                found.append(line)
-        except OSError:
-            continue
-    return found
 
 
 async def test_it_rotates_and_every_figure_is_as_promised(tmp_path: Path) -> None:
@@ -262,12 +195,6 @@ async def test_an_inventory_says_what_is_in_its_directory(tmp_path: Path, autoju
     assert None in inventory.documents.values()
 
 
-def columns(text: str, name: str) -> list[int]:
-    found = re.search(rf"^  {name} +(.+)$", text, re.MULTILINE)
-    assert found, text
-    return [int(value.replace(",", "")) for value in found[1].split()]
-
-
 # -- the destination ---------------------------------------------------------------------------------------------------
 
 
@@ -292,13 +219,6 @@ def record(path: Path, events: list[tuple[str, str]]) -> Tally:
     while tally.read():
         pass
     return tally
-
-
-def lines(tmp_path: Path, count: int) -> list[str]:
-    with AccessLog(tmp_path / "access.log") as log:
-        log.write(count // 2)
-        log.write(count - count // 2)
-    return (tmp_path / "access.log").read_text().splitlines()
 
 
 def test_each_line_holds_its_number(tmp_path: Path) -> None:
@@ -367,10 +287,21 @@ def test_half_a_line_of_the_record_waits_for_the_rest(tmp_path: Path) -> None:
 def test_answers_are_counted_wherever_the_stream_is_cut(answers: list[int], cuts: list[int]) -> None:
     stream = b"".join(b'HTTP/1.1 %d Said\r\nContent-Length: 9\r\n\r\n{"a":[1]}' % status for status in answers)
     places = sorted({min(cut, len(stream)) for cut in cuts} | {0, len(stream)})
-    statuses = Statuses()
-    found = [status for a, b in pairwise(places) for status in statuses.feed(stream[a:b])]
+    finding = statuses()
+    found = [int(status) for a, b in pairwise(places) for status in finding.feed(stream[a:b])]
 
     assert found == answers
+
+
+@given(st.lists(st.sampled_from([b"ApiKey a", b"Bearer b"]), max_size=5), st.lists(st.integers(0, 600), max_size=8))
+def test_keys_of_requests_are_counted_wherever_the_stream_is_cut(keys: list[bytes], cuts: list[int]) -> None:
+    head = b'POST /_bulk HTTP/1.1\r\nHost: es\r\nAuthorization: %s\r\nContent-Length: 9\r\n\r\n{"a":[1]}'
+    stream = b"".join(head % key for key in keys)
+    places = sorted({min(cut, len(stream)) for cut in cuts} | {0, len(stream)})
+    finding = authorizations()
+    found = [key for a, b in pairwise(places) for key in finding.feed(stream[a:b])]
+
+    assert found == keys
 
 
 # -- what is shown -----------------------------------------------------------------------------------------------------

@@ -29,11 +29,15 @@ class Key:
         """As it stands in a key file."""
         return f"{self.name}:{self.secret}"
 
+    @property
+    def authorization(self) -> str:
+        """As requests show it."""
+        return Credential.parse({"api_key": self.text}).authorization()
+
 
 async def answer_to(key: Key, port: int, request: str = "GET /") -> int:
     """The HTTP status of a request with this key to a port of loopback, made just now."""
-    authorization = Credential.parse({"api_key": key.text}).authorization()
-    head = f"{request} HTTP/1.1\r\nHost: 127.0.0.1\r\nAuthorization: {authorization}\r\n"
+    head = f"{request} HTTP/1.1\r\nHost: 127.0.0.1\r\nAuthorization: {key.authorization}\r\n"
     with trio.fail_after(_PATIENCE):
         async with await trio.open_tcp_stream("127.0.0.1", port) as stream:
             await stream.send_all(f"{head}Content-Length: 0\r\nConnection: close\r\n\r\n".encode())

@@ -34,6 +34,10 @@ class Process:
         self._log = log
         self._ending = False
 
+    @property
+    def pid(self) -> int:
+        return self._process.pid
+
     async def send(self, message: Mapping[str, Any]) -> None:
         """Write one line to its standard input; raises ShipperError if it has ended."""
         assert self._process.stdin is not None
@@ -44,16 +48,16 @@ class Process:
 
     async def listen(self, hear: Callable[[Said], None]) -> None:
         """Pass on what it says until it closes its output; raises ShipperError if nobody has asked it to end."""
-        assert self._process.stdout is not None
-        rest = b""
-        async for chunk in self._process.stdout:
-            *lines, rest = (rest + bytes(chunk)).split(b"\n")
-            for line in lines:
-                hear(orjson.loads(line))
+        await self._read(hear)
         if not self._ending:
             with trio.move_on_after(_END_SECONDS):
                 await self._process.wait()
             raise self._ended()
+
+    async def result(self, hear: Callable[[Said], None]) -> int:
+        """Pass on what it says until it ends by itself; returns its exit status."""
+        await self._read(hear)
+        return await self._process.wait()
 
     async def end(self) -> int:
         """Ask it by SIGTERM to end in order, and wait; returns its exit status. Cancelled, it has to end at once."""
@@ -72,8 +76,25 @@ class Process:
         self._signal(signal.SIGKILL)
         await self._process.wait()
 
+    def stop(self) -> None:
+        """Let it do nothing any more, as SIGSTOP does, until `go_on`."""
+        self._signal(signal.SIGSTOP)
+
+    def go_on(self) -> None:
+        """End a `stop`."""
+        self._signal(signal.SIGCONT)
+
+    async def _read(self, hear: Callable[[Said], None]) -> None:
+        assert self._process.stdout is not None
+        rest = b""
+        async for chunk in self._process.stdout:
+            *lines, rest = (rest + bytes(chunk)).split(b"\n")
+            for line in lines:
+                hear(orjson.loads(line))
+
     async def _end_at_once(self) -> None:
         """A second signal, for the agent takes its sidecar with it; then by force."""
+        self.go_on()
         with trio.CancelScope(shield=True):
             for number in (signal.SIGTERM, signal.SIGTERM, signal.SIGKILL):
                 if self._process.returncode is None:

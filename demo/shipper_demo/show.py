@@ -6,10 +6,10 @@ import json
 import os
 import signal
 import sys
-import tempfile
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
+from functools import partial
 from importlib import resources
 from pathlib import Path
 
@@ -20,6 +20,7 @@ from shipper_demo.access_log import AccessLog
 from shipper_demo.destination import Destination, opened
 from shipper_demo.key import Key
 from shipper_demo.process import Process, Said, launched
+from shipper_demo.revoking import Wish, heard
 from shipper_demo.rotation import Rotations
 from shipper_demo.screen import BAD, COUNT, GOOD, WHAT, Figure, Screen
 from shipper_demo.tally import Tally
@@ -96,7 +97,7 @@ class _Demo:
             await nursery.start(self._wire.serve, destination.port)
             await self._rotate(destination)
             self._screen.head()
-            async with self._revoking(destination) as socket, self._agent(socket) as agent:
+            async with heard(partial(self._revoke, destination)) as socket, self._agent(socket) as agent:
                 nursery.start_soon(agent.listen, self._hear)
                 nursery.start_soon(self._look)
                 await self._busy(destination)
@@ -176,28 +177,15 @@ class _Demo:
         self._news = trio.Event()
         self._show_rows()
 
-    @asynccontextmanager
-    async def _revoking(self, destination: Destination) -> AsyncIterator[Path]:
-        """What a backend does when `on_release` asks it to revoke a key; the value is the socket that it listens on."""
-
-        async def asked(stream: trio.SocketStream) -> None:
-            name = bytes(await stream.receive_some(256)).decode().strip()
-            row = self._rotations.released(name)
-            assert row.replaced is not None
-            await destination.revoke(row.replaced)
-            row.revoked_at = row.revoked_at or trio.current_time()
-            await stream.send_all(revoke.DONE)
-            row.answer = await destination.answer_to(row.replaced)
-            self._show_rows()
-
-        with tempfile.TemporaryDirectory(prefix="shipper-") as place:  # its path is short, as that of a socket must be
-            listener = trio.socket.socket(trio.socket.AF_UNIX)
-            await listener.bind(f"{place}/revoke")
-            listener.listen()
-            async with trio.open_nursery() as nursery:
-                nursery.start_soon(trio.serve_listeners, asked, [trio.SocketListener(listener)])
-                yield Path(place, "revoke")
-                nursery.cancel_scope.cancel("nobody asks any more")
+    async def _revoke(self, destination: Destination, wish: Wish) -> bool:
+        """What a backend does when `on_release` asks it to revoke a key."""
+        row = self._rotations.released(wish.key)
+        assert row.replaced is not None
+        await destination.revoke(row.replaced)
+        row.revoked_at = row.revoked_at or trio.current_time()
+        row.answer = await destination.answer_to(row.replaced)
+        self._show_rows()
+        return True
 
     async def _look(self) -> None:
         """Read the destination's record while it grows."""

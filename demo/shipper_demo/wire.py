@@ -1,6 +1,8 @@
-"""The wire between the shipper and the destination: passes every byte on, and counts the answers by their status.
+"""The wire between the shipper and the destination: passes every byte on, and counts answers by status, and requests by
+the key that they show.
 
-So the demo knows from the destination's own words how many requests were refused, whatever either side would say of it.
+So the demo knows from the destination's own words how many requests were refused, and which key was used, whatever
+either side would say of it.
 """
 
 from __future__ import annotations
@@ -11,6 +13,7 @@ from collections import Counter
 import trio
 
 _STATUS_LINE = re.compile(rb"HTTP/1\.[01] ([0-9]{3})")
+_AUTHORIZATION = re.compile(rb"\r\nAuthorization: ([^\r\n]{1,1000})\r\n")
 _CHUNK = 1 << 16
 _GONE = (trio.BrokenResourceError, trio.ClosedResourceError, OSError)
 
@@ -21,6 +24,8 @@ class Wire:
     def __init__(self) -> None:
         self.answers: Counter[int] = Counter()
         """How many answers had which HTTP status."""
+        self.uses: Counter[str] = Counter()
+        """How many requests had which `Authorization`."""
         self.port = 0
         self.is_cut = False
         self._open: set[trio.CancelScope] = set()
@@ -67,34 +72,48 @@ class Wire:
             nursery.start_soon(self._count, server, client, nursery.cancel_scope)
 
     async def _pass_on(self, source: trio.SocketStream, to: trio.SocketStream, both: trio.CancelScope) -> None:
+        found = authorizations()
         try:
             while chunk := await source.receive_some(_CHUNK):
+                self.uses.update(value.decode() for value in found.feed(bytes(chunk)))
                 await to.send_all(chunk)
         except _GONE:
             pass
         both.cancel("one side has closed")
 
     async def _count(self, server: trio.SocketStream, client: trio.SocketStream, both: trio.CancelScope) -> None:
-        statuses = Statuses()
+        found = statuses()
         try:
             while chunk := await server.receive_some(_CHUNK):
-                self.answers.update(statuses.feed(bytes(chunk)))
+                self.answers.update(int(status) for status in found.feed(bytes(chunk)))
                 await client.send_all(chunk)
         except _GONE:
             pass
         both.cancel("one side has closed")
 
 
-class Statuses:
-    """Finds the status lines in what a server sends, cut anywhere. A body of bulk answers holds none."""
+def statuses() -> Found:
+    """Finds the statuses of answers; a body of bulk answers holds no status line."""
+    return Found(_STATUS_LINE, len("HTTP/1.1 200"))
 
-    def __init__(self) -> None:
+
+def authorizations() -> Found:
+    """Finds what requests show as `Authorization`; a body of lines of JSON, compressed or not, holds no header."""
+    return Found(_AUTHORIZATION, 1024)
+
+
+class Found:
+    """Finds in a stream, cut anywhere, what a pattern's first group matches."""
+
+    def __init__(self, pattern: re.Pattern[bytes], longest: int) -> None:
+        """`longest` is the size of the longest match."""
+        self._pattern, self._longest = pattern, longest
         self._rest = b""
 
-    def feed(self, chunk: bytes) -> list[int]:
-        """The statuses that became whole with this chunk."""
+    def feed(self, chunk: bytes) -> list[bytes]:
+        """What became whole with this chunk."""
         text = self._rest + chunk
-        found = list(_STATUS_LINE.finditer(text))
+        found = list(self._pattern.finditer(text))
         read = found[-1].end() if found else 0
-        self._rest = text[max(read, len(text) - len("HTTP/1.1 20")) :]
-        return [int(match[1]) for match in found]
+        self._rest = text[max(read, len(text) - self._longest + 1) :]
+        return [match[1] for match in found]
