@@ -1,5 +1,7 @@
 """Who can write to the store, and has no key of the fleet: what it may delay, and what it can never bring about."""
 
+import stat
+
 import pytest
 import trio
 
@@ -8,7 +10,7 @@ from shipper.fleet.errors import Refused
 from shipper.fleet.observer import observing, wait
 from shipper.fleet.overview import overview
 from shipper.fleet.records import ALIVE, HEAD, MEMBERS, VERSIONS, Alive, Fence, Head, Line, Report, Text, Version
-from tests.fleet.hosts import Fleet
+from tests.fleet.hosts import Fleet, running, until
 
 V7 = Version(0, 7, "seven")
 V8 = Version(0, 8, "eight")
@@ -120,3 +122,27 @@ async def test_a_member_with_wild_numbers_is_shown_and_delays_no_order(fleet, au
     assert verdict.state in ("open", "closed")
     assert accepted.epoch == 1
     assert trio.current_time() - began < 700
+
+
+async def test_an_older_report_in_its_own_place_is_replaced_by_its_member(fleet, tmp_path, autojump_clock):
+    fleet.publish()
+    async with running(fleet, tmp_path / "state") as one:
+        await until(lambda: fleet.report() is not None and fleet.report().state == "member")
+        older = fleet.server.read(MEMBERS + "web-1").entry.value
+        written = fleet.report().write
+        await until(lambda: fleet.report().write > written)
+        fleet.put(MEMBERS + "web-1", older)
+        await until(lambda: fleet.report().write > written + 1)
+
+        assert one.member.status()["state"] == "member"
+
+
+async def test_what_a_member_keeps_of_its_fleet_is_its_own(fleet, tmp_path, autojump_clock):
+    newest = fleet.publish(pins={"es": "es-1"})
+    async with running(fleet, tmp_path / "state") as one:
+        await one.offered(newest)
+        files = [*(tmp_path / "state").glob("fleet.*")]
+
+    assert {"fleet.json", "fleet.version.json"} <= {file.name for file in files}
+    assert {stat.S_IMODE(file.stat().st_mode) for file in files} == {0o600}
+    assert not any(b"content of es-1" in file.read_bytes() for file in files)
