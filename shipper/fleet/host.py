@@ -75,11 +75,12 @@ class Host:
         return self._longest
 
     def trouble(self, cause: str, message: str | None) -> None:
-        """Shows a trouble, by its code, in the status and the report; None: it is over."""
+        """Shows a trouble, by its code and perhaps an id, in the status and the report; None: it is over."""
+        code = cause.partition(" ")[0]
         if message is None:
             if self._told.pop(cause, None) is not None:
                 self.agent.troubles.over(in_words(cause))
-                self._report.say("fleet_well", {"code": cause, "cause": in_words(cause), "state": "HEALTHY"})
+                self._report.say("fleet_well", {"code": code, "cause": in_words(cause), "state": "HEALTHY"})
             return
         if self._told.get(cause) == message or self.agent.is_leaving:
             return
@@ -89,7 +90,7 @@ class Host:
         if is_new:
             stops = self._settings.on_lapse == "hold" and cause in UNLEASED
             consequence = "nothing is sent after the lease" if stops else "shipping continues"
-            fields = {"code": cause, "message": message, "consequence": consequence, "state": "DEGRADED"}
+            fields = {"code": code, "message": message, "consequence": consequence, "state": "DEGRADED"}
             self._report.say("fleet_trouble", fields)
 
     def joined(self, newest: Version | None) -> None:
@@ -135,7 +136,8 @@ class Host:
 
 def in_words(cause: str) -> str:
     """Returns the cause of a trouble for its code."""
-    return f"fleet: {cause.replace('_', ' ')}"
+    code, *of = cause.removeprefix("fleet_").split(" ")
+    return " ".join(["fleet:", code if of else code.replace("_", " "), *of])
 
 
 def successors(observed: Observed | None, withdrawn: Collection[str]) -> list[tuple[str, str]]:

@@ -196,6 +196,8 @@ def _fleet(fleet: Mapping[str, Any]) -> Iterator[str]:
     if fleet["refused"]:
         yield f"refused {fleet['refused']}"
     yield from (f"{stage} {version}" for stage, version in fleet["stages"].items())
+    if fleet["http"]:
+        yield f"answers at {fleet['http']}"
     if fleet["lease_seconds"] is not None:
         yield f"lease {fleet['lease_seconds']:.1f} s"
 

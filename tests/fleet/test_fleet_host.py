@@ -7,7 +7,7 @@ import pytest
 import trio
 from trio.testing import MockClock
 
-from shipper.fleet.host import LONGEST_REQUEST, Host, longest_request, successors
+from shipper.fleet.host import LONGEST_REQUEST, Host, in_words, longest_request, successors
 from shipper.fleet.settings import FleetSettings
 from shipper.policy.registry import Registry
 from shipper.protocol.messages import Draining, Observed, QueueFigures, Waiting
@@ -33,6 +33,18 @@ OUTPUTS = "version: 1\noutputs:\n  a: {{type: elasticsearch, hosts: [x]{}}}\n  b
 )
 def test_the_longest_request_is_that_of_the_slowest_output(policy: str, seconds: float) -> None:
     assert longest_request(policy, Registry.installed()) == seconds
+
+
+@pytest.mark.parametrize(
+    ("cause", "words"),
+    [
+        ("store_unreachable", "fleet: store unreachable"),
+        ("fleet_left", "fleet: left"),
+        ("on_release es-1_2", "fleet: on_release es-1_2"),
+    ],
+)
+def test_a_trouble_is_named_in_words(cause: str, words: str) -> None:
+    assert in_words(cause) == words
 
 
 def observed(*waiting: Waiting) -> Observed:

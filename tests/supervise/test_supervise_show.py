@@ -204,6 +204,16 @@ def test_how_often_the_sidecar_was_started_again_is_a_count() -> None:
     assert ("sidecar", "running, pid 7, restarts: 1") in rows
 
 
+def test_the_part_of_a_host_in_its_fleet_is_one_row() -> None:
+    fleet = {"member": "web-1", "fleet": "prod", "state": "member", "reason": "", "running": "7", "newest": "8"}
+    fleet |= {"refused": "8", "stages": {"drained": "7"}, "http": "127.0.0.1:6780", "lease_seconds": 3.0}
+    _, rows = of_status({**status(), "fleet": fleet})[0]
+
+    assert dict(row for row in rows if len(row) == 2)["fleet"] == (
+        "web-1 of prod: member, runs version 7, newest 8, refused 8, drained 7, answers at 127.0.0.1:6780, lease 3.0 s"
+    )
+
+
 def plain(text: str) -> str:
     return re.sub("\x1b\\[[0-9;?]*[A-Za-z]", "", text)
 
