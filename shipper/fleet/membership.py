@@ -70,6 +70,8 @@ _REMEDY = {
     OUT: "restart this supervisor to join the fleet again",
 }
 
+READERS = 8
+"""Records that are read at the same time."""
 HASTE = 1.0
 """Seconds from the start of a process for which the store may offer a newer version than the one that is kept."""
 _SHORTEST_REST = 0.001  # seconds; less may be lost in the rounding of a clock, and be no rest
@@ -166,6 +168,9 @@ class Membership:
         running = self._kept.version if self._kept is not None else None
         self._member = Member(terms, home.memory, running)
         self._fetched: tuple[Kept, Offered] | None = None
+        self._reading: Version | None = None
+        self._read: dict[str, bytes] = {}
+        """The records of the version that is being read, by key."""
         self._lease: Lease | None = None
         self._waits = self._backoff()
         self._changed, self._woken, self._ended = trio.Event(), trio.Event(), trio.Event()
@@ -391,7 +396,16 @@ class Membership:
     # -- versions ------------------------------------------------------------------------------------------------------
 
     async def _fetch(self, version: Version) -> None:
-        with trio.move_on_after(SECONDS) as scope:
+        """Reads a version and its secrets, for at most a third of the lease, so that the renewal comes in time.
+
+        What was read until then is not read again.
+        """
+        if self._reading != version:
+            self._reading = version
+            self._read.clear()
+        before = len(self._read)
+        seconds = min(SECONDS, float(self._settings.lease) / 3)
+        with trio.move_on_after(seconds) as scope:
             try:
                 kept = await self._read_version(version)
                 self._fetched = kept, self._authentic(kept)
@@ -401,13 +415,35 @@ class Membership:
                 self._member.unauthentic(version, str(error), now=self._clock(), wall=self._environment.wall())
             else:
                 self._member.fetched(version)
-        if scope.cancelled_caught:
-            raise StoreUnreachable(f"version {version} and its secrets were not read within {SECONDS:g} s")
+            self._reading = None
+        if scope.cancelled_caught and len(self._read) == before:
+            raise StoreUnreachable(f"version {version} and its secrets were not read within {seconds:g} s")
 
     async def _read_version(self, version: Version) -> Kept:
-        text = await self._read_raw(VERSIONS + version.sha256)
-        ids = self._text(version, text).secrets.values()
-        return Kept(version, text, {id: await self._read_raw(SECRETS + id) for id in sorted({*ids})})
+        await self._read_all([VERSIONS + version.sha256])
+        text = self._read[VERSIONS + version.sha256]
+        ids = sorted({*self._text(version, text).secrets.values()})
+        await self._read_all([SECRETS + id for id in ids])
+        return Kept(version, text, {id: self._read[SECRETS + id] for id in ids})
+
+    async def _read_all(self, keys: Sequence[str]) -> None:
+        """Reads records into `_read`, a few at a time; raises the first failure."""
+        failures: list[_Missing | StoreError] = []
+        waiting = iter([key for key in keys if key not in self._read])
+
+        async def read() -> None:
+            try:
+                for key in waiting:
+                    self._read[key] = await self._read_raw(key)
+            except (_Missing, StoreError) as error:
+                failures.append(error)
+                nursery.cancel_scope.cancel("a record was not read")
+
+        async with trio.open_nursery() as nursery:
+            for _ in range(READERS):
+                nursery.start_soon(read)
+        if failures:
+            raise failures[0]
 
     async def _read_raw(self, key: str) -> bytes:
         found = await self._store.read(key)

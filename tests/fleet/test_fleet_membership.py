@@ -693,6 +693,21 @@ async def test_a_forged_record_of_a_member_is_replaced_by_its_own(fleet, place, 
         )
 
 
+async def test_many_secrets_from_a_slow_store_neither_take_long_nor_cost_the_lease(fleet, place, autojump_clock):
+    async with running(fleet, place, on_lapse="hold") as one:
+        await one.offered(fleet.publish())
+        one.answer("active")
+        await trio.sleep(2 * LEASE)
+        one.client.set(delay=0.5)
+        newest = fleet.publish(pins={f"es-{at}": f"es-{at}-x" for at in range(100)})
+        with trio.fail_after(60):
+            while one.member.offered.version != newest:
+                await trio.sleep(0.1)
+                assert fleet.alive() is not None
+                assert one.host.sends_until > trio.current_time()
+        assert len(one.member.offered.secrets) == 100
+
+
 # leases of the sidecar
 
 
