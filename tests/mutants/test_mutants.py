@@ -36,7 +36,7 @@ HARMLESS = Mutant.of("sdk/harmless", TABLE)
 def test_there_are_faults_of_every_part() -> None:
     parts = {mutant.name.partition("/")[0] for mutant in MUTANTS}
 
-    of_shipper = {"spool", "keyed", "lane", "rollout", "control", "intake", "supervise", "etcd"}
+    of_shipper = {"spool", "keyed", "lane", "rollout", "control", "intake", "supervise", "etcd", "fleet"}
     assert parts == of_shipper | {"inputs", "processors", "outputs", "otlp"}
     assert len(MUTANTS) >= 100
 
