@@ -358,7 +358,7 @@ def _of_report(view: View, report: Report, target: Version, stage: Stage, grace:
         undelivered=report.undelivered,
         seen=report.seen,
     )
-    for lost in report.lost if report.state != "forgotten" else ():
+    for lost in report.lost:
         yield _of_lost(view, name, lost, target, stage)
 
 
@@ -388,7 +388,8 @@ def _of_lost(view: View, name: str, lost: Lost, target: Version, stage: Stage) -
 
 
 def _kind_of_lost(view: View, full: str, reached: bool) -> tuple[Kind, str]:
-    if full in view.head.forgotten:
+    report = view.reports.get(full.partition("/")[0])
+    if full in view.head.forgotten or (report is not None and report.state == "forgotten"):
         return "forgotten", "the directory was lost, and was forgotten by an operator"
     return ("reached", "") if reached else ("absent", "directory lost")
 

@@ -413,7 +413,8 @@ def naive(seen: View, number: int, stage: str) -> str:
             closed = True
             continue
         one = seen.reports[name]
-        closed |= any(not at_least(lost.stages.get(stage), target) for lost in one.lost)
+        behind = any(not at_least(lost.stages.get(stage), target) for lost in one.lost)
+        closed |= behind and one.state != "forgotten"
         done = at_least(one.stages.get(stage), target)
         departed = one.state == "forgotten" or (one.state == "left" and one.undelivered.events == 0)
         silent = name not in seen.alive and name in seen.gone and one.fence and 100.0 - seen.gone[name] >= FENCED_AFTER
