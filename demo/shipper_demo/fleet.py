@@ -129,7 +129,7 @@ class Story:
     async def _start(self, etcd: str, socket: Path) -> None:
         """The fleet begins with its first version."""
         self._configure(etcd, socket)
-        await self._admit(self.replacement.old)
+        await self._destination.admit(self.replacement.old)
         await self._operator.set_secret(self.replacement.old)
         await self._operator.publish(_POLICY)
         for host in self.hosts.values():
@@ -184,11 +184,12 @@ class Story:
 
     async def _fail(self) -> Host:
         """A host is killed, one hangs, the new key is published, and the elected host is killed; returns that one."""
+        self._doing = "the new key comes"
         leader = self.hosts[self._fleet["leader"]]
         await self.hosts[_KILLED].kill()
         await self._nursery.start(self.hosts[_HANGING].hang)
         self._say(f"{_KILLED} is killed, and {_HANGING} hangs", "kill -9 and SIGSTOP of their supervisors")
-        await self._admit(self.replacement.new)
+        await self._destination.admit(self.replacement.new)
         version = await self._operator.set_secret(self.replacement.new)
         assert version is not None
         self.replacement.published(version, trio.current_time())
@@ -239,10 +240,6 @@ class Story:
             if host.is_killed:
                 await self._nursery.start(host.run)
             host.go_on()
-
-    async def _admit(self, key: Key) -> None:
-        with trio.CancelScope(shield=True):
-            await self._destination.admit(key)
 
     # -- what is seen --------------------------------------------------------------------------------------------------
 

@@ -109,9 +109,9 @@ class Process:
     def _ended(self) -> ShipperError:
         with self._log.open("rb") as file:
             file.seek(max(0, file.seek(0, os.SEEK_END) - _SHOWN_BYTES))
-            last = file.read().decode(errors="replace").strip()
+            last = " | ".join(file.read().decode(errors="replace").split("\n")).strip(" |")
         status = self._process.returncode
-        return ShipperError(f"{self._name} has ended (status {status}); the end of its log:\n{last or '(nothing)'}")
+        return ShipperError(f"{self._name} has ended (status {status}); the end of its log: {last or '(nothing)'}")
 
 
 @asynccontextmanager
