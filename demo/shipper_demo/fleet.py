@@ -188,7 +188,7 @@ class Story:
         leader = self.hosts[self._fleet["leader"]]
         await self.hosts[_KILLED].kill()
         await self._nursery.start(self.hosts[_HANGING].hang)
-        self._say(f"{_KILLED} is killed, and {_HANGING} hangs", "kill -9 and SIGSTOP of their supervisors")
+        self._say(f"{_KILLED} is killed, and {_HANGING} hangs", "by kill -9, and by SIGSTOP of its supervisor")
         await self._destination.admit(self.replacement.new)
         version = await self._operator.set_secret(self.replacement.new)
         assert version is not None

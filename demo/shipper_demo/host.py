@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import json
 import os
+import signal
 import sys
 from collections.abc import Mapping
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -32,6 +34,7 @@ class Host:
         self._directory.mkdir()
         self.log = AccessLog(self._directory / "access.log")
         self._process: Process | None = None
+        self._sidecar: int | None = None
         self._hangs = trio.Event()
 
     @property
@@ -62,12 +65,17 @@ class Host:
         """What it says is kept, for people."""
         with (self._directory / "said.ndjson").open("ab") as said:
             said.write(orjson.dumps(event, option=orjson.OPT_APPEND_NEWLINE))
+        if event["event.action"] == "launched":
+            self._sidecar = event["shipper.pid"]
 
     async def kill(self) -> None:
-        """As `kill -9` does; its sidecar ends because it has no supervisor any more."""
+        """As `kill -9` of both its processes does."""
         assert self._process is not None
         process, self._process = self._process, None
         await process.kill()
+        if self._sidecar is not None:
+            with suppress(ProcessLookupError):
+                os.kill(self._sidecar, signal.SIGKILL)
 
     async def hang(self, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
         """Stop its supervisor, as SIGSTOP does, until `go_on`; its sidecar runs on."""
