@@ -24,7 +24,7 @@ from shipper.fleet.etcd.keys import Keys
 from shipper.fleet.etcd.store import Etcd
 from shipper.fleet.home import Home
 from shipper.fleet.membership import Membership, Offered
-from shipper.fleet.records import Undelivered
+from shipper.fleet.records import Undelivered, Version
 from shipper.fleet.seal import Seals
 from shipper.fleet.settings import FleetSettings
 from shipper.fleet.store import Lease, Swapped
@@ -101,6 +101,9 @@ class Sidecar:
         self.troubles.pop(cause, None)
         if message is not None:
             self.troubles[cause] = message
+
+    def joined(self, version: Version | None) -> None:
+        """Does nothing."""
 
     def forget(self, ids: Sequence[str]) -> None:
         pass

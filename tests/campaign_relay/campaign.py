@@ -54,6 +54,8 @@ STEP = 0.05
 MOST_AHEAD = 20_000
 """Lines that are not at the backend yet; more are not written."""
 SETTLED_SECONDS = 90.0
+LONGER_SECONDS = 60.0
+"""The most that a campaign goes on until a process was killed."""
 PACE = "backoff: {first: 50ms, longest: 500ms}"
 EDGES = ("berlin", "paris")
 MIDDLE = "middle"
@@ -251,6 +253,9 @@ class Campaign:
                 nursery.start_soon(self._write, edge, over)
                 nursery.start_soon(self._put, edge.program, over)
             await trio.sleep(seconds)
+            with trio.move_on_after(LONGER_SECONDS):
+                while all(party.lives == 1 for party in self.parties):  # noqa: ASYNC110 (a draw may take long to kill one)
+                    await trio.sleep(0.1)
             over.set()
             self._heal()
 
