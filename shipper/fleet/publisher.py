@@ -3,7 +3,8 @@
 A change is tried until it is certain that it was done, or that it was not. One attempt reads the head, makes a draft
 from it, writes the draft's records, and swaps the head. If another publisher was faster, the next attempt begins with
 the new head. If the answer to the swap is lost, the same swap is sent again: it expects the same revision, so it is
-done at most once, and its answer tells whether it was.
+done at most once, and its answer tells whether it was. The records are written again before that: a store that was
+restored meanwhile may have the expected revision without them.
 
 After a version, what the head no longer names is removed from the store; every so often also what publishers left that
 were killed. A failure there fails nothing.
@@ -27,6 +28,7 @@ from shipper.fleet.seal import Seals, Unauthentic, digest
 from shipper.fleet.store import ABSENT, LARGEST, Entry, Store, StoreError, StoreUnreachable, Swapped
 from shipper.policy.registry import Registry
 from shipper.process import log
+from shipper.sdk.errors import ShipperError
 
 PATIENCE = 60.0
 """Seconds after which no attempt begins."""
@@ -178,13 +180,15 @@ class Publisher:
         lost = False
         while True:
             try:
+                if lost:
+                    await self._write(draft)
                 swapped = await self._store.swap(HEAD, raw, expected=revision)
             except StoreUnreachable as error:
                 if attempts.over:
                     raise _unknown(draft, error) from None
                 lost = True
                 await attempts.pause()
-            except StoreError as error:
+            except (StoreError, Unauthentic) as error:
                 if lost:
                     raise _unknown(draft, error) from None
                 raise
@@ -250,7 +254,7 @@ def _version(draft: Draft) -> Version:
     return draft.version
 
 
-def _unknown(draft: Draft, error: StoreError) -> OutcomeUnknown:
+def _unknown(draft: Draft, error: ShipperError) -> OutcomeUnknown:
     if draft.version is not None:
         nonce = draft.after.history[-1].publish
         return OutcomeUnknown(

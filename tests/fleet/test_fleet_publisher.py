@@ -140,6 +140,21 @@ async def test_a_lost_answer_ends_in_one_version_and_certain_knowledge(autojump_
     assert version.number == 1
 
 
+@pytest.mark.parametrize("mishap", ["before", "after"])
+async def test_a_swap_that_is_sent_again_to_a_restored_store_names_no_version_without_its_text(autojump_clock, mishap):
+    """The restored store has the expected revision of the head again, and not the text that was written after it."""
+    server = MemoryStore()
+    await of(server.client()).publish(POLICY)
+    snapshot, client = server.snapshot(), server.client()
+    client.lose(mishap, HEAD)
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(of(client).publish, POLICY + "# again\n")
+        await trio.testing.wait_all_tasks_blocked()
+        server.restore(snapshot)
+
+    assert (await checked(server)).number == 2
+
+
 @pytest.mark.parametrize(("mishap", "number"), [("before", 4), ("after", 1), ("late", 4)])
 async def test_a_lost_answer_is_settled_though_others_publish_meanwhile(autojump_clock, mishap, number):
     server = MemoryStore()
