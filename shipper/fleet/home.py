@@ -12,62 +12,17 @@ from __future__ import annotations
 
 import secrets
 from pathlib import Path
-from typing import Literal, TypeVar
+from typing import TypeVar
 
 import msgspec
 from msgspec.structs import replace as replace_fields
 
-from shipper.fleet.records import Version
+from shipper.fleet.memory import FORMAT, Kept, Memory
 from shipper.process.environment import REAL, Environment
 from shipper.sdk.errors import OptionError, StateLocked
 from shipper.supervise.durable import Reserve, content, replace
 
-FORMAT = 1
-"""Of both files; a newer one is refused and not changed."""
-
 T = TypeVar("T", bound=msgspec.Struct)
-
-
-class Memory(msgspec.Struct, frozen=True):
-    """What a member must know for certain after a crash."""
-
-    fleet: str
-    member: str
-    directory: str
-    """The id of this state directory."""
-    state: Literal["new", "member", "left", "forgotten"] = "new"
-    """Whether it takes part, as it knew last; only a `member` starts without the store."""
-    newest: Version | None = None
-    """The newest version that it has seen."""
-    epoch: int = 0
-    """For which it registered last."""
-    instance: str = ""
-    """The process of the last write."""
-    write: int = 0
-    """The number of the last write, which the store may have or not."""
-    revision: int = 0
-    """The revision of a write before that, which the store certainly had; 0 for none."""
-    fence: bool = False
-    """Whether the store may have a report that promises a fence."""
-    released: tuple[str, ...] = ()
-    """The ids that it knows to be released, the newest last."""
-    inode: int = 0
-    """Of the directory in which this was saved; 0 if that is unknown."""
-    format: int = FORMAT
-
-
-class Kept(msgspec.Struct, frozen=True):
-    """A version as it came from the store."""
-
-    version: Version
-    text: bytes
-    """The sealed `Text`."""
-    secrets: dict[str, bytes]
-    """The sealed `Secret` records by id."""
-    format: int = FORMAT
-
-    def __repr__(self) -> str:
-        return f"<Kept {self.version}>"
 
 
 class Home:

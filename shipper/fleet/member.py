@@ -23,7 +23,7 @@ from typing import Literal, TypeAlias
 
 from msgspec.structs import replace
 
-from shipper.fleet.home import Memory
+from shipper.fleet.memory import Memory
 from shipper.fleet.records import Alive, Fence, Head, Lost, Refusal, Report, Restored, Undelivered, Version
 from shipper.supervise.answers import Stage
 

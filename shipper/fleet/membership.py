@@ -14,7 +14,7 @@ from typing import Any, Literal, Protocol, TypeVar
 import msgspec
 import trio
 
-from shipper.fleet.home import Home, Kept, new_id
+from shipper.fleet.home import Home, new_id
 from shipper.fleet.member import (
     Claim,
     Facts,
@@ -34,6 +34,7 @@ from shipper.fleet.member import (
     Withdraw,
     Write,
 )
+from shipper.fleet.memory import Kept
 from shipper.fleet.records import (
     ALIVE,
     HEAD,

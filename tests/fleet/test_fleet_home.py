@@ -5,7 +5,8 @@ import shutil
 import pytest
 from msgspec.structs import replace
 
-from shipper.fleet.home import Home, Kept
+from shipper.fleet.home import Home
+from shipper.fleet.memory import Kept
 from shipper.fleet.records import Version
 from shipper.sdk.errors import OptionError, StateLocked
 from tests.fleet.hosts import ENVIRONMENT

@@ -7,7 +7,6 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
-from shipper.fleet.home import Memory
 from shipper.fleet.member import (
     Claim,
     Facts,
@@ -25,6 +24,7 @@ from shipper.fleet.member import (
     Withdraw,
     Write,
 )
+from shipper.fleet.memory import Memory
 from shipper.fleet.records import Alive, Head, Line, Report, Version
 
 LEASE = 9.0

@@ -15,7 +15,7 @@ from typing import Any
 
 import trio
 
-from shipper.fleet.home import Kept, Memory
+from shipper.fleet.memory import Kept, Memory
 from shipper.fleet.records import Version
 from shipper.supervise.answers import Stage
 from tests.simulation.fleets.transcript import Reached, Received, Transcript, Use
