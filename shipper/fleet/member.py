@@ -4,7 +4,7 @@
 event in between (`saw_head`, `answered`, `leave`) only changes what the next step is. So nothing is queued, a step that
 failed is decided anew, and the newest version and the newest answers always win.
 
-    unknown ── Look ──> ours ── Claim ── Save ── Write (joining) ── Look ── Save ── Write (member) ── Fetch ── Offer
+    unknown ── Look ──> ours ── Claim, Look ── Save, Write (joining) ── Look ── Save, Write (member) ── Fetch, Offer
                          │  └ Save, Write: in every third of the lease, and when the sidecar has answered
                          ├> taken   another directory has the name: Look until its lease is over for long enough
                          ├> apart   the record is not what this directory wrote last, or the store lost versions:
@@ -233,7 +233,7 @@ class Member:
     _renewed: float | None = None
     _until: float | None = None
     _verified: bool = False
-    """Whether nothing has lapsed since all that a lease needs was seen; a lapse also demands a look."""
+    """Whether nothing has lapsed since all that a lease needs was seen; a lapse and a claim also demand a look."""
     _unfenced: bool = False
     """Whether the store has a report without a fence, and the sidecar still needs leases."""
     _named: frozenset[str] = frozenset()
@@ -500,6 +500,8 @@ class Member:
             self._lapse()
 
     def _lapse(self) -> None:
+        """Demands a look. While the key of its lease is absent, answers may name this member as fenced: only a look
+        that began after the claim has found every version of theirs."""
         self._verified, self._looking = False, True
 
     # -- outcomes ------------------------------------------------------------------------------------------------------
@@ -695,8 +697,9 @@ class Member:
     def claimed(self, *, done: bool, now: float) -> None:
         """The lease's key is this process's, or somebody else has changed it."""
         self._claimed = done
+        self._lapse()
         if not done:
-            self._paused, self._looking = now + _SOON, True
+            self._paused = now + _SOON
 
     def lapsed(self) -> None:
         """The store has ended the lease."""

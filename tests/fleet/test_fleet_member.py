@@ -53,6 +53,8 @@ class World:
     active: Version | None = None
     read_at: float = 0.0
     read_newest: Version | None = None
+    answered: Version | None = None
+    """The newest version for which an answer may have named this member as fenced."""
 
     def __post_init__(self):
         self.start()
@@ -114,6 +116,8 @@ class World:
                 done = self.alive_revision == step.expected
                 if done:
                     self.revision += 1
+                    if self.alive is None and self.head is not None:
+                        self.answered = self.head.newest
                     self.alive, self.alive_revision = step.alive, self.revision
                     self.alive_until = self.now + LEASE
                 if fault == "none":
@@ -138,6 +142,7 @@ class World:
             case Grant(until):
                 assert self.hold
                 assert until <= self.alive_until
+                assert self.answered is None or (self.active is not None and self.active >= self.answered)
                 if self.granted is None or self.now >= self.granted:
                     assert self.read_at >= (self.granted or 0)
                     assert self.read_newest is None or (self.active is not None and self.active >= self.read_newest)
@@ -249,8 +254,61 @@ def test_an_answer_does_not_move_the_next_renewal():
     assert _rest(world).until == due + LEASE / 3
 
 
+def test_after_a_lapse_only_a_look_after_the_claim_counts_for_a_lease():
+    """Until the claim, whoever waits for a version that was published after an earlier look is told of a fence."""
+    world = World(hold=True)
+    world.publish()
+    _rest(world)
+    world.active = world.head.newest
+    world.member.answered(world.active, "active", "", (), wall=0.0)
+    _rest(world)
+    world.pass_time(2 * LEASE)
+    _until(world, Look)
+    granted = world.granted
+    world.publish()
+
+    _rest(world)
+    assert world.granted == granted
+    world.active = world.head.newest
+    world.member.answered(world.active, "active", "", (), wall=0.0)
+    _rest(world)
+    assert world.granted == world.now + LEASE
+
+
+def test_a_joiner_begins_with_the_head_that_it_read_after_it_was_registered():
+    world = World()
+    world.publish()
+    _until(world, Write)
+    world.publish()
+
+    _rest(world)
+    assert (world.report.state, world.report.begun) == ("member", world.head.newest)
+
+
+def test_a_restarted_member_keeps_the_stages_of_a_write_that_arrives_after_its_first_look():
+    world = World()
+    world.publish()
+    _rest(world)
+    world.member.answered(world.head.newest, "active", "", (), wall=0.0)
+    assert isinstance(world.step(), Save)
+    assert isinstance(world.step("late"), Write)
+    world.start()
+    _until(world, Look)
+    world.swap(world.late.pop())
+
+    _rest(world)
+    assert world.report.instance == world.member.terms.instance
+    assert world.report.stages["active"] == world.head.newest
+
+
 def _rest(world):
     """Performs all steps up to a rest, and returns it."""
-    while not isinstance(step := world.step(), Rest):
-        pass
-    return step
+    return _until(world, Rest)
+
+
+def _until(world, kind):
+    """Performs all steps up to one of a kind, and returns it."""
+    for _ in range(40):
+        if isinstance(step := world.step(), kind):
+            return step
+    pytest.fail(f"no {kind.__name__} in 40 steps")

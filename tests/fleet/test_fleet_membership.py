@@ -81,6 +81,20 @@ async def test_a_joiner_is_registered_before_it_reads_the_version_that_it_begins
         assert one.member.offered is None or one.member.offered.version == newest
 
 
+async def test_a_member_reports_a_secret_for_as_long_as_its_sidecar_uses_it(fleet, place, autojump_clock):
+    fleet.publish(pins={"es": "es-1"})
+    async with running(fleet, place) as one:
+        one.host.used = {"es-1"}
+        await one.offered(fleet.publish(pins={"es": "es-2"}))
+        one.answer("active")
+        one.host.used = {"es-1", "es-2"}
+        await trio.sleep(LEASE)
+        assert fleet.report().using == ["es-1", "es-2"]
+        one.host.used = {"es-2"}
+        await trio.sleep(LEASE)
+        assert fleet.report().using == ["es-2"]
+
+
 async def test_a_member_joins_a_fleet_without_a_version_and_gets_the_first_one(fleet, place, autojump_clock):
     async with running(fleet, place) as one:
         await until(lambda: fleet.report() is not None and fleet.report().state == "member")
