@@ -64,6 +64,15 @@ def test_every_fault_of_a_relay_has_a_test_and_every_test_that_has_its_number_is
     assert [function for function, number in sorted(numbered) if f"::{function}`" not in faults[number]] == []
 
 
+def test_every_fault_of_other_fleets_has_the_issue_or_the_program_and_tests() -> None:
+    text = (ROOT / "docs/fleet-history.md").read_text().partition("## Not covered")[0]
+    faults = re.findall(r"^(\d+)\. (.*?)(?=^\d+\. |^## |\Z)", text, re.M | re.S)
+
+    assert [number for number, _ in faults] == [str(number) for number in range(1, len(faults) + 1)]
+    assert [number for number, fault in faults if not NAMED.search(fault)] == []
+    assert [number for number, fault in faults if not re.search(r"[\w-]+/[\w-]+\s+#\d+|Consul", fault)] == []
+
+
 @pytest.mark.parametrize(("file", "text"), SKETCHES, ids=[file for file, _ in SKETCHES])
 def test_a_sketch_is_short(file: str, text: str) -> None:
     assert len(text.splitlines()) <= LONGEST

@@ -178,6 +178,21 @@ async def test_a_member_ships_by_the_newest_version_with_the_secret_of_the_fleet
     assert site.ended == [0]
 
 
+async def test_a_version_that_changes_nothing_is_drained_like_any_other(site: Site) -> None:
+    async with open_asyncio() as aio, open_destination(aio, keys={key(1)}) as destination:
+        text = (
+            "version: 1\ninputs: {source: {type: generate, rate: 200}}\n"
+            f"outputs: {{main: {{type: elasticsearch, hosts: ['{destination.url}'], credential: {{fleet: es}}}}}}\n"
+        )
+        site.fleet.put(f"{SECRETS}es-1", Secret("es", b"id1:hunter1"))
+        site.fleet.publish(text, {"es": "es-1"})
+        async with site.member():
+            await site.when(lambda: site.reached(1))
+            site.fleet.publish(text, {"es": "es-1"})
+            await site.when(lambda: site.reached(2))
+            assert {version.number for version in site.report.stages.values()} == {2}
+
+
 async def test_what_the_fleet_has_released_is_forgotten_and_no_on_release_of_this_host_runs(site: Site) -> None:
     async with open_asyncio() as aio, open_destination(aio, keys={key(1), key(2)}) as destination:
         site.publish(destination.url, 1)

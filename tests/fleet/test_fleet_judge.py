@@ -85,6 +85,19 @@ def test_t152_9_a_member_that_went_on_to_a_newer_version_has_reached_the_older_o
     assert (verdict.state, verdict.counts, verdict.members) == ("open", {"reached": 2}, [])
 
 
+def test_answers_about_two_versions_do_not_touch_each_other():
+    before = view(report("a", v(6)), report("b", v(5)))
+    after = replace(before, reports={**before.reports, "b": report("b", v(6))})
+    six, seven = Tally(6, "drained", 10.0), Tally(7, "drained", 10.0)
+    for tally in (six, seven):
+        tally.again(before)
+        assert tally.state(before) == "closed"
+    six.changed(after, ["b"])
+
+    assert six.state(after) == "open"
+    assert seven.verdict(after).counts == {"waiting": 2}
+
+
 def test_an_answer_has_the_revision_and_the_triple():
     verdict = ask(view(report("a", v(7))))
 
