@@ -6,12 +6,13 @@ It is judged by the rules of `judge`, as to the newest version and `drained`.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Literal
 
 import msgspec
 
 from shipper.fleet.judge import (
+    NO_MEMBERS,
     OPENING,
     STAGES,
     Kind,
@@ -66,6 +67,15 @@ class Row(msgspec.Struct, frozen=True):
     reached: dict[Stage, int]
 
 
+class Failing(msgspec.Struct, frozen=True):
+    """A released secret for which `on_release` fails; it is tried again."""
+
+    id: str
+    name: str
+    since: float
+    """Unix seconds of its first failure on the elected member, by that member's clock."""
+
+
 class Fleet(msgspec.Struct, frozen=True):
     """The whole fleet: versions by members, as of revision `at` of the store; whoever is behind comes first."""
 
@@ -80,6 +90,8 @@ class Fleet(msgspec.Struct, frozen=True):
     versions: list[Row]
     """The newest first."""
     leader: str
+    """The member that was elected last to run `on_release`; empty if there was none."""
+    failing: list[Failing]
     warnings: list[str]
 
 
@@ -99,8 +111,9 @@ def overview(view: View) -> Fleet:
         counts=dict(counts),
         undelivered=undelivered((each.kind, each.undelivered) for each in members),
         members=members,
-        versions=list(_rows(view)),
+        versions=list(_rows(view, members)),
         leader=view.head.leader,
+        failing=[Failing(id, one.name, one.failing) for id, one in view.head.released.items() if one.failing],
         warnings=list(_fleet_warnings(view, counts)),
     )
 
@@ -179,14 +192,15 @@ def _fleet_warnings(view: View, counts: Mapping[Kind, int]) -> Iterator[str]:
         yield "the fleet has no members"
 
 
-def _rows(view: View) -> Iterator[Row]:
-    """Yields the versions, the newest first, with the members that have reached each."""
+def _rows(view: View, members: Iterable[Member]) -> Iterator[Row]:
+    """Yields the versions, the newest first, with the members that have reached each; lost directories are members."""
+    places = {str(version): place for version, place in view.places.items()}
     exact: dict[Stage, Counter[int]] = {stage: Counter() for stage in STAGES}
-    for report in view.reports.values():
-        if report.state in ("joining", "member") and report.name not in view.unauthentic:
-            for stage in STAGES:
-                if (version := newest_at(view, report.stages, stage)) is not None:
-                    exact[stage][view.places[version]] += 1
+    for member in members:
+        if member.kind not in NO_MEMBERS:
+            for stage, version in member.stages.items():
+                if version is not None:
+                    exact[stage][places[version]] += 1
     sums: dict[Stage, int] = dict.fromkeys(STAGES, 0)
     for place in reversed(range(len(view.head.history))):
         for stage in STAGES:

@@ -11,7 +11,7 @@ from typing import NamedTuple
 
 from shipper.fleet.changes import Plan
 from shipper.fleet.judge import NO_MEMBERS, OPENING, Kind, Standing, Verdict
-from shipper.fleet.overview import Fleet, Member, Row, secret_names
+from shipper.fleet.overview import Failing, Fleet, Member, Row, secret_names
 from shipper.fleet.records import Head, Release, Undelivered
 from shipper.sdk.units import events_in_words, size_in_words
 from shipper.supervise.show import Row as Cells
@@ -29,7 +29,7 @@ _ORDER: tuple[Kind, ...] = (
     *("reached", "refused", "unauthentic", "absent", "joining", "waiting"),
     *("fenced", "forgotten", "left"),
 )
-_MOST_VERSIONS = 8
+_FEWEST_VERSIONS, _MOST_VERSIONS = 2, 8
 _MOST_BEHIND = 20
 _MOST_PROBLEMS = 3
 _LAST = 253402300800.0
@@ -110,12 +110,13 @@ def fleet_tables(fleet: Fleet) -> list[Table]:
     rows += [("undelivered", one) for one in _undelivered(fleet.undelivered)]
     rows += [("away", away) for away in _away(fleet.members)]
     rows += [("on_release", f"run by {fleet.leader}")] if fleet.leader else []
+    rows += [("warning", _failing(fleet, one)) for one in fleet.failing]
     rows += [("warning", warning) for warning in fleet.warnings]
     held = sorted((each for each in fleet.members if each.kind not in OPENING), key=_worst)
     cut = [each for each in fleet.members if each.kind == "fenced"]
     candidates: list[Table] = [
         (f"fleet {fleet.name}: {newest}, {fleet.state}", rows),
-        ("versions", list(_versions(fleet.versions, members(fleet.counts), _MOST_VERSIONS))),
+        (_of_versions("versions", fleet), list(_versions(fleet.versions, _unfinished(fleet)))),
         ("behind", list(_behind(held, _MOST_BEHIND))),
         ("fenced", list(_behind(cut, _MOST_BEHIND))),
     ]
@@ -130,8 +131,8 @@ def member_tables(fleet: Fleet) -> list[Table]:
 
 def history_tables(fleet: Fleet) -> list[Table]:
     """Returns the table of `fleet history`: the newest version first."""
-    title = f"fleet {fleet.name}: {_count(len(fleet.versions), 'version')}"
-    return [(title, list(_versions(fleet.versions, members(fleet.counts), None)))]
+    title = _of_versions(f"fleet {fleet.name}: {_count(len(fleet.versions), 'version')}", fleet)
+    return [(title, list(_versions(fleet.versions, None)))]
 
 
 def plan_lines(plan: Plan) -> list[str]:
@@ -154,7 +155,8 @@ def secret_tables(head: Head) -> list[Table]:
     """Returns the tables of `fleet secret list`: today's ids, and those that were released or wait for it."""
     names = secret_names(head)
     today = set(head.secrets.values())
-    before = [(names[id], id, _release(head.released.get(id))) for id in sorted(names, key=lambda id: names[id])]
+    ids = sorted(names, key=lambda id: names[id])
+    before = [(names[id], id, _release(head.released.get(id), head.leader)) for id in ids]
     candidates: list[Table] = [
         (f"fleet {head.fleet}: {_count(len(head.secrets), 'secret')}", sorted(head.secrets.items())),
         ("earlier contents", [row for row in before if row[1] not in today]),
@@ -162,12 +164,18 @@ def secret_tables(head: Head) -> list[Table]:
     return [(text, cells) for at, (text, cells) in enumerate(candidates) if cells or not at]
 
 
-def _release(release: Release | None) -> str:
+def _failing(fleet: Fleet, one: Failing) -> str:
+    fails = f"on_release fails on {fleet.leader} for {one.name} {one.id} since {_date(one.since)}"
+    return f"{fails}; `shipper status` on that host has the reason"
+
+
+def _release(release: Release | None, leader: str) -> str:
     if release is None:
         return "not released yet"
     despite = f", despite {', '.join(release.despite)}" if release.despite else ""
     done = {"released": "", "begun": ", on_release has begun", "done": ", on_release is done"}[release.state]
-    return f"released {_date(release.at)}{done}{despite}"
+    fails = f"; it fails on {leader} since {_date(release.failing)}" if release.failing else ""
+    return f"released {_date(release.at)}{done}{fails}{despite}"
 
 
 def _held(verdict: Verdict) -> list[Standing]:
@@ -231,9 +239,21 @@ def _is_away(each: Member) -> bool:
     return each.kind == "reached" and not each.alive
 
 
-def _versions(rows: Sequence[Row], total: int, most: int | None) -> Iterator[Cells]:
+def _of_versions(title: str, fleet: Fleet) -> str:
+    total = members(fleet.counts)
+    return f"{title}, and how many of {_count(total, 'member')} have reached each" if total else title
+
+
+def _unfinished(fleet: Fleet) -> int:
+    """Returns how many of the newest versions to show: up to the first one that all members have drained."""
+    total = members(fleet.counts)
+    drained = (at for at, row in enumerate(fleet.versions, 1) if row.reached.get("drained", 0) >= total)
+    return min(_MOST_VERSIONS, max(_FEWEST_VERSIONS, next(drained, _MOST_VERSIONS)))
+
+
+def _versions(rows: Sequence[Row], most: int | None) -> Iterator[Cells]:
     for row in rows if most is None else rows[:most]:
-        reached = (f"{stage} {row.reached.get(stage, 0):,} of {total:,}" for stage in ("received", "active", "drained"))
+        reached = (f"{stage} {row.reached.get(stage, 0):,}" for stage in ("received", "active", "drained"))
         yield (f"version {row.version}", *reached, _date(row.at), row.by, row.why)
     if most is not None and len(rows) > most:
         yield f"{len(rows) - most:,} older", "", "", "", "", "", "`shipper fleet history` has all"

@@ -98,6 +98,8 @@ class Release(msgspec.Struct, frozen=True):
     """Of the candidate that began it last."""
     despite: list[str] = []
     """Members that had not released it: fenced or forgotten ones whose grace is over."""
+    failing: float = 0.0
+    """Unix seconds since which `on_release` fails on the candidate that began it last; 0 if it has not failed."""
 
 
 class Undelivered(msgspec.Struct, frozen=True):

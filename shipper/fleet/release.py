@@ -17,7 +17,7 @@ it uses anything.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Literal
 
@@ -252,16 +252,32 @@ def begun(head: Head, ids: Mapping[str, Sequence[str]], token: int) -> Head:
     """Returns the head in which the candidate with this token has begun these ids, each despite the given members."""
     changed = {
         id: replace(
-            head.released[id], state="begun", token=token, despite=sorted({*head.released[id].despite, *despite})
+            head.released[id],
+            state="begun",
+            token=token,
+            despite=sorted({*head.released[id].despite, *despite}),
+            failing=0.0,
         )
         for id, despite in ids.items()
     }
     return replace(head, released=head.released | changed) if changed else head
 
 
+def failing(head: Head, ids: Iterable[str], token: int, wall: float) -> Head:
+    """Returns the head that says since when the command fails for these ids, which the candidate with this token has
+    begun; so that everybody sees it, and not only whoever looks at that host."""
+    new = {
+        id: replace(release, failing=wall)
+        for id in ids
+        if (release := head.released.get(id)) and (release.state, release.token) == ("begun", token)
+        if not release.failing
+    }
+    return replace(head, released=head.released | new) if new else head
+
+
 def finished(head: Head, ids: Sequence[str]) -> Head:
     """Returns the head in which these releases are done, without those that are too many."""
-    done = {id: replace(head.released[id], state="done") for id in ids if id in head.released}
+    done = {id: replace(head.released[id], state="done", failing=0.0) for id in ids if id in head.released}
     releases = head.released | done
     pinned = {id for line in head.history for id in line.secrets.values()}
     old = sorted(
@@ -294,6 +310,7 @@ class Steps:
     """The last write of each live member when that release had been withdrawable for long enough."""
     _running: set[str] = field(default_factory=set)
     _succeeded: set[str] = field(default_factory=set)
+    _failed: set[str] = field(default_factory=set)
 
     def leads(self, view: View) -> bool:
         """Whether the head gives the authority to this candidate; a restored store suspends it."""
@@ -307,6 +324,9 @@ class Steps:
         if (over := finished(head, sorted(self._succeeded & head.released.keys()))) != head:
             return over
         self._succeeded.clear()
+        if (new := failing(head, self._failed, self.token, wall)) != head:
+            return new
+        self._failed.clear()
         found = retired(view, wall)
         if (new := begun(head, self._beginnable(view, found), self.token)) != head:
             return new
@@ -327,11 +347,16 @@ class Steps:
     def succeeded(self, id: str) -> None:
         """Records that the command has succeeded."""
         self._succeeded.add(id)
+        self._failed.discard(id)
+
+    def failed(self, id: str) -> None:
+        """Records that the command has failed, and will run again."""
+        self._failed.add(id)
 
     @property
     def has_news(self) -> bool:
-        """Whether a success is not yet known to be in the head."""
-        return bool(self._succeeded)
+        """Whether a success or a failure is not yet known to be in the head."""
+        return bool(self._succeeded or self._failed)
 
     def wait(self, view: View, wall: float) -> float | None:
         """Returns the seconds after which `next` may return something else although nothing changes; None: never."""

@@ -178,6 +178,8 @@ class _Term:
 
     def _failed(self, id: str, reason: str, seconds: float) -> None:
         self._of._trouble(f"on_release {id}", f"on_release failed for the fleet's secret {id}: {reason}")
+        self._steps.failed(id)
+        self._waiting.cancel("a command has failed")
 
     def _environment(self) -> Mapping[str, str]:
         of = self._of

@@ -32,6 +32,14 @@ def test_the_overview_counts_for_each_version_how_many_members_have_reached_it()
     ]
 
 
+def test_a_lost_directory_is_counted_with_what_it_had_reached():
+    lost = Lost("old", 3.0, {"drained": v(6)}, Undelivered(8))
+    fleet = overview(view(report("a", v(7), lost=[lost])))
+
+    assert sum(fleet.counts.values()) == 2
+    assert [(row.version, row.reached["drained"]) for row in fleet.versions] == [("7", 1), ("6", 2), ("5", 2)]
+
+
 def test_the_overview_names_secrets_and_lost_directories():
     lost = Lost("old", 3.0, {"drained": v(6)}, Undelivered(8))
     known = msgspec.structs.replace(head(), secrets={"es": "es-2"})

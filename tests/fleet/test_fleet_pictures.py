@@ -103,10 +103,29 @@ def test_the_status_of_a_fleet_has_versions_and_who_is_behind():
     text = shown(pictures.fleet_tables(overview(view)))
 
     assert text.startswith("fleet prod: version 7, behind\n  members  2 of 3 reached, 1 waiting\n")
-    assert "version 7  received 0 of 3  active 0 of 3  drained 2 of 3" in text
+    assert "versions, and how many of 3 members have reached each\n" in text
+    assert "version 7  received 0  active 0  drained 2" in text
     assert "rollback to 5" in text
     assert "web-2  waiting  1 version behind" in text
     assert "web-1" not in text
+
+
+def test_versions_before_one_that_all_have_drained_are_counted_only():
+    lines = [Line(Version(0, number, f"{number}"), 0.0, "anna@ops", {}, "n") for number in range(1, 20)]
+    made = replace(seen(report("web-1", lines[-3].version)), head=Head("prod", 0, 19, lines))
+    text = shown(pictures.fleet_tables(overview(made)))
+
+    assert re.findall(r"version (\d+)  ", text) == ["19", "18", "17"]
+    assert "16 older" in text
+
+
+def test_an_on_release_that_fails_is_a_warning_with_the_host_the_secret_and_the_instant():
+    released = {"es-1": Release("es", 5.0, "begun", 17, failing=86400.0)}
+    head = Head("prod", 0, 7, HEAD.history, {"es": "es-2"}, released=released, leader="web-3")
+    text = shown(pictures.fleet_tables(overview(replace(seen(report("web-1")), head=head))))
+
+    assert re.search(r"warning +on_release fails on web-3 for es es-1 since 1970-01-0\d", text)
+    assert "it fails on web-3 since 1970-01-0" in shown(pictures.secret_tables(head))
 
 
 def test_the_members_are_all_of_them():

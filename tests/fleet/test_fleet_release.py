@@ -219,6 +219,24 @@ def test_t152_10_a_new_candidate_continues_what_was_begun_under_its_own_higher_t
     assert steps.due(view(member(), head=head)) == ["es-old"]
 
 
+def test_the_head_says_since_when_the_command_fails_until_it_has_succeeded_or_another_candidate_begins() -> None:
+    begun = replace(HEAD, released={"es-old": Release("es", WALL, "begun", token=5)}, token=5)
+    steps = Steps(token=5)
+    steps.failed("es-old")
+    failing = steps.next(view(member(), head=begun), WALL + 1)
+    assert failing.released["es-old"].failing == WALL + 1
+
+    assert steps.next(view(member(), head=failing), WALL + 9) == failing
+    assert not steps.has_news
+    steps.failed("es-old")
+    assert steps.next(view(member(), head=failing), WALL + 60) == failing
+    steps.succeeded("es-old")
+    assert steps.next(view(member(), head=failing), WALL + 70).released["es-old"] == Release("es", WALL, "done", 5)
+
+    other = replace(failing, token=6)
+    assert Steps(token=6).next(view(member(), head=other), WALL).released["es-old"] == Release("es", WALL, "begun", 6)
+
+
 def test_a_restored_store_suspends_the_candidate() -> None:
     seen = view(member())
     restored = View(9, HEAD, seen.reports, seen.alive, {}, 0.0, restored=True)

@@ -166,6 +166,35 @@ async def test_a_secret_that_every_member_has_released_is_revoked_once(
     assert (commands.kept[0].name, commands.kept[0].sources) == ("VuaCfGcBCdbkQm-e5aOx", ["fleet:es"])
 
 
+async def test_a_command_that_fails_is_in_the_head_until_it_succeeds(
+    autojump_clock: MockClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    class Failing:
+        def __init__(self, config: object, environment: object, failed: Callable[[str, str, float], None], **_: object):
+            self._failed = failed
+
+        async def revoke(self, kept: Kept) -> None:
+            for _ in range(3):
+                self._failed(kept.id, "exit status 3", 60.0)
+                await trio.sleep(60)
+
+    fleet = Fleet()
+    monkeypatch.setattr(releasing, "Revoker", Failing)
+    await fleet.put(HEAD, START)
+    await fleet.member(DRAINED)
+    async with running(fleet, "a"):
+        await trio.sleep(60)
+        failing = await fleet.release()
+        await trio.sleep(60)
+        assert failing is not None
+        assert failing.state == "begun"
+        assert 1_000_000 < failing.failing < 1_000_060
+        assert await fleet.release() == failing
+        await trio.sleep(120)
+
+    assert await fleet.release() == replace(failing, state="done", failing=0.0)
+
+
 async def test_a_forged_key_of_the_leader_is_a_trouble_until_it_is_removed(
     autojump_clock: MockClock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
