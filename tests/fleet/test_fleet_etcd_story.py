@@ -368,7 +368,7 @@ async def refused(store: Store, said: str) -> None:
 async def test_an_etcd_without_space_refuses_with_the_remedy(prefix: str):
     with own(arguments=["--quota-backend-bytes", "2000000"]) as etcd:
         async with open_etcd(etcd.urls, prefix) as store:
-            with pytest.raises(StoreRefused, match=r"space exceeded.*alarm disarm"):
+            with suppress(StoreRefused):
                 for number in range(8):  # it counts what it has committed, which is a moment behind
                     await store.swap(f"key/{number}", b"x" * 1_000_000, expected=ABSENT)
             with pytest.raises(StoreRefused, match=r"space exceeded.*alarm disarm"):
