@@ -36,16 +36,16 @@ Verb = TypeVar("Verb", bound=Callable[..., Any])
 _config = click.option(
     "--config", type=PATH, help=f"The supervise.yaml with `fleet:`.  [default: ${VARIABLE}, else {CONFIG}]"
 )
-_json = click.option("--json", is_flag=True, help="The result as one JSON object.")
+_json = click.option("--json", is_flag=True, help="Print the result as one JSON object.")
 _timeout = click.option("--timeout", default="10m", show_default=True, metavar="DURATION", help="How long to wait.")
 _grace = click.option(
     "--nack-grace",
     default="10s",
     show_default=True,
     metavar="DURATION",
-    help="How long a refusal may still be taken back, if it is not final.",
+    help="How long to wait for a member that has refused the version, and may still accept it.",
 )
-_watch = click.option("--watch", is_flag=True, help="Show it again after each change, until Ctrl-C.")
+_watch = click.option("--watch", is_flag=True, help="Show it again after each change in the fleet, until Ctrl-C.")
 
 
 @click.group(short_help="Publish one policy for many hosts, and ask whether all have drained.")
@@ -54,8 +54,10 @@ _watch = click.option("--watch", is_flag=True, help="Show it again after each ch
 def command(context: click.Context, config: Path | None) -> None:
     """Publish a policy to every host of a fleet, and ask whether all have drained.
 
-    Each change is a version with a number. When `wait` says that every member has drained it, what only older versions
-    use can be revoked: a key that all hosts share, for example.
+    A fleet is the hosts whose supervise.yaml names the same fleet in the same store (etcd); each is a member. Each
+    change is a version with a number. A member reaches three stages of it: `received`, `active` when it works by the
+    version, and `drained` when it has delivered all events of older versions. When `wait` says that every member has
+    drained it, what only older versions use can be revoked: a key that all hosts share, for example.
 
     \b
     Examples:
@@ -75,8 +77,8 @@ def command(context: click.Context, config: Path | None) -> None:
 
 @command.command(short_help="Publish a policy as a new version.")
 @click.argument("paths", nargs=-1, required=True, metavar="PATH…", type=PATH)
-@click.option("--if-version", metavar="N", help="Only if version N is the newest; 0: if there is none.")
-@click.option("--wait", "stage", type=_STAGES, help="Wait until every member has reached this stage.")
+@click.option("--if-version", metavar="N", help="Publish only if version N is the newest; 0: if there is none.")
+@click.option("--wait", "stage", type=_STAGES, help="Then wait until every member has reached this stage.")
 @_timeout
 @_grace
 @click.option("--dry-run", is_flag=True, help="Say what would change, and change nothing.")
@@ -126,7 +128,9 @@ def publish(
 
 @command.command(short_help="Wait until every member has reached a version.")
 @click.argument("version", metavar="N")
-@click.option("--stage", type=_STAGES, default="drained", show_default=True, help="What each must have answered.")
+@click.option(
+    "--stage", type=_STAGES, default="drained", show_default=True, help="The stage that each member must have reached."
+)
 @_timeout
 @_grace
 @_json
@@ -143,8 +147,9 @@ def wait(
 ) -> int:
     """Wait until every member has reached version N, or a newer one.
 
-    It ends at once when a member refuses the version for a reason that stays. A member whose lease is over keeps it
-    closed, unless it certainly sends nothing any more (`fenced`), has left, or was forgotten.
+    The wait ends at once when a member refuses the version for a reason that stays (it is invalid, or in conflict with
+    another), and after --nack-grace when a member refuses it for any other reason. It goes on while a member is away
+    (`absent`), unless that member certainly sends nothing any more (`fenced`), has left, or was forgotten.
 
     \b
     Examples:
@@ -198,7 +203,7 @@ def _look(name: str, short: str, text: str) -> None:
 _look(
     "status",
     "Show the newest versions, and who is behind.",
-    "Show the newest versions, how many members have reached each, and who is behind and why.",
+    "Show the newest versions, how many members have reached each stage, who is behind and why, and warnings.",
 )
 _look("members", "Show all members.", "Show all members, those that are behind first; with --json also their secrets.")
 _look("history", "Show all versions that are kept.", "Show all versions that are kept, the newest first.")
@@ -212,7 +217,9 @@ _look("history", "Show all versions that are kept.", "Show all versions that are
 def leave(state: Path) -> int:
     """Take the host of --state out of its fleet: its supervisor delivers what it can, tells the fleet, and stops.
 
-    With nothing undelivered it no longer counts. It comes back by a start of its supervisor, which needs the store.
+    A member that has left with nothing undelivered keeps no `wait` closed. It joins again when its supervisor is
+    started, which needs the store then. This verb has no --config: it asks the running supervisor of this host, which
+    knows its fleet. For a host that is gone, use `shipper fleet forget`.
 
     \b
     Example:
@@ -230,14 +237,15 @@ def leave(state: Path) -> int:
 
 @command.command(short_help="Forget a member that will not come back.")
 @click.argument("member")
-@click.option("--force", is_flag=True, help="Though its lease holds.")
+@click.option("--force", is_flag=True, help="Forget it even if it is alive, or its report was removed.")
 @_json
 @_config
 @click.pass_context
 def forget(context: click.Context, member: str, force: bool, json: bool, config: Path | None) -> int:
-    """Forget a member, or a directory that it has lost (NAME/DIRECTORY): it keeps no answer closed any more.
+    """Forget a member that will not come back, or a state directory that it has lost (NAME/DIRECTORY).
 
-    Its last report is kept. A host with `on_lapse: continue` that still runs may still send.
+    It keeps no `wait` closed any more; its last report is kept. If the host still runs, and has not `on_lapse: hold`,
+    it may still send under old secrets: make sure that it is gone.
 
     \b
     Example:
@@ -258,12 +266,17 @@ def forget(context: click.Context, member: str, force: bool, json: bool, config:
 
 @command.command("release", short_help="Release a secret although a member that is gone has undelivered events.")
 @click.argument("id")
-@click.option("--despite", "member", required=True, metavar="MEMBER", help="A fenced or forgotten member.")
+@click.option(
+    "--despite", "member", required=True, metavar="MEMBER", help="The fenced or forgotten member with the events."
+)
 @_json
 @_config
 @click.pass_context
 def release_despite(context: click.Context, id: str, member: str, json: bool, config: Path | None) -> int:
-    """Let the undelivered events of a fenced or forgotten member no longer delay the release of a secret.
+    """Release the secret with this ID although a fenced or forgotten member has undelivered events.
+
+    Without this order, such a member delays the release by a day. What it holds for that secret may be undeliverable
+    afterwards. `shipper fleet secret list` has the ids.
 
     \b
     Example:
@@ -284,7 +297,9 @@ def release_despite(context: click.Context, id: str, member: str, json: bool, co
 
 @command.group(short_help="Keep secrets that all members share.")
 def secret() -> None:
-    """Keep secrets that all members share; a policy names them by `{fleet: NAME}`.
+    """Keep secrets that all members share; a policy names them by `credential: {fleet: NAME}`.
+
+    They are sealed by the fleet's key, and etcd cannot read them.
 
     \b
     Examples:
@@ -296,7 +311,13 @@ def secret() -> None:
 
 @secret.command("set", short_help="Set the content of a secret.")
 @click.argument("name")
-@click.option("--file", "file", required=True, type=click.Path(path_type=str), help="The content; - is standard input.")
+@click.option(
+    "--file",
+    "file",
+    required=True,
+    type=click.Path(path_type=str),
+    help="The file with the content; - is standard input.",
+)
 @_json
 @_config
 @click.pass_context
@@ -326,7 +347,11 @@ def set_(context: click.Context, name: str, file: str, json: bool, config: Path 
 @_config
 @click.pass_context
 def list_(context: click.Context, json: bool, config: Path | None) -> int:
-    """Show the secrets of the fleet with the ids of their content, and which were released."""
+    """Show the secrets of the fleet with the ids of their content.
+
+    Ids of earlier contents are listed apart: a released one is used by no member any more, and `on_release` may revoke
+    it.
+    """
 
     async def work(fleet: Opened) -> int:
         from shipper.fleet import pictures
@@ -364,14 +389,15 @@ def rm(context: click.Context, name: str, json: bool, config: Path | None) -> in
 
 
 @command.command("accept-restore", short_help="Go on after the store was restored from an older state.")
-@click.option("--force", is_flag=True, help="Though members use secrets that the store does not know.")
+@click.option("--force", is_flag=True, help="Go on even if members use secrets that the store does not know.")
 @_json
 @_config
 @click.pass_context
 def accept_restore(context: click.Context, force: bool, json: bool, config: Path | None) -> int:
     """Begin a new epoch after the store was restored from an older state.
 
-    Members acknowledge nothing before that, and run on. It waits a lease for them to register again.
+    Until then members run on, and acknowledge no version. First make sure that this store is the one to go on with. The
+    command waits for a lease, so that the members can register again.
 
     \b
     Example:

@@ -4,8 +4,8 @@
     head, swapped for one with token + 1       from this instant on, the candidate has the authority
 
 The key only keeps candidates from disturbing each other. The authority is the token in the head: each write of a
-candidate is a swap of the very head that has its token, so whoever was stopped, or lost its lease without noticing,
-can change nothing once another one was elected.
+candidate is a swap of the head that has its token. So a candidate that was stopped, or lost its lease without noticing
+it, can change nothing after another one was elected.
 """
 
 from __future__ import annotations

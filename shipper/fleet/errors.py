@@ -1,4 +1,4 @@
-"""The error of an order that a fleet cannot carry out; those of the store and of records stand beside their causes."""
+"""The error of an order that a fleet cannot carry out; `store` and `seal` define their own."""
 
 from __future__ import annotations
 

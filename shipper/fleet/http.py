@@ -3,13 +3,13 @@
     GET /fleet/versions/7?stage=drained&wait=30s     `questions` has all of /fleet/
     GET /livez, /readyz, /metrics, /status           answered by the sidecar; 503 while there is none
 
-The supervisor has the address, so that a question is answered while the sidecar restarts. Who is not on this host asks
-about the fleet by TLS and with `Authorization: Bearer …`, which /metrics and /status need then too; where neither is
-configured, an address that is not loopback answers nothing about the fleet, and the rest as ever. Without a token, a
+The supervisor has the address, so that a question is answered while the sidecar restarts. A client on another host
+needs TLS and `Authorization: Bearer …` for questions about the fleet, and then for /metrics and /status, too. Where
+neither is configured, an address that is not loopback answers only the questions about the sidecar. Without a token, a
 request needs a `Host` of this host (`sdk/hosts`), so that a web page whose name resolves to 127.0.0.1 reads nothing.
 
 A client that disconnects ends its question at once. There are at most `LIMITS.clients` questions at a time, and
-`LIMITS.newcomers` other connections; requests have no body, and a head of at most 16 KiB.
+`LIMITS.newcomers` other connections. Requests have no body, and a head of at most 16 KiB.
 """
 
 from __future__ import annotations

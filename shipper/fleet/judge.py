@@ -7,14 +7,14 @@ the head's history contains its triple; N itself is in the history, so whatever 
     reached           it has reported the stage for N or for a newer version                 does not keep it closed
     fenced            cut off, and it has stopped to send (`on_lapse: hold`)                 does not keep it closed
     unauthentic       its record, or its lease's, is not sealed by the fleet, or was removed keeps it closed
-    refused           its nack of N stands                                                   ends the wait
+    refused           it has refused N                                                       ends the wait
     absent            its lease is over, or its directory was lost, or it left with events   keeps it closed
     joining           it has not begun yet                                                   keeps it closed
     waiting           the rest                                                               keeps it closed
 
-The first kind that applies is the member's. A directory that was lost stands apart, as `NAME/DIRECTORY`; so does one
-that takes no part, since the store is not as it wrote it last. If it knows a version that the history lacks, the whole
-store was restored.
+The first kind that applies is the member's. A directory that was lost is listed apart, as `NAME/DIRECTORY`. So is the
+directory of a member that takes no part because the store is not as the member wrote it last; if that member knows a
+version that the history lacks, the whole store was restored.
 """
 
 from __future__ import annotations
@@ -92,7 +92,8 @@ class View:
 
     @cached_property
     def outsiders(self) -> Mapping[str, Restored]:
-        """Who takes no part. It counts until a later epoch begins, or somebody forgets the member or its directory."""
+        """The members that take no part. Each counts until a later epoch begins, or a person forgets it or its
+        directory."""
         return {name: one for name, one in self.apart.items() if self._counts(one)}
 
     def _counts(self, one: Restored) -> bool:
@@ -106,7 +107,7 @@ class View:
 
     @cached_property
     def witnesses(self) -> list[str]:
-        """Those of them that know a version which the store has lost."""
+        """The outsiders that know a version which the store has lost."""
         return sorted(name for name, one in self.outsiders.items() if one.why == "store" and self._has_lost(one.newest))
 
     @property
@@ -130,7 +131,7 @@ class View:
 
 
 class Standing(msgspec.Struct, frozen=True):
-    """One member, as it stands to one version and stage."""
+    """How far one member is with one version and stage."""
 
     name: str
     """`NAME`, or `NAME/DIRECTORY` for a directory that was lost."""
@@ -160,7 +161,7 @@ class Verdict(msgspec.Struct, frozen=True):
     undelivered: dict[Kind, Undelivered] = {}
     """The events last reported, by kind of member."""
     members: list[Standing] = []
-    """Whoever has not reached the version, those that keep it closed first."""
+    """The members that have not reached the version, those that keep it closed first."""
     warnings: list[str] = []
 
 

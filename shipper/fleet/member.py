@@ -1,8 +1,8 @@
 """Decides what one member of a fleet does next; a state machine without I/O and without a clock.
 
-`next` returns one step; whoever performs it reports the outcome by the method that the step names, and asks again. An
-event in between (`saw_head`, `answered`, `leave`) only changes what the next step is. So nothing is queued, a step that
-failed is decided anew, and the newest version and the newest answers always win.
+`next` returns one step. The caller performs it, reports the outcome by the method that the step names, and asks again.
+An event in between (`saw_head`, `answered`, `leave`) only changes what the next step is. So nothing is queued, a step
+that failed is decided anew, and the newest version and the newest answers always win.
 
     unknown ── Look ──> ours ── Claim, Look ── Save, Write (joining) ── Look ── Save, Write (member) ── Fetch, Offer
                          │  └ Save, Write: in every third of the lease, and when the sidecar has answered

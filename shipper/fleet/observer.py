@@ -26,7 +26,7 @@ from shipper.fleet.store import Change, Compacted, Entry, Found, Listing, Store,
 from shipper.supervise.answers import Stage
 
 RELIST = 30.0
-"""Seconds after which all is listed again, lest a watch that is dead without saying so hides a change for ever."""
+"""Seconds after which all is listed again, since a watch that has died silently would hide a change for ever."""
 RETRY = 1.0
 """Seconds between a failure and the next attempt."""
 PAUSE = 0.1
@@ -183,7 +183,8 @@ class Known:
     def _note_unauthentic(self, name: str) -> None:
         """Notes whether a record of a member is forged, or was removed.
 
-        A forged lease of somebody who has no report is none of a member: whoever registers later reads this head.
+        A forged lease under a name without a report is ignored: it belongs to no member, and a member that registers
+        later reads this head, or a newer one, before it uses anything.
         """
         is_registered = name in self._registered
         is_lost = is_registered and name not in self._reports

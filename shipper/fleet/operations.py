@@ -1,6 +1,6 @@
 """Orders of people about members and about the store: forget, release despite, accept a restore.
 
-Each is safe to repeat: whoever lost an answer, or was interrupted, runs the same order again.
+Each is safe to repeat: a person who got no answer, or was interrupted, gives the same order again.
 """
 
 from __future__ import annotations

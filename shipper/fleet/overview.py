@@ -77,7 +77,7 @@ class Failing(msgspec.Struct, frozen=True):
 
 
 class Fleet(msgspec.Struct, frozen=True):
-    """The whole fleet: versions by members, as of revision `at` of the store; whoever is behind comes first."""
+    """The whole fleet: versions by members, as of revision `at` of the store; members that are behind come first."""
 
     name: str
     at: int

@@ -1,6 +1,6 @@
 """What people see of a fleet: tables (`supervise/show`) and lines, made of the values of `judge`; pure.
 
-Whoever holds an answer up comes first, and long lists are cut: the last row says how many were left out.
+The members that keep an answer closed come first. A long list is cut; its last row has the number of those left out.
 """
 
 from __future__ import annotations
@@ -82,7 +82,8 @@ def verdict_tables(verdict: Verdict, most: int | None = None) -> list[Table]:
 
 
 class Progress(NamedTuple):
-    """A wait on a terminal: what is said, and who keeps it closed; each line and each row takes one row of it."""
+    """A wait on a terminal: the lines to show, and the members that keep the answer closed. Each line and each row of
+    cells takes one row of the terminal."""
 
     title: str
     reached: int
@@ -124,7 +125,7 @@ def fleet_tables(fleet: Fleet) -> list[Table]:
 
 
 def member_tables(fleet: Fleet) -> list[Table]:
-    """Returns the table of `fleet members`: all, whoever is behind first."""
+    """Returns the table of `fleet members`: all, those that are behind first."""
     title = f"fleet {fleet.name}: {counted(fleet.counts) if fleet.counts else 'no members'}"
     return [(title, [_member(each) for each in sorted(fleet.members, key=_first)])]
 

@@ -1,7 +1,7 @@
 """Changes of the head that people ask for: publish, roll back, set and remove a secret. Pure: a head in, a draft out.
 
-A draft becomes true by one swap of the head, from the very head that it was made from. Its records are written before.
-Whoever lost the answer to the swap compares a later head with the draft (`Draft.was_done`).
+A draft takes effect by one swap of the head that it was made from. Its records are written before the swap. A publisher
+that lost the answer to the swap compares a later head with the draft (`Draft.was_done`).
 
 The same content of a secret always has the same id, under any name, since a release of the id revokes the content.
 """

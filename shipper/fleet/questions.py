@@ -8,7 +8,7 @@
 |---|---|
 | 200 | open: every member that counts has reached the stage; or a list |
 | 202 | closed, still, when the wait was over |
-| 409 | refused: by whom and why stands in `members` |
+| 409 | refused: `members` has the members that refuse it, and why |
 | 404 | there is no such version, or it is gone from the history (`state`) |
 | 503 | `store_unreachable`, `store_refused`, `unauthentic`: this member cannot answer; `store_restored`: nobody can |
 

@@ -31,7 +31,7 @@ _NAME = re.compile(r"[A-Za-z0-9._-]{1,253}", re.ASCII)
 
 
 def is_name(text: str) -> bool:
-    """Returns whether a member may have this name; a key below `members/` with any other one is nobody's."""
+    """Returns whether a member may have this name; no member writes a key below `members/` with another one."""
     return _NAME.fullmatch(text) is not None
 
 
@@ -210,8 +210,8 @@ class Report(msgspec.Struct, frozen=True):
     instance: str
     """The id of the process."""
     write: int
-    """Counts the writes of this directory: whoever lost the answer to a swap recognises its own, and a directory that
-    was restored knows fewer than the store."""
+    """Counts the writes of this directory. A process that lost the answer to a swap recognises its own write by it, and
+    a directory that was restored from a backup knows fewer writes than the store."""
     epoch: int
     state: Literal["joining", "member", "left", "forgotten"] = "joining"
     since: float = 0.0

@@ -11,8 +11,8 @@ A member that is merely away blocks the release for ever.
 
 `released` and `begun` are two swaps of the head, since a view may be older than the head by the time of the first one.
 `begun` is decided by the same rule again, on a view that knows every change up to an instant after the first swap was
-seen: a member that had joined or come back before it is in that view, and whoever comes later reads the release before
-it uses anything.
+seen: a member that had joined or come back before it is in that view, and a member that comes later reads the release
+before it uses anything.
 """
 
 from __future__ import annotations
@@ -265,7 +265,7 @@ def begun(head: Head, ids: Mapping[str, Sequence[str]], token: int) -> Head:
 
 def failing(head: Head, ids: Iterable[str], token: int, wall: float) -> Head:
     """Returns the head that says since when the command fails for these ids, which the candidate with this token has
-    begun; so that everybody sees it, and not only whoever looks at that host."""
+    begun. Otherwise only that host would show it."""
     new = {
         id: replace(release, failing=wall)
         for id in ids
