@@ -111,7 +111,8 @@ class Claim:
 
 @dataclass(frozen=True, slots=True)
 class Write:
-    """Renew the lease and write the report over this revision: `wrote`, or `lapsed` if the lease has ended."""
+    """Renew the lease, see that its key is there still, and write the report over this revision: `wrote`, or `lapsed`
+    if the lease has ended, or the key is not as it was claimed."""
 
     report: Report
     expected: int
@@ -232,6 +233,8 @@ class Member:
     _prompts: int = 0
     _renewed: float | None = None
     _until: float | None = None
+    _expired: bool = False
+    """Whether a look was demanded since the sidecar's lease was over."""
     _verified: bool = False
     """Whether nothing has lapsed since all that a lease needs was seen; a lapse and a claim also demand a look."""
     _unfenced: bool = False
@@ -496,7 +499,8 @@ class Member:
 
     def _expire(self, now: float) -> None:
         """Notes that the sidecar's lease is over: it gets another one only after a new look at the head."""
-        if self._verified and self._until is not None and now >= self._until:
+        if self._until is not None and now >= self._until and not self._expired:
+            self._expired = True
             self._lapse()
 
     def _lapse(self) -> None:
@@ -702,7 +706,7 @@ class Member:
             self._paused = now + _SOON
 
     def lapsed(self) -> None:
-        """The store has ended the lease."""
+        """The store has ended the lease, or somebody has removed its key."""
         self._attempted = self.memory.write
         self._claimed = False
         self._lapse()
@@ -767,7 +771,7 @@ class Member:
 
     def granted(self, until: float | None) -> None:
         """The sidecar has its lease, or needs none any more."""
-        self._until = until
+        self._until, self._expired = until, False
         self._verified = until is not None
         self._unfenced = False
 

@@ -53,7 +53,7 @@ from shipper.fleet.records import (
 )
 from shipper.fleet.seal import Seals, Unauthentic, digest
 from shipper.fleet.settings import FleetSettings
-from shipper.fleet.store import SECONDS, Entry, Lease, Store, StoreError, StoreRefused, StoreUnreachable
+from shipper.fleet.store import ABSENT, SECONDS, Entry, Lease, Store, StoreError, StoreRefused, StoreUnreachable
 from shipper.process.environment import REAL, Environment
 from shipper.sdk.descriptors import in_words
 from shipper.sdk.errors import ShipperError
@@ -173,6 +173,8 @@ class Membership:
         self._read: dict[str, bytes] = {}
         """The records of the version that is being read, by key."""
         self._lease: Lease | None = None
+        self._claimed = ABSENT
+        """The revision of the lease's key as this process wrote it."""
         self._waits = self._backoff()
         self._changed, self._woken, self._ended = trio.Event(), trio.Event(), trio.Event()
         self._watching: trio.CancelScope | None = None
@@ -368,12 +370,12 @@ class Membership:
         key = ALIVE + self._settings.member
         swapped = await self._store.swap(key, self._seals.seal(key, step.alive), expected=step.expected, lease=lease)
         if swapped.done:
-            self._lease = lease
+            self._lease, self._claimed = lease, _revision(swapped.entry)
         self._member.claimed(done=swapped.done, now=self._clock())
 
     async def _write(self, step: Write) -> None:
         began = self._clock()
-        if self._lease is None or not await self._store.renew(self._lease):
+        if not await self._renewed():
             self._lease = None
             self._member.lapsed()
             return
@@ -381,6 +383,16 @@ class Membership:
         swapped = await self._store.swap(key, self._seals.seal(key, step.report), expected=step.expected)
         revision = swapped.entry.revision if swapped.done and swapped.entry is not None else None
         self._member.wrote(step, revision, began=began, now=self._clock())
+
+    async def _renewed(self) -> bool:
+        """Renews the lease; returns whether its key is there, for only that proves to others that this host is alive.
+
+        The key is read after the renewal has begun: whoever sees it gone later counts a whole lease from then.
+        """
+        if self._lease is None or not await self._store.renew(self._lease):
+            return False
+        found = await self._store.read(ALIVE + self._settings.member)
+        return _revision(found.entry) == self._claimed
 
     async def _mark(self, step: Mark) -> None:
         key = RESTORED + self._settings.member

@@ -193,7 +193,7 @@ class World:
 ACTIONS = st.one_of(
     st.tuples(st.just("steps"), st.tuples(st.sampled_from(FAULTS), st.integers(1, 9))),
     st.tuples(st.just("time"), st.sampled_from([0.5, 3.0, 20.0])),
-    st.tuples(st.sampled_from(["publish", "answer", "kill", "watch", "late"]), st.none()),
+    st.tuples(st.sampled_from(["publish", "answer", "kill", "watch", "late", "remove"]), st.none()),
 )
 
 
@@ -214,6 +214,9 @@ def play(world, actions):
             world.member.saw_head(world.head, world.revision)
         elif what == "late" and world.late:
             world.swap(world.late.pop(0))
+        elif what == "remove" and world.alive is not None:
+            world.revision += 1
+            world.alive, world.alive_revision, world.alive_until = None, 0, world.now + LEASE
 
 
 @settings(max_examples=300)

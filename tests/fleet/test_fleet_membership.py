@@ -800,6 +800,45 @@ async def test_a_member_that_was_stopped_grants_nothing_until_it_has_looked(flee
         await until(lambda: len(one.host.leases) > granted, 1)
 
 
+@pytest.mark.parametrize("content", [None, b"forged"])
+@pytest.mark.parametrize("on_lapse", ["continue", "hold"])
+async def test_a_member_whose_key_was_removed_or_overwritten_claims_it_again_and_writes_no_more_often(
+    fleet, place, on_lapse, content, autojump_clock
+):
+    async with running(fleet, place, on_lapse=on_lapse) as one:
+        await one.offered(fleet.publish())
+        one.answer("drained")
+        await trio.sleep(LEASE)
+        fleet.put(ALIVE + "web-1", content)
+        await trio.sleep(LEASE / 3 + 1)
+        assert fleet.alive() is not None
+        assert fleet.alive().instance == fleet.report().instance
+        before = one.client.calls["written"]
+        await trio.sleep(100 * LEASE)
+        assert fleet.alive() is not None
+        assert 295 <= one.client.calls["written"] - before <= 301
+        assert one.host.troubles == {}
+
+
+async def test_under_hold_nothing_is_granted_beyond_a_lease_after_the_key_was_removed_before_a_new_claim(
+    fleet, place, autojump_clock
+):
+    """Others count the lease from the removal."""
+    async with running(fleet, place, on_lapse="hold") as one:
+        await one.offered(fleet.publish())
+        one.answer("active")
+        await trio.sleep(2 * LEASE)
+        one.client.set(watch_delay=10 * LEASE)
+        fleet.put(ALIVE + "web-1", None)
+        until_then = trio.current_time() + LEASE
+        newest = fleet.publish()
+        await one.offered(newest)
+        await trio.sleep(4 * LEASE)
+        assert one.host.sends_until <= until_then
+        one.answer("active")
+        await until(lambda: one.host.sends_until > trio.current_time(), 1)
+
+
 async def test_loosening_takes_effect_once_the_store_has_it(fleet, place, autojump_clock):
     async with running(fleet, place, on_lapse="hold") as one:
         await one.offered(fleet.publish())
