@@ -16,6 +16,7 @@ import pytest
 import trio
 
 from shipper.fleet.agent import follow, on
+from shipper.fleet.observer import observing, wait
 from shipper.fleet.records import SECRETS, Head, Release, Report, Secret
 from shipper.fleet.settings import FleetSettings, Http
 from shipper.sdk.aio import open_asyncio
@@ -318,6 +319,32 @@ async def test_a_version_that_this_host_cannot_use_is_refused_and_the_last_one_r
     assert refusal is not None
     assert (refusal.version.number, refusal.reason) == (2, "credential_missing")
     assert refusal.problems[0].startswith("version 2:3:")
+
+
+@pytest.mark.parametrize("number", [1, 2], ids=["the key that it has", "another key"])
+async def test_the_answer_opens_once_a_secret_appears_for_which_a_host_had_refused_the_version(
+    site: Site, number: int
+) -> None:
+    async with open_asyncio() as aio, open_destination(aio, keys={key(1), key(2)}) as destination:
+        site.publish(destination.url, 1)
+        async with (
+            site.member(),
+            observing(site.fleet.server.client("asker"), site.fleet.seals) as observer,
+        ):
+            await site.when(lambda: site.reached(1))
+            site.publish(destination.url, 1, f"{{file: {site.own}}}")
+            await site.when(lambda: site.report.refusal)
+            refused = await wait(observer, 2, "drained", 0.5, 0.1)
+            new = site.directory / "new"
+            new.write_text(f"id{number}:hunter{number}")
+            new.chmod(0o600)
+            new.rename(site.own)
+            opened = await wait(observer, 2, "drained", 20.0, 10.0)
+            refusal, status = site.report.refusal, await site.ask(Status())
+
+    assert (refused.state, [each.kind for each in refused.members]) == ("refused", ["refused"])
+    assert (opened.state, refusal) == ("open", None)
+    assert (status["fleet"]["refused"], status["state"]) == (None, "HEALTHY")
 
 
 async def test_a_first_version_that_the_host_cannot_use_does_not_end_it(site: Site) -> None:
