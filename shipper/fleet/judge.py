@@ -29,12 +29,12 @@ from typing import Literal, NamedTuple
 import msgspec
 
 from shipper.fleet.records import Alive, Fence, Head, Lost, Refusal, Report, Restored, Undelivered, Version
-from shipper.supervise.answers import Stage
+from shipper.supervise.answers import STAGES, Stage
+from shipper.values import Counts
 
 Kind = Literal["reached", "waiting", "joining", "refused", "absent", "fenced", "left", "forgotten", "unauthentic"]
 State = Literal["open", "closed", "refused", "unknown", "gone", "store_restored"]
 
-STAGES: tuple[Stage, ...] = ("received", "active", "drained")
 OPENING: Set[Kind] = frozenset({"reached", "fenced", "left", "forgotten"})
 """The kinds that do not keep an answer closed."""
 AT_ONCE = frozenset({"invalid", "conflict", "credential_conflict"})
@@ -144,6 +144,8 @@ class Standing(msgspec.Struct, frozen=True):
     """The problems of a nack."""
     undelivered: Undelivered = Undelivered()
     """As it reported last."""
+    ledger: Counts | None = None
+    """The events for which its newest drained version waited there; None if that is unknown."""
     seen: float = 0.0
     """Unix seconds of its last report, by its own clock."""
 
@@ -357,6 +359,7 @@ def _of_report(view: View, report: Report, target: Version, stage: Stage, grace:
         why=why,
         problems=list(report.refusal.problems) if kind == "refused" and report.refusal else [],
         undelivered=report.undelivered,
+        ledger=report.ledger,
         seen=report.seen,
     )
     for lost in report.lost:

@@ -25,11 +25,11 @@ from msgspec.structs import replace
 
 from shipper.fleet.memory import Memory
 from shipper.fleet.records import Alive, Fence, Head, Lost, Refusal, Report, Restored, Undelivered, Version
-from shipper.supervise.answers import Stage
+from shipper.supervise.answers import STAGES, Stage
+from shipper.values import Counts
 
 Place = Literal["unknown", "taken", "apart", "ours", "out"]
 
-STAGES: tuple[Stage, ...] = ("received", "active", "drained")
 UNAUTHENTIC = "unauthentic"
 PROMPT = 3
 """Writes for the answers to one version that are not put off to the next renewal."""
@@ -223,6 +223,10 @@ class Member:
     """The stages that an earlier process of this member reported."""
     _answers: Mapping[Stage, Version] = field(default_factory=dict)
     """Those that the sidecar has answered to this process."""
+    _ledger: tuple[Version, Counts] | None = None
+    """The newest drained version whose ledger is known."""
+    _local: str = ""
+    """The stage of the newest own rotation."""
     _refusal: Refusal | None = None
     _lost: tuple[Lost, ...] = ()
     _taken_over: Report | None = None
@@ -462,10 +466,12 @@ class Member:
             lease=self.terms.lease,
             begun=begun,
             stages=dict(self._stages()),
+            ledger=self._ledger_of(self._stages().get("drained")),
             refusal=self._refusal,
             using=sorted(facts.using | pins),
             released=list(self.memory.released),
             undelivered=facts.undelivered,
+            local=self._local,
             fence=Fence(self.terms.lease, facts.request) if self.terms.hold else None,
             lost=list(self._losses(facts.wall)),
             releases=self.terms.releases,
@@ -489,6 +495,9 @@ class Member:
         """Returns the newest version that has reached each stage."""
         both = {stage: _later(self._base.get(stage), self._answers.get(stage)) for stage in STAGES}
         return {stage: version for stage, version in both.items() if version is not None}
+
+    def _ledger_of(self, drained: Version | None) -> Counts | None:
+        return self._ledger[1] if self._ledger is not None and self._ledger[0] == drained else None
 
     def _epoch(self) -> int:
         """Returns the newest epoch for which members register."""
@@ -599,6 +608,7 @@ class Member:
             self._ours, self._revision = found, seen.revision
             later = {stage: _later(self._base.get(stage), version) for stage, version in found.stages.items()}
             self._base = {**self._base, **{stage: version for stage, version in later.items() if version}}
+            self._remember(found)
             return ""
         if found is None and seen.revision:
             self._forged, self._revision = True, seen.revision
@@ -610,6 +620,11 @@ class Member:
             self._forged, self._revision = True, seen.revision
             return ""
         return "its record of this member is not the one that this host wrote last"
+
+    def _remember(self, found: Report) -> None:
+        """Takes from a write of an earlier process what the sidecar has not answered anew."""
+        self._local = self._local or found.local
+        self._count(found.stages.get("drained"), found.ledger)
 
     def _is_own_write(self, found: Report, revision: int) -> bool:
         """Whether a record is a write whose answer was lost."""
@@ -653,6 +668,7 @@ class Member:
             self._ours = found
             self._base, self._since, self._begun = found.stages, found.since, found.begun
             self._refusal = self._refusal or found.refusal
+            self._remember(found)
         return ""
 
     def _judge_alive(self, seen: Seen, now: float) -> None:
@@ -781,17 +797,33 @@ class Member:
     # -- events --------------------------------------------------------------------------------------------------------
 
     def answered(
-        self, version: Version, stage: Stage | Literal["refused"], reason: str, problems: Sequence[str], *, wall: float
+        self,
+        version: Version,
+        stage: Stage | Literal["refused"],
+        reason: str,
+        problems: Sequence[str],
+        ledger: Counts | None = None,
+        local: str = "",
+        *,
+        wall: float,
     ) -> None:
-        """The sidecar has answered to a version."""
+        """The sidecar has answered to a version; the ledger and the own rotation wait for the next write."""
+        self._local = local or self._local
         if stage == "refused":
             self._refuse(Refusal(version, reason, list(problems[:PROBLEMS]), wall))
             return
         reached = STAGES[: STAGES.index(stage) + 1]
+        self._count(version, ledger)
         newer = {each: version for each in reached if _position(version) > _position(self._answers.get(each))}
         self._answers = {**self._answers, **newer}
         if self._refusal is not None and _at_least(version, self._refusal.version):
             self._refusal = None
+
+    def _count(self, version: Version | None, ledger: Counts | None) -> None:
+        """Takes the ledger of a drained version; the first one of each version counts."""
+        known = self._ledger[0] if self._ledger is not None else None
+        if version is not None and ledger is not None and _position(version) > _position(known):
+            self._ledger = version, ledger
 
     def _refuse(self, refusal: Refusal) -> None:
         """Takes a refusal unless it is known, or something newer was accepted or refused."""

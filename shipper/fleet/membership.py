@@ -59,7 +59,7 @@ from shipper.sdk.descriptors import in_words
 from shipper.sdk.errors import ShipperError
 from shipper.sdk.retry import backoff
 from shipper.supervise.answers import Stage
-from shipper.values import Revision
+from shipper.values import Counts, Revision
 
 UNREACHABLE, REFUSED, UNSAVED = "store_unreachable", "store_refused", "fleet_unsaved"
 APART, TAKEN, OUT, FORGED, HELD = "store_restored", "name_taken", "fleet_left", "unauthentic", "fleet_held"
@@ -217,13 +217,16 @@ class Membership:
         stage: Stage | Literal["refused"],
         reason: str = "",
         problems: Sequence[str] = (),
+        ledger: Counts | None = None,
+        local: str = "",
     ) -> None:
-        """Receives the answer of the sidecar to a version (`Offered.name`); it is kept until it is stored.
+        """Receives the answer of the sidecar to a version (`Offered.name`), as `answers.Answer`; it is kept until it is
+        stored.
 
         Other names are not of the fleet, and are ignored.
         """
         if (named := parse(version)) is not None:
-            self._member.answered(named, stage, reason, problems, wall=self._environment.wall())
+            self._member.answered(named, stage, reason, problems, ledger, local, wall=self._environment.wall())
             self._wake()
 
     async def leave(self) -> None:

@@ -14,7 +14,6 @@ import msgspec
 from shipper.fleet.judge import (
     NO_MEMBERS,
     OPENING,
-    STAGES,
     Kind,
     Standing,
     View,
@@ -25,7 +24,8 @@ from shipper.fleet.judge import (
     undelivered,
 )
 from shipper.fleet.records import Head, Line, Report, Undelivered, Version
-from shipper.supervise.answers import Stage
+from shipper.supervise.answers import STAGES, Stage
+from shipper.values import Counts
 
 
 class Member(msgspec.Struct, frozen=True):
@@ -41,6 +41,8 @@ class Member(msgspec.Struct, frozen=True):
     why: str
     problems: list[str]
     undelivered: Undelivered
+    ledger: Counts | None
+    """The events for which its newest drained version waited there; None if that is unknown."""
     alive: bool
     seen: float
     """Unix seconds of its last report, by its own clock."""
@@ -52,6 +54,7 @@ class Member(msgspec.Struct, frozen=True):
     secrets: list[str] = []
     """The fleet's secrets in use, as `NAME ID`; `? ID` for one that no kept version names."""
     local: str = ""
+    """The stage of its newest own rotation, and its revision: `drained 12`."""
     directory: str = ""
     releases: bool = False
     http: str = ""
@@ -65,6 +68,10 @@ class Row(msgspec.Struct, frozen=True):
     by: str
     why: str
     reached: dict[Stage, int]
+    ledger: Counts
+    """The events for which it waited, of the members whose newest drained version it is and that know them."""
+    counted: int
+    """How many members these are."""
 
 
 class Failing(msgspec.Struct, frozen=True):
@@ -153,6 +160,7 @@ def _member(
         why=standing.why,
         problems=standing.problems,
         undelivered=standing.undelivered,
+        ledger=standing.ledger,
         alive=alive,
         seen=standing.seen,
     )
@@ -196,14 +204,23 @@ def _rows(view: View, members: Iterable[Member]) -> Iterator[Row]:
     """Yields the versions, the newest first, with the members that have reached each; lost directories are members."""
     places = {str(version): place for version, place in view.places.items()}
     exact: dict[Stage, Counter[int]] = {stage: Counter() for stage in STAGES}
+    ledgers: dict[str, list[Counts]] = {}
     for member in members:
         if member.kind not in NO_MEMBERS:
             for stage, version in member.stages.items():
                 if version is not None:
                     exact[stage][places[version]] += 1
+            if member.ledger is not None and (drained := member.stages["drained"]) is not None:
+                ledgers.setdefault(drained, []).append(member.ledger)
     sums: dict[Stage, int] = dict.fromkeys(STAGES, 0)
     for place in reversed(range(len(view.head.history))):
         for stage in STAGES:
             sums[stage] += exact[stage][place]
         line: Line = view.head.history[place]
-        yield Row(str(line.version), line.at, line.by, line.why, dict(sums))
+        known = ledgers.get(str(line.version), [])
+        yield Row(str(line.version), line.at, line.by, line.why, dict(sums), _total(known), len(known))
+
+
+def _total(ledgers: Iterable[Counts]) -> Counts:
+    columns = zip(*map(msgspec.structs.astuple, ledgers), strict=True)
+    return Counts(*(sum(column) for column in columns))

@@ -223,6 +223,7 @@ def _member(each: Member) -> Cells:
         f"drained {drained}" if drained else "",
         _events(each.undelivered),
         "hold" if each.fence else "",
+        f"own secrets: {each.local}" if each.local else "",
         heard,
         _why(each) or ("its lease is over" if _is_away(each) else ""),
     )
@@ -255,9 +256,19 @@ def _unfinished(fleet: Fleet) -> int:
 def _versions(rows: Sequence[Row], most: int | None) -> Iterator[Cells]:
     for row in rows if most is None else rows[:most]:
         reached = (f"{stage} {row.reached.get(stage, 0):,}" for stage in ("received", "active", "drained"))
-        yield (f"version {row.version}", *reached, _date(row.at), row.by, row.why)
+        yield (f"version {row.version}", *reached, _ledger(row), _date(row.at), row.by, row.why)
     if most is not None and len(rows) > most:
-        yield f"{len(rows) - most:,} older", "", "", "", "", "", "`shipper fleet history` has all"
+        yield f"{len(rows) - most:,} older", "", "", "", "", "", "", "`shipper fleet history` has all"
+
+
+def _ledger(row: Row) -> str:
+    """Returns what became of the events for which a version waited, as far as members know that."""
+    if not row.counted:
+        return ""
+    found = row.ledger
+    others = {"dead letters": found.dead_letter, "dropped": found.dropped, "damaged": found.damaged}
+    texts = [f"{count:,} {name}" for name, count in others.items() if count or name != "damaged"]
+    return f"{', '.join([f'{found.delivered:,} delivered', *texts])} on {_count(row.counted, 'member')}"
 
 
 def _versions_behind(each: Member) -> str:

@@ -25,7 +25,7 @@ import msgspec
 import trio
 
 from shipper.fleet.http import LONGEST_WAIT, Answer, Door, Refused, Request, refusal, serve
-from shipper.fleet.judge import STAGES, Asked, State, Verdict, asked
+from shipper.fleet.judge import Asked, State, Verdict, asked
 from shipper.fleet.observer import Observer, Observers, wait
 from shipper.fleet.opening import Opened
 from shipper.fleet.overview import overview
@@ -35,7 +35,7 @@ from shipper.fleet.store import StoreError, StoreRefused
 from shipper.sdk.credentials import BEARER_TOKEN
 from shipper.sdk.units import Duration
 from shipper.status.http import parse_address
-from shipper.supervise.answers import Stage
+from shipper.supervise.answers import STAGES, Stage
 
 NACK_GRACE = 10.0
 """Seconds for which a nack may be cleared, where a question says nothing else."""

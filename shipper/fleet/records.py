@@ -21,6 +21,7 @@ from typing import Literal, NamedTuple
 import msgspec
 
 from shipper.supervise.answers import Stage
+from shipper.values import Counts
 
 FORMAT = 1
 HEAD = "head"
@@ -224,6 +225,8 @@ class Report(msgspec.Struct, frozen=True):
     """The newest version when it joined; None before it has read it, or if there was none."""
     stages: dict[Stage, Version] = {}
     """The newest version that has reached each stage."""
+    ledger: Counts | None = None
+    """The events for which its newest drained version waited there; None if that is unknown."""
     refusal: Refusal | None = None
     """The newest refused version, while no newer one was accepted."""
     using: list[str] = []
@@ -232,7 +235,7 @@ class Report(msgspec.Struct, frozen=True):
     """The ids that it knows to be released; after a restore they tell which of today's secrets are too old."""
     undelivered: Undelivered = Undelivered()
     local: str = ""
-    """The stage of its newest own rotation, such as `drained 0.12`."""
+    """The stage of its newest own rotation, and its revision: `drained 12`, `refused 12`; empty if there is none."""
     fence: Fence | None = None
     lost: list[Lost] = []
     releases: bool = False

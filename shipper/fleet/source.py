@@ -30,7 +30,7 @@ from shipper.supervise.policy_source import Known
 from shipper.supervise.secrets import Reference
 from shipper.supervise.sources import PolicyText
 from shipper.supervise.watch import Watch
-from shipper.values import Revision
+from shipper.values import Counts, Revision
 
 KIND = "fleet"
 """The kind of reference whose secrets the fleet supplies."""
@@ -56,6 +56,8 @@ class Membership(Protocol):
         stage: Stage | Literal["refused"],
         reason: str = "",
         problems: Sequence[str] = (),
+        ledger: Counts | None = None,
+        local: str = "",
     ) -> None: ...
 
     async def leave(self) -> None: ...
@@ -175,7 +177,9 @@ class FleetSource:
 
     def answered(self, member: str, answer: Answer) -> None:
         problems = [str(problem) for problem in answer.problems[:_MOST_PROBLEMS]]
-        self._membership.answered(answer.version, answer.revision, answer.stage, answer.reason, problems)
+        self._membership.answered(
+            *(answer.version, answer.revision, answer.stage, answer.reason, problems, answer.ledger, answer.local)
+        )
 
     def released(self, kept: Kept) -> None:
         """Does nothing: the next report leaves the id out of `using`, and the fleet says when to forget it."""

@@ -151,7 +151,8 @@ class Conversation:
         """Whether any sidecar process has started."""
         self._changes = Changes()
         self._versions = Versions()
-        list(self._versions.carried(ledger.version, ledger.at))
+        for at in (ledger.first, ledger.at):
+            list(self._versions.carried(ledger.version, at))
         self._serving = False
         self._nacked = False
         self._renumberings = 0
@@ -328,7 +329,7 @@ class Conversation:
         if message.stage not in stages:
             stages.append(message.stage)
             yield Say("resumed" if self._is_old(at, message) else "ack", self._ack_fields(at, message))
-        yield from self._versions.stage(message.stage, at)
+        yield from self._versions.stage(message.stage, at, message.ledger)
         if at == self.ledger.at:
             self._nacked, self._renumberings = False, 0
         if message.stage != "received" and not self._serving:

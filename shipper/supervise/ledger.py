@@ -87,16 +87,24 @@ class Ledger(msgspec.Struct):
     """The name of the `supervise.key` from which configured keys took over; see `vault`."""
     version: str = ""
     """The source's version of the newest number."""
+    began: Revision | None = None
+    """The first number with that version; None for the newest one."""
 
     @property
     def at(self) -> Revision:
         return Revision(self.epoch, self.number)
+
+    @property
+    def first(self) -> Revision:
+        """Returns the first number with the version of the newest one."""
+        return self.began or self.at
 
     def adopt(self, wanted: Wanted) -> bool:
         """Gives the policy a new number if its meaning is new; returns whether the ledger must be saved."""
         before = self._remembered()
         self.kept |= {id: self._adopted(kept) for id, kept in wanted.credentials.items()}
         self.ids = sorted(wanted.credentials)
+        self.began = self.first if wanted.version and wanted.version == self.version else None
         self.version = wanted.version
         if wanted.signature == self.signature:
             return before != self._remembered()
@@ -115,7 +123,7 @@ class Ledger(msgspec.Struct):
     def climb(self, above: Revision) -> None:
         """Gives the present policy a new number, above one that the sidecar knows."""
         top = max(above, self.at)
-        self.epoch, self.number = top.epoch, top.number + 1
+        self.epoch, self.number, self.began = top.epoch, top.number + 1, None
 
     @property
     def known(self) -> dict[bytes, str]:

@@ -11,7 +11,7 @@ from shipper.fleet.membership import Offered
 from shipper.fleet.records import Text
 from shipper.fleet.records import Version as Triple
 from shipper.supervise.answers import Stage
-from shipper.values import Revision
+from shipper.values import Counts, Revision
 
 
 class Offering:
@@ -20,6 +20,7 @@ class Offering:
     def __init__(self) -> None:
         self.offered: Offered | None = None
         self.answers: list[tuple[str, str, str, Sequence[str]]] = []
+        self.ledgers: list[tuple[Counts | None, str]] = []
         self.has_left = trio.Event()
         self.may_leave = trio.Event()
         self._changed = trio.Event()
@@ -44,7 +45,10 @@ class Offering:
         stage: Stage | Literal["refused"],
         reason: str = "",
         problems: Sequence[str] = (),
+        ledger: Counts | None = None,
+        local: str = "",
     ) -> None:
+        self.ledgers.append((ledger, local))
         self.answers.append((version, stage, reason, problems))
 
     def stages(self, number: int) -> list[str]:

@@ -26,6 +26,7 @@ from shipper.fleet.member import (
 )
 from shipper.fleet.memory import Memory
 from shipper.fleet.records import Alive, Head, Line, Report, Version
+from shipper.values import Counts
 
 LEASE = 9.0
 FAULTS = ["none", "lost before", "lost after", "late"]
@@ -292,7 +293,7 @@ def test_a_restarted_member_keeps_the_stages_of_a_write_that_arrives_after_its_f
     world = World()
     world.publish()
     _rest(world)
-    world.member.answered(world.head.newest, "active", "", (), wall=0.0)
+    world.member.answered(world.head.newest, "drained", "", (), Counts(7, 7), "drained 2", wall=0.0)
     assert isinstance(world.step(), Save)
     assert isinstance(world.step("late"), Write)
     world.start()
@@ -301,7 +302,45 @@ def test_a_restarted_member_keeps_the_stages_of_a_write_that_arrives_after_its_f
 
     _rest(world)
     assert world.report.instance == world.member.terms.instance
-    assert world.report.stages["active"] == world.head.newest
+    assert world.report.stages["drained"] == world.head.newest
+    assert (world.report.ledger, world.report.local) == (Counts(7, 7), "drained 2")
+
+
+def test_a_drained_version_is_reported_with_its_ledger_and_a_rotation_with_the_next_renewal():
+    world = World()
+    world.publish()
+    _rest(world)
+    world.member.answered(world.head.newest, "drained", "", (), Counts(7, 7), wall=0.0)
+    _rest(world)
+    assert world.report.ledger == Counts(7, 7)
+
+    written = len(world.written)
+    world.member.answered(world.head.newest, "drained", "", (), Counts(9, 9), "received 2", wall=0.0)
+    due = _rest(world).until
+    assert len(world.written) == written
+
+    world.pass_time(due - world.now)
+    _rest(world)
+    assert (world.report.ledger, world.report.local) == (Counts(7, 7), "received 2")
+
+
+@pytest.mark.parametrize(("number", "ledger"), [(1, Counts(7, 7)), (2, None)])
+def test_a_restarted_member_keeps_the_ledger_of_the_version_that_is_still_the_newest_drained_one(number, ledger):
+    world = World()
+    world.publish()
+    _rest(world)
+    world.member.answered(world.head.newest, "drained", "", (), Counts(7, 7), "drained 2", wall=0.0)
+    world.pass_time(LEASE / 3)
+    _rest(world)
+    world.start()
+    for _ in range(number - 1):
+        world.publish()
+    _rest(world)
+    world.member.answered(world.head.newest, "drained", "", (), wall=0.0)
+    _rest(world)
+
+    assert world.report.stages["drained"].number == number
+    assert (world.report.ledger, world.report.local) == (ledger, "drained 2")
 
 
 def _rest(world):

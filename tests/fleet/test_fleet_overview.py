@@ -6,6 +6,7 @@ from hypothesis import given
 
 from shipper.fleet.overview import overview
 from shipper.fleet.records import Head, Lost, Undelivered
+from shipper.values import Counts
 from tests.fleet.test_fleet_judge import FENCE, head, refusing, report, v, view, views
 
 
@@ -38,6 +39,19 @@ def test_a_lost_directory_is_counted_with_what_it_had_reached():
 
     assert sum(fleet.counts.values()) == 2
     assert [(row.version, row.reached["drained"]) for row in fleet.versions] == [("7", 1), ("6", 2), ("5", 2)]
+
+
+def test_the_overview_sums_the_ledgers_of_each_version_where_they_are_known():
+    known = report("a", v(7), ledger=Counts(9, 7, 1, 1), local="drained 12"), report("b", v(7), ledger=Counts(4, 4))
+    fleet = overview(view(*known, report("c", v(7)), report("d", v(6), ledger=Counts(1, dropped=1))))
+
+    assert [(row.ledger, row.counted) for row in fleet.versions] == [
+        (Counts(13, 11, 1, 1), 2),
+        (Counts(1, dropped=1), 1),
+        (Counts(), 0),
+    ]
+    assert {each.name: (each.ledger, each.local) for each in fleet.members}["a"] == (Counts(9, 7, 1, 1), "drained 12")
+    assert {each.name: each.ledger for each in fleet.members}["c"] is None
 
 
 def test_the_overview_names_secrets_and_lost_directories():

@@ -14,6 +14,7 @@ from shipper.fleet.overview import overview
 from shipper.fleet.pictures import counted, line, progress
 from shipper.fleet.records import Alive, Head, Line, Refusal, Release, Report, Undelivered, Version
 from shipper.supervise.show import Screen
+from shipper.values import Counts
 
 OLD, NEW = Version(0, 6, "a"), Version(0, 7, "b")
 HEAD = Head("prod", 0, 7, [Line(OLD, 0.0, "anna@ops", {}, "n"), Line(NEW, 1.0, "anna@ops", {}, "m", "rollback to 5")])
@@ -126,6 +127,20 @@ def test_an_on_release_that_fails_is_a_warning_with_the_host_the_secret_and_the_
 
     assert re.search(r"warning +on_release fails on web-3 for es es-1 since 1970-01-0\d", text)
     assert "it fails on web-3 since 1970-01-0" in shown(pictures.secret_tables(head))
+
+
+def test_a_version_shows_what_became_of_the_events_for_which_it_waited():
+    view = seen(report("web-1", ledger=Counts(1300, 1297, 0, 2, 1)), report("web-2"))
+    text = shown(pictures.fleet_tables(overview(view)))
+
+    assert "drained 2  1,297 delivered, 2 dead letters, 1 dropped on 1 member  " in text
+    assert text.count("delivered") == 1
+
+
+def test_a_member_shows_its_own_rotation():
+    text = shown(pictures.member_tables(overview(seen(report("web-1", local="received 12")))))
+
+    assert "own secrets: received 12" in text
 
 
 def test_the_members_are_all_of_them():

@@ -13,9 +13,11 @@ from shipper.fleet.source import LEAVE_SECONDS, FleetSource
 from shipper.policy.registry import Registry
 from shipper.sdk.codes import Code
 from shipper.sdk.errors import PolicyError
+from shipper.supervise.answers import Answer
 from shipper.supervise.ledger import Wanted
 from shipper.supervise.secrets import SecretsAbsent
 from shipper.supervise.watch import Watch
+from shipper.values import Counts, Revision
 from tests.fleet.offering import Offering
 
 POLICY = """version: 1
@@ -189,3 +191,11 @@ async def test_a_store_that_does_not_answer_keeps_nobody_from_ending(host: Host,
     assert (result.status, result.code) == ("FAILED", Code.TIMED_OUT)
     assert trio.current_time() - began == LEAVE_SECONDS
     assert host.said == []
+
+
+async def test_the_ledger_and_the_rotation_of_an_answer_reach_the_membership(host: Host) -> None:
+    answer = Answer("0.7.a", Revision(0, 1), "drained", ledger=Counts(5, 5), local="drained 2")
+
+    host.source.answered("m", answer)
+
+    assert host.fleet.ledgers == [(Counts(5, 5), "drained 2")]

@@ -12,7 +12,7 @@ from shipper.protocol.messages import Ack, Nack
 from shipper.supervise.answers import MOST, Answer, Versions
 from shipper.supervise.conversation import Conversation, Effect
 from shipper.supervise.ledger import Kept, Ledger, Wanted
-from shipper.values import Revision, Revisions
+from shipper.values import Counts, Revision, Revisions
 from tests.supervise.said import ready
 
 
@@ -30,8 +30,31 @@ def wanted(version: str, level: str = "info", id: str = "es-1") -> Wanted:
     return Wanted(tree, document.write(tree), document.write(tree), {id: kept}, version=version)
 
 
-def ack(number: int, stage: Any) -> Ack:
-    return Ack(epoch=0, revision=number, sha256="", stage=stage, change="live")
+def ack(number: int, stage: Any, ledger: Counts | None = None) -> Ack:
+    return Ack(epoch=0, revision=number, sha256="", stage=stage, change="live", ledger=ledger)
+
+
+def drained(number: int, delivered: int) -> Ack:
+    return ack(number, "drained", Counts(delivered, delivered))
+
+
+def counted(effects: Any) -> list[int | None]:
+    """Returns the delivered events of the answers `drained`."""
+    answers = [one for one in effects if isinstance(one, Answer) and one.stage == "drained"]
+    return [one.ledger.delivered if one.ledger is not None else None for one in answers]
+
+
+def locals_of(effects: Any) -> list[str]:
+    return [one.local for one in effects if isinstance(one, Answer)]
+
+
+def running(*versions: Wanted) -> Conversation:
+    """Returns a conversation with a sidecar that was given these."""
+    conversation = Conversation(Ledger(), fresh=True)
+    for one in versions:
+        list(conversation.wants(one))
+    heard(conversation, ready())
+    return conversation
 
 
 def heard(conversation: Conversation, *messages: Any) -> list[Effect]:
@@ -56,9 +79,11 @@ def test_a_source_without_versions_hears_nothing() -> None:
 def test_a_version_that_means_the_same_is_answered_at_once_and_remembered() -> None:
     conversation = Conversation(Ledger(), fresh=True)
     list(conversation.wants(wanted("v7")))
-    heard(conversation, ready(), ack(1, "active"), ack(1, "drained"))
+    heard(conversation, ready(), ack(1, "active"), drained(1, 5))
 
-    assert told(conversation.wants(wanted("v8"))) == [("v8", 1, "active"), ("v8", 1, "drained")]
+    answers = list(conversation.wants(wanted("v8")))
+    assert counted(answers) == [5]
+    assert told(answers) == [("v8", 1, "active"), ("v8", 1, "drained")]
     assert conversation.ledger.version == "v8"
 
 
@@ -102,6 +127,66 @@ def test_a_refusal_says_why_unless_the_number_was_taken() -> None:
 
     assert told(stale) == []
     assert (effect.version, effect.revision, effect.stage, effect.reason) == ("v7", at(2), "refused", "invalid")
+
+
+def test_a_drained_version_has_the_ledger_of_the_first_revision_that_drained_it() -> None:
+    conversation = running(wanted("v7"))
+
+    assert counted(heard(conversation, drained(1, 5))) == [5]
+    list(conversation.wants(wanted("v7", id="es-2")))
+    assert counted(heard(conversation, drained(2, 9))) == [None]
+    list(conversation.wants(wanted("v8", level="debug")))
+    list(conversation.wants(wanted("v8", level="debug", id="es-3")))
+    assert counted(heard(conversation, drained(4, 30))) == [30]
+
+
+def test_the_ledger_that_a_restarted_sidecar_does_not_say_is_unknown_until_it_repeats_the_ack() -> None:
+    first = running(wanted("v7"))
+    again = Conversation(first.ledger, fresh=False)
+
+    assert counted(heard(again, ready(Revisions(at(1), at(1), at(1))))) == [None]
+    assert counted(heard(again, drained(1, 5))) == [5]
+
+
+def test_the_stage_of_a_rotation_stands_apart_also_after_a_restart() -> None:
+    conversation = running(wanted("v7"), wanted("v7", id="es-2"))
+
+    assert locals_of(heard(conversation, ack(1, "drained"), ack(2, "received"))) == ["", "received 2"]
+    again = Conversation(conversation.ledger, fresh=False)
+    effects = heard(again, ready(Revisions(at(2), at(2), at(1))))
+
+    assert told(effects) == [("v7", 1, "received"), ("v7", 1, "active"), ("v7", 1, "drained")]
+    assert locals_of(effects) == ["received 2", "active 2", "active 2"]
+
+
+def test_a_refused_rotation_refuses_no_version() -> None:
+    conversation = running(wanted("v7"), wanted("v7", id="es-2"))
+    heard(conversation, ack(1, "active"))
+    effects = heard(conversation, Nack(epoch=0, revision=2, sha256="", reason="invalid"))
+
+    assert told(effects) == [("v7", 1, "active")]
+    assert locals_of(effects) == ["refused 2"]
+
+
+def test_the_first_revision_of_a_version_is_kept_over_its_rotations_and_over_restarts() -> None:
+    ledger = running(wanted("v7"), wanted("v7", id="es-2"), wanted("v7", id="es-3")).ledger
+    assert (ledger.first, ledger.at) == (at(1), at(3))
+
+    again = Conversation(ledger, fresh=False)
+    list(again.wants(wanted("v7", id="es-4")))
+    assert (ledger.first, ledger.at) == (at(1), at(4))
+    list(again.wants(wanted("v8", id="es-4")))
+    assert ledger.first == at(4)
+
+
+def test_a_rotation_whose_number_is_taken_begins_its_version_anew() -> None:
+    """What the sidecar has drained below its new number may be the policy of another supervisor."""
+    ledger = running(wanted("v7"), wanted("v7", id="es-2")).ledger
+    again = Conversation(ledger, fresh=False)
+
+    assert told(heard(again, ready(Revisions(at(41), at(41), at(41))))) == []
+    assert told(heard(again, ack(42, "drained"))) == [("v7", 42, "drained")]
+    assert (ledger.first, ledger.at) == (at(42), at(42))
 
 
 @given(
