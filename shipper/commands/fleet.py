@@ -417,6 +417,43 @@ def accept_restore(context: click.Context, force: bool, json: bool, config: Path
     return _run(context, config, work)
 
 
+@command.command(short_help="Show or change the settings of the fleet.")
+@click.option("--history", type=int, metavar="N", help="How many versions are kept: 2 to 500.")
+@click.option(
+    "--release-grace",
+    metavar="DURATION",
+    help="How long a fenced or forgotten member with undelivered events delays a release: at most 8760h.",
+)
+@_json
+@_config
+@click.pass_context
+def settings(
+    context: click.Context, history: int | None, release_grace: str | None, json: bool, config: Path | None
+) -> int:
+    """Show the settings of the whole fleet, or change those that are given.
+
+    With a shorter history the oldest versions go when the next one is published.
+
+    \b
+    Examples:
+      shipper fleet settings
+      shipper fleet settings --history 100 --release-grace 48h
+    """
+    grace = None if release_grace is None else _seconds("--release-grace", release_grace)
+
+    async def work(fleet: Opened) -> int:
+        from shipper.fleet import pictures
+
+        publisher = _publisher(fleet)
+        if history is None and grace is None:
+            found = (await publisher.head())[0].settings
+        else:
+            found = await publisher.configure(history=history, release_grace=grace)
+        return _tables(pictures.settings_tables(fleet.settings.name, found), found, json=json)
+
+    return _run(context, config, work)
+
+
 # -- the work of all ---------------------------------------------------------------------------------------------------
 
 

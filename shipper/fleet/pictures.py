@@ -12,8 +12,8 @@ from typing import NamedTuple
 from shipper.fleet.changes import Plan
 from shipper.fleet.judge import NO_MEMBERS, OPENING, Kind, Standing, Verdict
 from shipper.fleet.overview import Failing, Fleet, Member, Row, secret_names
-from shipper.fleet.records import Head, Release, Undelivered
-from shipper.sdk.units import events_in_words, size_in_words
+from shipper.fleet.records import Head, Release, Settings, Undelivered
+from shipper.sdk.units import Duration, events_in_words, size_in_words
 from shipper.supervise.show import Row as Cells
 from shipper.supervise.show import Table
 
@@ -163,6 +163,15 @@ def secret_tables(head: Head) -> list[Table]:
         ("earlier contents", [row for row in before if row[1] not in today]),
     ]
     return [(text, cells) for at, (text, cells) in enumerate(candidates) if cells or not at]
+
+
+def settings_tables(fleet: str, settings: Settings) -> list[Table]:
+    """Returns the table of `fleet settings`."""
+    rows: list[Cells] = [
+        ("history", _count(settings.history, "version")),
+        ("release_grace", str(Duration(settings.release_grace))),
+    ]
+    return [(f"fleet {fleet}: settings", rows)]
 
 
 def _failing(fleet: Fleet, one: Failing) -> str:

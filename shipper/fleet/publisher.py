@@ -1,4 +1,4 @@
-"""Publishes versions and sets secrets in a store; any number of publishers may do so at once.
+"""Publishes versions, and sets secrets and settings, in a store; any number of publishers may do so at once.
 
 A change is tried until it is certain that it was done, or that it was not. One attempt reads the head, makes a draft
 from it, writes the draft's records, and swaps the head. If another publisher was faster, the next attempt begins with
@@ -23,7 +23,7 @@ import trio
 from shipper.fleet import changes, publishing
 from shipper.fleet.errors import Refused
 from shipper.fleet.publishing import Draft, Publishing
-from shipper.fleet.records import HEAD, SECRETS, VERSIONS, Head, Text, Version
+from shipper.fleet.records import HEAD, SECRETS, VERSIONS, Head, Settings, Text, Version
 from shipper.fleet.seal import Seals, Unauthentic, digest
 from shipper.fleet.store import ABSENT, LARGEST, Entry, Store, StoreError, StoreUnreachable, Swapped
 from shipper.policy.registry import Registry
@@ -117,6 +117,14 @@ class Publisher:
             return publishing.remove_secret(head, name)
 
         await self._done(draft)
+
+    async def configure(self, *, history: int | None = None, release_grace: float | None = None) -> Settings:
+        """Changes settings of the fleet, and returns all of them; None leaves one as it is."""
+
+        async def draft(head: Head) -> Draft:
+            return publishing.configure(head, history=history, release_grace=release_grace)
+
+        return (await self._done(draft)).after.settings
 
     def _publishing(self) -> Publishing:
         return Publishing(self._by, time.time(), secrets.token_hex(16))
@@ -261,7 +269,9 @@ def _unknown(draft: Draft, error: ShipperError) -> OutcomeUnknown:
             f"{error}; it is unknown whether version {draft.version} was published: it was if `shipper fleet history` "
             f"shows the publish {nonce[:8]}"
         )
-    name, id = draft.secret or ("", "")
+    if draft.secret is None:
+        return OutcomeUnknown(f"{error}; it is unknown whether the settings were changed: see `shipper fleet settings`")
+    name, id = draft.secret
     return OutcomeUnknown(
         f"{error}; it is unknown whether the secret {name} was changed: it was if `shipper fleet secret list` shows "
         + (f"the id {id}" if id else "it no longer")

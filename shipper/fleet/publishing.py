@@ -1,4 +1,4 @@
-"""Changes of the head that people ask for: publish, roll back, set and remove a secret. Pure: a head in, a draft out.
+"""Changes of the head that people ask for: of versions, of secrets, and of the settings. Pure: a head in, a draft out.
 
 A draft takes effect by one swap of the head that it was made from. Its records are written before the swap. A publisher
 that lost the answer to the swap compares a later head with the draft (`Draft.was_done`).
@@ -22,6 +22,9 @@ from shipper.supervise.secrets import interpreted
 
 LARGEST_POLICY = 1 << 20
 LARGEST_SECRET = 1 << 20
+HISTORY = range(2, 501)
+"""How many versions a fleet may keep."""
+LONGEST_GRACE = 365 * 86400.0
 MOST_SECRETS = 256
 """Names of secrets in a fleet."""
 MOST_IDS = 2048
@@ -49,13 +52,23 @@ class Draft:
         """Returns whether a later head shows that the swap was done; None if it can no longer be known."""
         if self.version is not None:
             return self._was_published(now, self.version)
-        name, id = self.secret or ("", "")
+        if self.secret is None:
+            return self._was_set(now)
+        name, id = self.secret
         if id and id not in self.before.fingerprints:
             return id in now.fingerprints
         found = now.secrets.get(name, "")
         if found == id:
             return True
         return False if found == self.before.secrets.get(name, "") else None
+
+    def _was_set(self, now: Head) -> bool | None:
+        """Compares the settings that it changes; others may have changed the rest since."""
+        before, after, found = (msgspec.structs.asdict(head.settings) for head in (self.before, self.after, now))
+        names = [name for name, value in after.items() if value != before[name]]
+        if all(found[name] == after[name] for name in names):
+            return True
+        return False if all(found[name] == before[name] for name in names) else None
 
     def _was_published(self, now: Head, version: Version) -> bool | None:
         if any(line.version == version for line in now.history):
@@ -226,6 +239,24 @@ def _withdrawn(head: Head, ids: Collection[str]) -> Head:
                 "first"
             )
     return replace(head, released={id: release for id, release in head.released.items() if id not in ids})
+
+
+# -- settings ----------------------------------------------------------------------------------------------------------
+
+
+def configure(head: Head, *, history: int | None = None, release_grace: float | None = None) -> Draft:
+    """Returns the draft with other settings; None leaves one as it is. Raises Refused.
+
+    Versions beyond a shorter history go with the next publish.
+    """
+    _refuse_accepting(head)
+    if history is not None and history not in HISTORY:
+        raise Refused(f"the history has {HISTORY.start} to {HISTORY.stop - 1} versions, not {history}")
+    if release_grace is not None and not 0 <= release_grace <= LONGEST_GRACE:
+        raise Refused("the grace of a release is at most 365 days (8760h)")
+    given = {"history": history, "release_grace": release_grace}
+    changes = {name: value for name, value in given.items() if value is not None}
+    return Draft(head, replace(head, settings=replace(head.settings, **changes)))
 
 
 # -- what nothing names any more ---------------------------------------------------------------------------------------

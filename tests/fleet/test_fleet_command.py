@@ -362,6 +362,28 @@ def test_a_closed_standard_output_is_no_traceback(site, verb, end, expected):
     assert (ended.returncode, ended.stderr) == (expected, "")
 
 
+def test_settings_are_shown_and_changed(site):
+    before = site.run("settings")
+    site.published()
+    status, out, _ = site.run("settings", "--history", "2", "--release-grace", "48h")
+    for _ in range(2):
+        assert site.run("publish", site.policy)[0] == 0
+
+    assert before == (0, f"fleet {site.name}: settings\n  history        50 versions\n  release_grace  24h\n", "")
+    assert (status, out) == (0, f"fleet {site.name}: settings\n  history        2 versions\n  release_grace  48h\n")
+    assert json.loads(site.run("settings", "--json")[1]) == {"history": 2, "release_grace": 172800.0}
+    assert [each["version"] for each in json.loads(site.run("history", "--json")[1])["versions"]] == ["3", "2"]
+    assert site.run("wait", "1")[0] == 5
+
+
+def test_settings_out_of_bounds_change_nothing(site):
+    status, out, err = site.run("settings", "--history", "1")
+
+    assert (status, out) == (1, "")
+    assert "the history has 2 to 500 versions, not 1" in err
+    assert json.loads(site.run("settings", "--json")[1]) == {"history": 50, "release_grace": 86400.0}
+
+
 def test_files_that_other_users_can_read_are_warned_of(site):
     site.secret.chmod(0o644)
     (site.path / "fleet.key").chmod(0o644)

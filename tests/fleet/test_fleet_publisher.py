@@ -196,6 +196,33 @@ async def test_a_lost_answer_to_a_secret_ends_in_one_id(autojump_clock, mishap):
     assert (await checked(server)).secrets == {}
 
 
+@pytest.mark.parametrize("mishap", ["before", "after", "late"])
+async def test_a_lost_answer_to_settings_ends_in_these_settings(autojump_clock, mishap):
+    server = MemoryStore()
+    client = server.client()
+    client.lose(mishap, HEAD)
+
+    assert await of(client).configure(history=9) == Settings(history=9)
+    await trio.sleep(LATE)
+    await of(client).configure(release_grace=0.0)
+    assert (await checked(server)).settings == Settings(9, 0.0)
+
+
+async def test_settings_whose_outcome_is_unknown_end_in_an_error_that_says_where_to_look(autojump_clock):
+    server = MemoryStore()
+    client = server.client()
+    client.lose("after", HEAD)
+
+    async def cut() -> None:
+        await trio.sleep(1)
+        client.set(cut=True)
+
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(cut)
+        with pytest.raises(OutcomeUnknown, match="settings were changed: see `shipper fleet settings`"):
+            await of(client).configure(history=9)
+
+
 async def test_a_store_that_is_away_ends_in_an_error_that_nothing_was_changed(autojump_clock):
     server = MemoryStore()
     client = server.client()

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -116,6 +118,7 @@ def test_nothing_is_changed_while_a_restored_store_is_accepted() -> None:
         lambda: publishing.rollback(head, head.history[0], "", now()),
         lambda: with_secret(head, "es", b"id:second"),
         lambda: publishing.remove_secret(head, "es"),
+        lambda: publishing.configure(head, history=9),
     ]
     for change in changes:
         with pytest.raises(
@@ -326,6 +329,45 @@ def test_a_later_head_tells_whether_a_secret_was_set_or_removed() -> None:
     assert [back.was_done(one) for one in (back.after, second.after, third)] == [True, False, None]
     removed = publishing.remove_secret(head, "es")
     assert [removed.was_done(one) for one in (removed.after, head, third)] == [True, False, None]
+
+
+# -- settings
+
+
+def test_a_setting_is_changed_alone_and_a_shorter_history_ends_with_the_next_publish() -> None:
+    head = EMPTY
+    for _ in range(5):
+        head = published(head)
+    shorter = publishing.configure(head, history=2).after
+
+    assert shorter.settings == Settings(history=2, release_grace=Settings().release_grace)
+    assert shorter.history == head.history
+    assert [line.version.number for line in published(shorter).history] == [5, 6]
+    assert publishing.configure(shorter, release_grace=0.0).after.settings == Settings(history=2, release_grace=0.0)
+    assert not publishing.configure(shorter, history=2).changes
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [{"history": 1}, {"history": 501}, {"release_grace": -1.0}, {"release_grace": 365 * 86400.0 + 1}],
+)
+def test_a_setting_out_of_its_bounds_is_refused(wrong: dict[str, Any]) -> None:
+    with pytest.raises(Refused, match=r"2 to 500|at most 365 days"):
+        publishing.configure(EMPTY, **wrong)
+    bounds = publishing.configure(
+        publishing.configure(EMPTY, history=500).after, history=2, release_grace=365 * 86400.0
+    )
+    assert bounds.after.settings == Settings(2, 365 * 86400.0)
+
+
+def test_a_later_head_tells_whether_a_setting_was_changed() -> None:
+    draft = publishing.configure(EMPTY, history=9)
+
+    assert draft.was_done(draft.after) is True
+    assert draft.was_done(EMPTY) is False
+    assert draft.was_done(publishing.configure(draft.after, release_grace=0.0).after) is True
+    assert draft.was_done(publishing.configure(EMPTY, release_grace=0.0).after) is False
+    assert draft.was_done(publishing.configure(EMPTY, history=8).after) is None
 
 
 # -- garbage
