@@ -405,3 +405,22 @@ async def test_a_host_that_has_left_ships_nothing_before_the_store_answers(site:
             site.fleet.server.start()
             await site.when(lambda: len(site.happened("launched")) > before)
     assert "hunter" not in json.dumps(site.happened("fleet_trouble"))
+
+
+async def test_a_report_has_the_ledger_of_the_version_and_apart_from_it_the_rotation_of_a_secret_of_the_host(
+    site: Site,
+) -> None:
+    site.own.write_text("id1:hunter1")
+    site.own.chmod(0o600)
+    async with open_asyncio() as aio, open_destination(aio, keys={key(1), key(2)}) as destination:
+        site.publish(destination.url, 1, f"{{file: {site.own}}}")
+        async with site.member():
+            await site.when(lambda: site.reached(1))
+            await site.when(lambda: count(destination) > 0)
+            first = site.report.ledger
+            site.own.write_text("id2:hunter2")
+            await site.when(lambda: site.report.local == "drained 2")
+
+    assert first is not None
+    assert (first.accepted, site.report.ledger) == (first.answered, first)
+    assert site.report.stages["drained"].number == 1
