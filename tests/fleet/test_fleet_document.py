@@ -13,8 +13,23 @@ from shipper.fleet.judge import Standing, Verdict
 from shipper.fleet.operations import Accepted, Forgotten
 from shipper.fleet.overview import Failing, Fleet, Member, Row
 from shipper.fleet.records import Release, Undelivered
+from shipper.values import Counts
 
-SHAPES = (Verdict, Standing, Undelivered, Fleet, Member, Row, Failing, Plan, Changes, Release, Forgotten, Accepted)
+SHAPES = (
+    Verdict,
+    Standing,
+    Counts,
+    Undelivered,
+    Fleet,
+    Member,
+    Row,
+    Failing,
+    Plan,
+    Changes,
+    Release,
+    Forgotten,
+    Accepted,
+)
 TEXT = (Path(__file__).parents[2] / "docs/fleet.md").read_text().partition("## For programs")[2]
 
 
