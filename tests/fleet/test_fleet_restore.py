@@ -19,7 +19,7 @@ from shipper.fleet.membership import Membership
 from shipper.fleet.observer import observing, wait
 from shipper.fleet.operations import accept_restore
 from shipper.fleet.publisher import Publisher
-from shipper.fleet.records import HEAD, Release, Version
+from shipper.fleet.records import HEAD, Release, Report, Version
 from shipper.fleet.seal import Seals
 from shipper.fleet.settings import FleetSettings
 from shipper.fleet.store import Store
@@ -129,6 +129,11 @@ class World:
         while not all(cause in host.fake.troubles for host in self.hosts):  # noqa: ASYNC110
             await trio.sleep(0.05)
 
+    async def all_report(self, wanted: Callable[[Report], bool]) -> None:
+        async with observing(self.store, SEALS) as observer:
+            while not all(map(wanted, observer.view().reports.values())):
+                await observer.changed()
+
     async def answer(self, version: int | Version, seconds: float = 0.0):
         """Returns the answer to somebody who knows nothing yet."""
         async with observing(self.store, SEALS) as observer:
@@ -201,7 +206,7 @@ async def test_a_secret_that_was_revoked_in_the_lost_time_is_refused_until_it_is
         old = head.history[0].secrets["es"]
         released = replace(head, released={old: Release("es", 0.0, "done")})
         assert (await one.store.swap(HEAD, SEALS.seal(HEAD, released), expected=revision)).done
-        await trio.sleep(LEASE)
+        await one.all_report(lambda report: old in report.released)
 
         await one.backend.restore()
         await one.all_say("store_restored")
