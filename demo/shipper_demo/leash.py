@@ -18,6 +18,7 @@ import sys
 import threading
 from collections.abc import Sequence
 from contextlib import suppress
+from typing import NoReturn
 
 
 def _heed_the_end() -> None:
@@ -35,22 +36,21 @@ def _hold(command: Sequence[str]) -> int:
             program.kill()
 
 
-def _resume(pid: int) -> None:
-    """Lets a stopped process go on at a SIGTERM: stopped, it cannot see that its own input has ended."""
-    try:
-        while True:
-            signal.pause()
-    finally:
-        with suppress(ProcessLookupError):
-            os.kill(pid, signal.SIGCONT)
+def _resume(pid: int) -> NoReturn:
+    """Lets a stopped process go on, and exits: stopped, it cannot see that its own input has ended."""
+    with suppress(ProcessLookupError):
+        os.kill(pid, signal.SIGCONT)
+    sys.exit(0)
 
 
 if __name__ == "__main__":
-    if sys.argv[1] in ("--", "--stopped"):
+    if sys.argv[1] == "--":
         signal.signal(signal.SIGTERM, lambda *_: sys.exit(0))
+    if sys.argv[1] == "--stopped":  # the input may have ended already: from the first instant on, a SIGTERM resumes
+        signal.signal(signal.SIGTERM, lambda *_: _resume(int(sys.argv[2])))
     threading.Thread(target=_heed_the_end, daemon=True).start()
     if sys.argv[1] == "--":
         sys.exit(_hold(sys.argv[2:]))
-    if sys.argv[1] == "--stopped":
-        _resume(int(sys.argv[2]))
+    while sys.argv[1] == "--stopped":
+        signal.pause()
     runpy.run_module("shipper", run_name="__main__", alter_sys=True)
