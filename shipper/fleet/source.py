@@ -12,16 +12,16 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import replace
-from typing import Any, Literal, Protocol
+from typing import Any
 
 import trio
 
-from shipper.fleet.membership import Offered
+from shipper.fleet.membership import Membership, Offered
 from shipper.policy.registry import Registry
 from shipper.protocol.messages import Result
 from shipper.sdk.codes import Code
 from shipper.sdk.errors import PolicyError, Problem, ShipperError
-from shipper.supervise.answers import Answer, Stage
+from shipper.supervise.answers import Answer
 from shipper.supervise.desired import Desired, Given
 from shipper.supervise.files import Files
 from shipper.supervise.ledger import Kept, Wanted
@@ -30,7 +30,7 @@ from shipper.supervise.policy_source import Known
 from shipper.supervise.secrets import Reference
 from shipper.supervise.sources import PolicyText
 from shipper.supervise.watch import Watch
-from shipper.values import Counts, Revision
+from shipper.values import Revision
 
 KIND = "fleet"
 """The kind of reference whose secrets the fleet supplies."""
@@ -39,30 +39,6 @@ _NO_REVISION = Revision(-1, -1)
 _MOST_PROBLEMS = 10
 
 Say = Callable[[str, Mapping[str, Any]], None]
-
-
-class Membership(Protocol):
-    """What a source needs of `membership.Membership`."""
-
-    @property
-    def offered(self) -> Offered | None: ...
-
-    async def changed(self) -> None: ...
-
-    def answered(
-        self,
-        version: str,
-        revision: Revision,
-        stage: Stage | Literal["refused"],
-        reason: str = "",
-        problems: Sequence[str] = (),
-        ledger: Counts | None = None,
-        local: str = "",
-    ) -> None: ...
-
-    async def leave(self) -> None: ...
-
-    def status(self) -> dict[str, Any]: ...
 
 
 class FleetSource:
