@@ -405,14 +405,15 @@ async def test_a_request_hangs_until_it_is_released() -> None:
         destination.script = lambda request, _: Reply(hang=True)
         async with trio.open_nursery() as nursery:
             nursery.start_soon(client.create, "a")
-            await destination.wait_for(1)
+            await destination.wait_until(lambda: destination.hanging == 1)
 
-            assert destination.under_way == 1
+            assert (destination.total, destination.under_way) == (1, 1)
             assert destination.log[0].status is None
 
             await destination.release()
 
         assert destination.log[0].status == 200
+        assert destination.hanging == 0
 
 
 async def test_a_hanging_request_does_not_hold_up_the_end() -> None:

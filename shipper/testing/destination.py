@@ -120,6 +120,9 @@ class BulkDestination:
         self.refused = 0
         """Requests that were answered 401."""
         self.under_way = 0
+        """Requests whose headers have arrived; the script may not have decided about one yet."""
+        self.hanging = 0
+        """Requests whose answer waits for `release`: for these the script has decided."""
         self.busiest = 0
         """The most requests that were under way at once."""
         self._keep = keep
@@ -241,7 +244,7 @@ class BulkDestination:
         self._notify()
         await asyncio.sleep(reply.delay)
         if reply.hang:
-            await self._released.wait()
+            await self._hang()
         if reply.status is not None:
             response = web.Response(status=reply.status, body=reply.body, headers=dict(reply.headers))
         else:
@@ -254,6 +257,14 @@ class BulkDestination:
             answer = {"docs": docs} if docs else {"took": 1, "errors": errors, "items": results}
             response = _json(_filtered(answer, http.query.get("filter_path", "")), reply.headers)
         return await _cut(http, response, reply.cut) if reply.cut else response
+
+    async def _hang(self) -> None:
+        self.hanging += 1
+        self._notify()
+        try:
+            await self._released.wait()
+        finally:
+            self.hanging -= 1
 
     def _commit(self, documents: list[Document], refused: Mapping[int, tuple[int, str]]) -> list[dict[str, Any]]:
         return [self._result(document, refused.get(i)) for i, document in enumerate(documents)]

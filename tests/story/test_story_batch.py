@@ -26,7 +26,7 @@ async def held_up(world: World, sidecar: Sidecar, lines: int) -> None:
     world.destination.script = silent
     world.write(lines)
     await sidecar.state(lambda o: o["queue"]["events"] == lines)
-    await world.destination.wait_until(lambda: len(world.destination.log) > 0)
+    await world.destination.wait_until(lambda: world.destination.hanging > 0)
     world.destination.script = None
 
 

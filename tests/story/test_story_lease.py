@@ -123,7 +123,7 @@ async def test_a_lease_that_lapses_aborts_the_request_under_way(tmp_path: Path) 
         world.destination.script = lambda request, documents: Reply(hang=True, commit=False)
         world.write(1)
         with trio.fail_after(30):
-            await world.destination.wait_until(lambda: world.destination.under_way == 1)
+            await world.destination.wait_until(lambda: world.destination.hanging == 1)
         await lease(sidecar, LEASE)
         await sidecar.state(lambda o: output(o)[1] == LAPSED)
         world.destination.script = None

@@ -48,7 +48,7 @@ async def test_keys_are_rotated_under_load_each_revoked_when_drained_and_no_even
                 seen = destination.total
                 await site.when(lambda seen=seen: destination.total > seen)
                 destination.script = lambda request, documents: Reply(hang=True)
-                await site.when(lambda: destination.under_way)
+                await site.when(lambda: destination.hanging)
                 site.replace(site.secret, f"id{number + 1}:hunter{number + 1}\n")
                 await site.until("ack", revision=str(number + 1), stage="active")
                 assert len(site.revoked) == number - 1
