@@ -1,9 +1,9 @@
-"""PUBLIC: all that a plugin may import, but for a few modules, which say PUBLIC too.
+"""PUBLIC: what a plugin may import, beside the few modules named below.
 
 A plugin is one class in one file, found by an entry point of the group `shipper.inputs`, `shipper.processors` or
 `shipper.outputs`; the entry point's name is the `type` that a policy writes. The class body *is* the configuration: a
 frozen struct whose fields, types, defaults and docstrings become the JSON Schema and the reference. An input or output
-is opened as an async context manager, so acquire and release stand together; leaving the block releases all.
+is opened as an async context manager: entering it acquires what the plugin needs, leaving it releases everything.
 
     class ConsoleOutput(Output):
         '''Writes events to standard error.'''
@@ -13,22 +13,28 @@ is opened as an async context manager, so acquire and release stand together; le
         async def open(self, context: OutputContext) -> AsyncIterator[Sender]:
             yield Console(self)
 
-Values of the types `Size`, `Duration` and `Material` are written as `1MiB`, `30s` and the path of a PEM file. A secret
-is referred to by a setting of the type `CredentialId`, anywhere in the settings of an input or output: in nested ones,
-optional, in lists, as a value of a mapping, in a tagged union. `Annotated[CredentialId, takes(API_KEY, BASIC)]` says
-which shapes it takes. The context holds the secrets by their ids. A class
-with a required field says `kw_only=True`. A field's docstring is the string literal below it. In `__post_init__`, raise
-`BadOption("hosts[1] is named twice", "hosts", 1)` for an option that cannot be so, ValueError for options that do not
-fit together: it becomes an error that names the place in the policy, of the option or of the plugin.
+Values of the types `Size`, `Duration` and `Material` are written as `1MiB`, `30s` and the path of a PEM file. A setting
+of the type `CredentialId` refers to a secret. It may be anywhere in the settings of an input or output: nested,
+optional, in a list, as a value of a mapping, in a tagged union. `Annotated[CredentialId, takes(API_KEY, BASIC)]` names
+the shapes that it accepts. The context holds the secrets, by id.
 
-`Later`, `Held`, `TooLarge`, `StartFailed`, `Answer` and `report` take a `code`, by which programs decide what is wrong:
-one of `Code`, or one of the plugin's own, in lower case. Each has a default.
+A class with a required field sets `kw_only=True`. The docstring of a field is the string literal below it. In
+`__post_init__`, raise `BadOption("hosts[1] is named twice", "hosts", 1)` for an invalid option, and ValueError for
+options that contradict each other. Either becomes an error with the place in the policy: that of the option, or that of
+the plugin.
 
-The other public modules are `shipper.sdk.http`, a client whose connections are aborted when it is closed (it imports
-aiohttp: see `Output.load`), with `shipper.sdk.http_answer`; `shipper.sdk.connection`, connections of that kind for an
-output that speaks a protocol of its own; `shipper.sdk.server`, which serves a listening socket within bounds, with
-`shipper.sdk.rooms` and `shipper.sdk.crowd`, which decide for it; `shipper.sdk.sockets`; `shipper.sdk.state`, keyed
-state and its versions; and `shipper.policy.strict`, which reads YAML.
+`Later`, `Held`, `TooLarge`, `StartFailed`, `Answer` and `report` take a `code` for programs: one of `Code`, or one of
+the plugin's own, in lower case. Each has a default.
+
+The other public modules:
+
+    shipper.sdk.http, http_answer   an HTTP client that aborts its connections when it is closed; imports aiohttp, so
+                                    import it in `Output.load`
+    shipper.sdk.connection          such connections for an output with a protocol of its own
+    shipper.sdk.server              serves a listening socket within bounds; `rooms` and `crowd` decide for it
+    shipper.sdk.sockets             options and counters of sockets
+    shipper.sdk.state               keyed state and its versions
+    shipper.policy.strict           reads YAML
 """
 
 from __future__ import annotations
@@ -228,42 +234,42 @@ class DataStream(Settings, frozen=True):
 class Processor(Settings, frozen=True):
     """Changes the events of a batch, before they are stored.
 
-    Most have `process` alone: a function of one batch. One that keeps something from one batch to the next, or needs
-    what is to be opened and closed, has `open` instead: see `Stage`.
+    Most define `process`, a function of one batch. A processor that keeps something between batches, or holds something
+    that must be closed, defines `open` instead: see `Stage`.
     """
 
     keeps: ClassVar[str] = ""
-    """Of a stage that keeps something: what, how much of it at most, and what happens then. It is shown in the schema;
-    all of it is lost when the process ends."""
+    """What a stage keeps in memory, its limit, and what happens at the limit; shown in the schema. The end of the
+    process loses it."""
 
     def process(self, batch: Batch) -> Batch | Sequence[Part]:
-        """The batch as it goes on, perhaps with fewer events; keeps nothing beyond the call. Runs in any thread.
+        """Returns the batch, changed, perhaps with fewer events; keeps nothing after the call. Runs in any thread.
 
-        Several parts go on each for themselves, to the outputs that they name, of those that the batch was for. An
-        event that cannot be handled goes on, marked by `tagged`; if the call raises, or returns a batch that cannot
-        be, all events of the batch are. What it counts of itself is in `meters()`, within the call.
+        It may return several parts instead: each part goes to the outputs that it names, among those of the batch. It
+        passes on an event that it cannot handle, marked by `tagged`. If the call raises, or returns an invalid batch,
+        every event of the batch goes on unchanged and marked. `meters()` returns its own counters, within the call.
         """
         raise NotImplementedError
 
     def open(self, context: StageContext) -> AbstractAsyncContextManager[Stage]:
-        """Acquire what it needs (raise StartFailed: it refuses the revision), for one input.
+        """Acquires what the stage needs, for one input; StartFailed refuses the revision.
 
-        A stage stays open over revisions that have the same processor with the same settings at the same input.
+        The stage stays open over revisions with the same processor and settings at the same input.
         """
         raise NotImplementedError
 
     @property
     def is_stage(self) -> bool:
-        """Whether it is to be opened."""
+        """Whether the class defines `open`."""
         return type(self).open is not Processor.open
 
     @property
     def is_slow(self) -> bool:
-        """Whether a batch of few bytes may take some milliseconds too: then it is not processed in the main thread."""
+        """Whether even a small batch may take milliseconds; it is never processed in the main thread then."""
         return False
 
     def named_outputs(self) -> Sequence[tuple[Sequence[str | int], str]]:
-        """The outputs that its settings name, each with the path of that setting: the policy has to have them."""
+        """Returns the outputs that the settings name, each with the path of its setting; the policy must have them."""
         return ()
 
 
@@ -276,9 +282,9 @@ class InputContext(Protocol):
     name: str
     aio: Asyncio
     credentials: Mapping[str, Credential]
-    """By id, the secrets that its settings refer to and that are not withdrawn."""
+    """By id, the secrets that the settings refer to, without withdrawn ones."""
     meters: Meters
-    """What it counts of itself, by names of its own: shown in `observed` and metrics, and kept over revisions."""
+    """The input's own counters, by names of its own; shown in `observed` and in the metrics, kept over revisions."""
 
     async def emit(
         self,
@@ -289,25 +295,25 @@ class InputContext(Protocol):
         awaited: Sequence[str | None] = (),
         forgotten: Collection[str] = (),
     ) -> None:
-        """Store batches together with the input's new positions, in one transaction; returns when all is durable.
+        """Stores batches and the input's new positions in one transaction; returns when both are durable.
 
-        That return is the acknowledgement for a peer; it waits for events that a stage holds (unless `Input.rereads`).
-        `positions` are merged into the stored ones (None removes one);
-        never put an event's text there, they are stored in the clear. While there is no room, on a full disk too,
-        waits, or raises Backpressure at once if `wait` is false, and has stored nothing. If cancelled, the batches were
-        either stored with their positions, or not at all. Raises PluginFault for a batch that cannot be, such as one
-        with text that is not UTF-8 or without its last line feed: nothing is stored then.
+        An input may acknowledge its peer when this returns. Where a stage holds events, it returns after they are
+        stored (unless `Input.rereads`). Without room, or on a full disk, it waits; with `wait=False` it raises
+        Backpressure at once. If it raises, nothing is stored. If it is cancelled, either everything is stored or
+        nothing. Raises PluginFault for an invalid batch: text that is not UTF-8, a missing last line feed.
 
-        `expect` are positions, by key, that must be stored like this before (None: there is none); if one is not, it
-        raises Outdated and has stored nothing. It is checked in the same transaction: whoever else stores positions of
-        this input, such as the source that a newer revision has opened, cannot come in between.
+        `positions` are merged into the stored ones; None removes one. They are stored in the clear: never put the text
+        of an event there.
 
-        `awaited` has a key for each batch (None: for none) whose final answers are to be kept, from the same
-        transaction on: see `answers`. An input that uses it says so by `Input.awaits`. `forgotten` are keys that need
-        not be kept any longer; they are removed in this transaction.
+        `expect` has the positions, by key, that must be stored now (None: no such position); otherwise it raises
+        Outdated. The same transaction checks them, so no other writer of this input's positions, such as the source of
+        a newer revision, comes in between.
 
-        Below what the events have themselves, they get `@timestamp` (of `Batch.timestamps`, else of now), `host` and
-        `agent` (unless `Input.forwards`), and `data_stream` of `Input.data_stream` (unless `Batch.route` is given).
+        `awaited` has a key for each batch, or None: the final answers of a batch with a key are kept, see `answers`.
+        The input must declare `Input.awaits`. `forgotten` are keys whose answers this transaction removes.
+
+        Events get what they lack: `@timestamp` (from `Batch.timestamps`, else now), `host` and `agent` (unless
+        `Input.forwards`), and `data_stream` from `Input.data_stream` (unless `Batch.route` is given).
         """
         ...
 
@@ -321,113 +327,111 @@ class InputContext(Protocol):
         quota: Quota | None = None,
         awaited: bool = False,
     ) -> tuple[Kept, ...]:
-        """Store new versions of keys (see `shipper.sdk.state`) together with the input's new positions, as `emit` does.
+        """Stores new versions of keys (see `shipper.sdk.state`) and the input's new positions in one transaction.
 
-        The answers are in the order of the changes, of which several may be of one key. An own key whose document is
-        the same as before gets no new version, and one that is not there is not deleted again. Of a change with a place
-        the place decides: see `Kept`. State waits for no room in the queue, since no key has more than one version for
-        a destination there; it is for the input to limit how many keys there are, and how large: what a `quota` has no
-        room for is not stored, and its answer says so. `wait` is as in `emit`, for a disk that is full.
+        Returns one answer for each change, in order; several changes may concern one key. An own key whose document is
+        unchanged gets no new version; deleting an absent key does nothing. For a change with a place, the place
+        decides: see `Kept`. State does not wait for room in the queue, where each key has at most one version for a
+        destination; so the input must limit the number and size of its keys. A change beyond the `quota` is not stored,
+        and its answer says so. On a full disk, `wait` has its meaning of `emit`.
 
-        If they are `awaited`, the final answers for these versions are kept, by `answers_key`, until their keys have
-        other versions: see `answers`. `Kept` says whether some are missing. A version that comes again has the answers
-        that it had, and is sent again if they are lost. An input that uses it says so by `Input.awaits`.
+        With `awaited`, the final answers of these versions are kept, by `answers_key`, until their keys have newer
+        versions: see `answers`. `Kept` says whether some are missing. A repeated version keeps its answers; if they are
+        lost, it is sent again. The input must declare `Input.awaits`.
 
-        `expect` are positions that have to be stored as they are said here (None: not there), or Outdated is raised and
-        nothing is stored. Raises PluginFault for a change that cannot be, such as one whose document is not compact,
-        and for more than 10,000 of them.
-        An input that calls it says `Input.gives_state`.
+        `expect` is as in `emit`. Raises PluginFault for an invalid change, such as a document that is not compact, and
+        for more than 10,000 changes. The input must declare `Input.gives_state`.
         """
         ...
 
     async def marks(self, owner: str) -> list[Mark]:
-        """The keys of an owner, and of all owners below it (`owner/…`); deleted ones too."""
+        """Returns the keys of an owner and of all owners below it (`owner/…`), with deleted ones."""
         ...
 
     async def versions(self, keys: Sequence[tuple[str, int]]) -> list[Version]:
-        """The current versions of keys that are not deleted, by owner and point (see `Mark`); some may be missing."""
+        """Returns the current versions of keys, by owner and point (see `Mark`), without absent and deleted ones."""
         ...
 
     async def documents(self, keys: Sequence[tuple[str, int]], most: int) -> tuple[list[tuple[Version, bytes]], int]:
-        """The same with their documents, and of how many of these keys that is all.
+        """Returns current versions with their documents, and how many of the given keys they cover.
 
-        The documents have `most` bytes together, unless those of the first key have more.
+        The documents together have at most `most` bytes; the first one may be larger.
         """
         ...
 
     def complete(self, is_complete: bool) -> None:
-        """Whether all keys that there are have been kept, since the start: said by an input that `is_source`."""
+        """Declares whether the input has kept every existing key since its start; for an input that `is_source`."""
         ...
 
     async def answers(self, keys: Collection[str]) -> Mapping[str, bytes | None]:
-        """What became of batches that are awaited, by key: one byte for each event, in their order, a `Ranked`; and of
-        versions (see `keep`), one byte.
+        """Returns the final answers of awaited batches, by key: one byte (a `Ranked`) for each event, in order; for a
+        version (see `keep`) one byte.
 
-        It is the worst of the answers of all outputs that the batch went to; what processors dropped is delivered. None
-        says that not every output has answered for all events yet. A key that is missing is not known: it was
-        forgotten, or damage has made its answers unknown, and then the batch has to be emitted again to know them. They
-        are kept until they are `forgotten` by an `emit`, over restarts.
+        With several outputs, it is the worst of their answers; an event that a processor dropped counts as delivered.
+        None: some output has not answered for all events yet. An absent key is unknown: it was forgotten, or damage
+        lost its answers; emit the batch again to get them. Answers are kept over restarts, until an `emit` names them
+        in `forgotten`.
 
-        A source may have `def answered(self, keys: Sequence[str]) -> None`, which is called when batches have all their
-        answers. It may be called for keys that another source of the same input has emitted, and is not called again
-        after a restart: ask for what was awaited before.
+        A source may define `def answered(self, keys: Sequence[str]) -> None`, called when batches have all their
+        answers, also those that another source of the same input has emitted. After a restart it is not called for
+        earlier batches: ask for them.
         """
         ...
 
     @property
     def delivers(self) -> bool:
-        """Whether the final answers of all its outputs are those of the end of the way, as far as is known now.
+        """Whether every output's final answer comes from the end of the way, as far as is known now; from any thread.
 
-        Not so where an output relays to another shipper that answers when it has stored the events. From any thread.
+        False where an output relays to another shipper that answers when it has stored the events.
         """
         ...
 
     @property
     def is_held(self) -> bool:
-        """Whether processors may hold what is emitted for a while: `emit` returns late then, to keep its word.
+        """Whether stages may hold events for a while, so that `emit` returns late.
 
-        An input that waits for each emit before the next one may have several under way; they are stored in order.
+        Then have several emits under way; they are stored in order.
         """
         ...
 
     @property
     def chunk_bytes(self) -> int:
-        """How many bytes of text to read and emit at once, at most: a small queue fills up by small steps."""
+        """The most bytes of text to read and emit at once; small for a small queue."""
         ...
 
     async def positions(self, prefix: str = "") -> dict[str, bytes]:
-        """The positions of this input (by its name and type) whose keys have this prefix; the others are not loaded.
+        """Returns the positions of this input (of its name and type) whose keys begin with `prefix`.
 
-        They are those that are stored, and of an input that `rereads` those of what a stage holds. Call it in
+        These are the stored ones; for an input that `rereads` also those of events that a stage holds. Call it in
         `Source.run`, not before.
         """
         ...
 
     async def position(self, key: str) -> bytes | None:
-        """One of the `positions`, without the others; None if there is none."""
+        """Returns one of the `positions`, without loading the others; None if it does not exist."""
         ...
 
     def report(self, problem: str | None, *, code: str = Code.INPUT_DEGRADED) -> None:
-        """Say what keeps the input from doing its job (DEGRADED), or None when nothing does (HEALTHY).
+        """Shows a problem of the input (DEGRADED), or its end (None: HEALTHY).
 
-        Programs decide by the `code`, one of Code or the plugin's own; raises ValueError for what is none.
+        `code` is for programs: one of Code, or the plugin's own; raises ValueError for an invalid one.
         """
         ...
 
     def turned_away(self, peers: int) -> None:
-        """Count connections that were closed for lack of room before they sent anything: a metric shows how many."""
+        """Counts connections, for a metric, that were closed for lack of room before they sent anything."""
         ...
 
     async def listen(
         self, endpoint: Endpoint, *, mode: int | None = None, receive_buffer: int | None = None
     ) -> socket.socket:
-        """The non-blocking socket of this endpoint, bound, and listening if it is of streams. Never close it.
+        """Returns the non-blocking socket of this endpoint, bound, and listening if it is a stream. Never close it.
 
-        It belongs to the process: it stays open while inputs of several revisions take turns on it, and is closed, its
-        file removed, when no input has it. The address of a name, or the file system of a path, is waited for some
-        seconds at most, which holds up this input only. Port 0 is any free one, the same one for each call with the
-        same name. `mode` is that of the file (default: 0o600), `receive_buffer` the size of the kernel's buffer in
-        bytes; a socket that is open already takes those of the last call. Raises StartFailed.
+        The socket belongs to the process: it stays open while inputs of several revisions take turns on it. When no
+        input has it, it is closed and its file removed. Resolving a name, or a slow file system, delays this input
+        only, and for some seconds at most. Port 0 means any free port, the same one for each call with the same name.
+        `mode` is that of the socket's file (default: 0o600), `receive_buffer` the kernel's buffer in bytes; an open
+        socket takes those of the last call. Raises StartFailed.
         """
         ...
 
@@ -436,36 +440,40 @@ class Source(Protocol):
     """A running input, made by `Input.open`."""
 
     async def run(self) -> None:
-        """Read and emit until cancelled; called once, when the revision is active. Returning means: read to the end."""
+        """Reads and emits until cancelled; called once, when the revision is active. A return means the end of the
+        input."""
         ...
 
     def change(self, settings: Any, credentials: Mapping[str, Credential]) -> None:
-        """From now on use these settings, of an input with the same `identity`; called in the instant of the cut.
+        """Uses new settings of an input with the same `identity`, from the instant of the cut on.
 
-        It is also called when a credential is withdrawn, with the others, and when it is there again. If it raises, the
+        Also called when a credential is withdrawn (with the remaining ones), and when it is back. If it raises, the
         source is closed, and the input opened again after a while.
 
-        A source may also have `async def changed(self)`, which is called then: credentials that the new settings do not
-        name any more are not released before it returns. It may be under way several times.
+        A source may define more:
 
-        And it may have `def figures(self) -> Mapping[str, int]`, cheap and called often: `files` that it follows
-        and their `unread_bytes`, as they are now; `connections` that are open; `lost_datagrams` and `refused_peers`
-        since it was opened. They are shown, and become metrics.
+        `async def changed(self)`: called after `change`. Credentials that the new settings do not name are released
+        when it returns. Several calls may be under way.
 
-        One that takes from other shippers may have `def edges(self) -> Sequence[Edge]`, as cheap: those that its
-        settings name, each once. Their keys are counted for it, by the owner that has the edge's name.
+        `def figures(self) -> Mapping[str, int]`, cheap, called often: for the status and the metrics. Now: `files` that
+        it follows, their `unread_bytes`, open `connections`. Since it was opened: `lost_datagrams`, `refused_peers`.
 
-        It may have `def adopted(self, owners: Collection[str]) -> None`, which is called when keys of these owners were
-        taken from a destination (`RoutedState.adopt`): the edge that they belong to may have deleted them meanwhile.
+        `async def quiesce(self)`: for peers that send nothing again, such as datagrams. Stops reading, and returns when
+        everything that was read is emitted. Called once, before a cut that ends the input and before the process stops;
+        cancelled after some seconds. `run` may return then.
 
-        With these it may have `async def forget_edge(self, name: str, keys: Literal["keep", "delete"]) -> int`: give up
-        all that is remembered of one of them, and delete its keys, by new versions, if that is wanted; returns how many
-        were deleted. It is an order: durable before it changes anything else, in bounded steps, and completed by the
-        next `run` after a crash. Raises NotOrdered while the edge is connected, unless the settings name it no more.
+        A source that takes events from other shippers may define:
 
-        One whose peers send nothing again, such as datagrams, has `async def quiesce(self)`: read nothing more, and
-        return when all that was read is emitted. It is called once, before a cut that ends the input and before the
-        process stops, and cancelled after some seconds; `run` may return then.
+        `def edges(self) -> Sequence[Edge]`, cheap, called often: the edges that the settings name, each once. The
+        shipper counts their keys, by the owner with the edge's name.
+
+        `def adopted(self, owners: Collection[str]) -> None`: called when keys of these owners were taken from a
+        destination (`RoutedState.adopt`); their edge may have deleted them meanwhile.
+
+        `async def forget_edge(self, name: str, keys: Literal["keep", "delete"]) -> int`: removes all memory of an edge,
+        and with `delete` its keys, by new versions; returns the number of deleted keys. It makes the order durable
+        first, works in bounded steps, and the next `run` completes it after a crash. Raises NotOrdered while the edge
+        is connected, unless the settings no longer name it.
         """
         ...
 
@@ -478,53 +486,52 @@ class Input(Settings, frozen=True):
     relays: ClassVar[bool] = False
     """Whether it may emit batches that keep the identity that another shipper gave them (`Batch.identified`)."""
     ending: ClassVar[Mapping[str, bool | int | str]] = {}
-    """Settings by which it ends at the end of what is there, for `shipper supervise --once`: they take the place of
-    those that a policy has. Empty if it ends by itself anyway, or never does."""
+    """Settings that make it end when it has read what exists, for `shipper supervise --once`; they replace those of the
+    policy. Empty for an input that always ends, or never does."""
     rereads: ClassVar[bool] = False
-    """Whether it can read again from `InputContext.positions` what it has emitted. Then `emit` need not wait for events
-    that a stage holds: it returns, and the positions become durable together with them. If they cannot be stored, the
-    input is closed and opened again."""
+    """Whether it can read emitted events again, from `InputContext.positions`. Then `emit` does not wait for events
+    that a stage holds; positions become durable together with their events. If those cannot be stored, the input is
+    closed and opened again."""
 
     gives_events: ClassVar[bool] = True
-    """Whether it calls `InputContext.emit`: then each output that it is routed to has to take events."""
+    """Whether it calls `InputContext.emit`: each output on its routes must take events then."""
     retracts: ClassVar[bool] = False
-    """Whether its own keys are deleted once a policy does not have the input any more. As of the two before, a property
-    may say it by the settings."""
+    """Whether its own keys are deleted when a policy no longer has the input. This and the two above may be properties
+    that depend on the settings."""
 
     is_source: ClassVar[bool] = False
-    """Whether it reads all its keys again at each start, so that it can say which of them there are: it calls
-    `InputContext.complete`."""
+    """Whether it reads all its keys again at each start, and then calls `InputContext.complete`."""
 
     data_stream: DataStream = msgspec.field(default_factory=DataStream)
     """The data stream of the events."""
 
     def identity(self) -> Any:
-        """What it reads from. Two revisions with equal identities of one name and type keep the input running."""
+        """Returns what it reads from. An input runs on while a revision has one of the same name, type and identity."""
         return msgspec.to_builtins(self, enc_hook=str)
 
     @property
     def gives_state(self) -> bool:
-        """Whether it calls `InputContext.keep`: then each output that it is routed to has to take state."""
+        """Whether it calls `InputContext.keep`: each output on its routes must take state then."""
         return False
 
     def has_keys(self, owner: str, collection: str) -> bool:
-        """Whether keys of this owner and collection come by this input, if it gives keyed state."""
+        """Whether this input gives keys of this owner and collection."""
         return self.gives_state and not owner
 
     def awaits(self) -> bool:
-        """Whether it asks for the final answers of what it emits. Then no processor on its way may be a stage, which
-        makes new events of those of many batches."""
+        """Whether it asks for the final answers of what it emits. Then no processor on its routes may be a stage: a
+        stage makes new events from those of many batches."""
         return False
 
     def listens(self) -> Sequence[Endpoint]:
-        """The endpoints for `InputContext.listen`, which no other input of its policy may have."""
+        """Returns the endpoints for `InputContext.listen`; no two inputs of a policy may share one."""
         return ()
 
     def load(self) -> None:
-        """Import what `open` needs and what is slow to import, or may be missing. See `Output.load`."""
+        """Imports what `open` needs and what is slow to import or may be missing. See `Output.load`."""
 
     def open(self, context: InputContext) -> AbstractAsyncContextManager[Source]:
-        """Prepare everything that can fail (raise StartFailed), but read nothing before `Source.run`."""
+        """Prepares everything that can fail (StartFailed), and reads nothing before `Source.run`."""
         raise NotImplementedError
 
 
@@ -566,65 +573,65 @@ class OutputContext:
     name: str
     aio: Asyncio
     credentials: Mapping[str, Credential] = field(default_factory=dict)
-    """By id, the secrets that its settings refer to; all of them are there when it is opened."""
+    """By id, the secrets that the settings refer to; complete when the output is opened."""
     requests: Requests = field(default_factory=Requests, repr=False, kw_only=True)
-    """Where an output with `counts_requests` says how each of its requests ended, and how long it took."""
+    """Takes the result and the duration of each request of an output with `counts_requests`."""
     meters: Meters = field(default_factory=Meters, repr=False, compare=False, kw_only=True)
-    """What it counts of itself, by names of its own: shown in `observed` and metrics, and kept over revisions."""
+    """The output's own counters, by names of its own; shown in `observed` and in the metrics, kept over revisions."""
     answered: Callable[[], None] = field(default=_nobody_asks, repr=False, compare=False, kw_only=True)
-    """Called in trio's thread at the first sign that the destination has read a request: an answer, of any status.
+    """To call in trio's thread at the first sign that the destination has read a request: an answer, of any status.
 
-    See `Output.tells_of_answers`. It is called as soon as it is known, however the request ends; once or often.
+    Call it as soon as this is known, however the request ends, once or often. See `Output.tells_of_answers`.
     """
     may_begin: Callable[[], bool] = field(default=_always, repr=False, compare=False, kw_only=True)
-    """Whether a request may begin now: not after a lease of the supervisor, nor with a secret that it withdrew.
+    """Whether a request may begin now: not after the supervisor's lease has ended, nor with a withdrawn secret.
 
-    It is asked before each `send`. An output whose requests begin later than that asks it, from any thread, in the
-    instant before each, and raises NotBegun where it says False.
+    The lane checks it before each `send`. An output whose requests begin later checks it again, from any thread, right
+    before each request, and raises NotBegun if it is False.
     """
     lane: int = field(default=0, kw_only=True)
-    """The number of this lane: the same after a restart, and never that of another lane of the state directory."""
+    """The number of this lane, unique in the state directory and the same after a restart."""
     lowest: Callable[[], int] = field(default=_none_below, repr=False, compare=False, kw_only=True)
     """Below this place (`Batch.place`) every event of this lane has its final answer, durably. In trio's thread."""
     waits: Callable[[], Waits] = field(default=_nothing_waits, repr=False, compare=False, kw_only=True)
-    """What waits on this lane, at no cost. In trio's thread."""
+    """Returns what waits on this lane; cheap, in trio's thread."""
     state: RoutedState | None = field(default=None, repr=False, compare=False, kw_only=True)
-    """The keyed state that this lane is fed, to compare it with what the destination has."""
+    """The keyed state that goes to this lane, to compare it with that of the destination."""
     taken: Callable[[], None] = field(default=_nobody_asks, repr=False, compare=False, kw_only=True)
-    """Called in trio's thread when the destination has taken what a `send` gave it, and answers for it later, perhaps
-    after hours: so the lane knows that it answers, and goes on with others. See `Sender.send`."""
+    """To call in trio's thread when the destination has taken the events of a `send` and will answer later, perhaps
+    after hours. The lane goes on with other events then. See `Sender.send`."""
     delivers: Callable[[bool], None] = field(default=_of_no_use, repr=False, compare=False, kw_only=True)
-    """An output that `relays` says here whether the final answers of its destination are those of the end of the
-    way, each time that it learns of it."""
+    """To call, by an output that `relays`, each time that it learns whether the destination's final answers come from
+    the end of the way."""
     lineages: Lineages | None = field(default=None, repr=False, compare=False, kw_only=True)
-    """What the state directories of a destination that is a shipper have confirmed."""
+    """What each state directory of a destination that is a shipper has confirmed."""
     beside: Callable[[], Sequence[Principal]] = field(default=_nobody_beside, repr=False, compare=False, kw_only=True)
-    """What the open senders of other lanes of the same destination say (`Sender.principal`), as while a credential is
-    changed: so an output of several hosts can use the one that they use. In trio's thread."""
+    """Returns the principals (`Sender.principal`) of the open senders of other lanes to the same destination, for
+    example while a credential changes: an output of several hosts can begin at the same host. In trio's thread."""
     notice: Callable[[str | None, str], None] = field(default=_unheard, repr=False, compare=False, kw_only=True)
-    """Have the output be DEGRADED, with a text and a code, though events are delivered; None ends it. It is shown while
-    nothing else is wrong."""
+    """Makes the output DEGRADED, by a text and a code, though it delivers events; None ends that. Shown while nothing
+    else is wrong."""
 
 
 class Sender(Protocol):
     """An open output, made by `Output.open`."""
 
     async def send(self, batch: Batch) -> Answers:
-        """Deliver a batch and say what became of each event.
+        """Delivers a batch; returns an answer for each event.
 
-        Called by as many tasks at once as `Feeding.in_flight` says, and by more of them if it takes both log events and
-        keyed state. Raises Later, Held or TooLarge where the request as a whole got no answer for its events. On
-        cancel the connection in use is aborted, never used again.
+        At most `Feeding.in_flight` calls are under way at once, or more for an output that takes both log events and
+        keyed state. Raises Later, Held or TooLarge if the request as a whole got no answer for its events. When it is
+        cancelled, it aborts its connection and never uses it again.
 
-        Any other error is shown as one of the output, and the events are sent again; so is an answer for another number
-        of events. If it is not an OSError, nor raised from one, and comes again and again, they are sent in halves; an
-        event on which `send` fails alone becomes a dead letter, if it delivers others.
+        Any other error, or a wrong number of answers, is shown as a fault of the output, and the events are sent again.
+        If that repeats, and the cause is not an OSError, the batch is sent in halves. An event with which `send` fails
+        alone becomes a dead letter, provided that others are delivered.
 
-        One whose destination answers later (`OutputContext.taken`) has `def ending(self) -> None`, which is called when
-        the lane hands out no more for a while, as after trouble: every `send` that waits for such an answer ends with
-        Later then, and the events are sent again.
+        A sender whose destination answers later (`OutputContext.taken`) defines `def ending(self) -> None`. The lane
+        calls it when it hands out no more events for a while, for example after a failure: every `send` that waits for
+        such an answer then raises Later, and its events are sent again.
 
-        One that relays to another shipper may have `def principal(self) -> Principal`, cheap and called often.
+        A sender that relays to another shipper may define `def principal(self) -> Principal`, cheap, called often.
         """
         ...
 
@@ -633,19 +640,19 @@ MOST_FLUSH = Duration(MOST_LINGER)
 
 
 class Output(Settings, frozen=True):
-    """Where events go. All settings but those named in `live` say where, or as whom: changing one puts a barrier."""
+    """Where events go. A change of a setting puts a barrier into the queue, except for the settings in `live`."""
 
     live: ClassVar[frozenset[str]] = frozenset({"workers", "flush"})
-    """Settings that do not matter to an event already queued; they are changed without a barrier."""
+    """Settings that do not matter to queued events; they change without a barrier."""
     counts_requests: ClassVar[bool] = False
-    """Whether its senders tell `OutputContext.requests` of each request, so that metrics show status codes. Else each
-    `send` counts as one request, which was answered, or failed by what it raised."""
+    """Whether its senders report each request to `OutputContext.requests`, so that metrics show status codes. Otherwise
+    each `send` counts as one request, answered, or failed with what it raised."""
     relays: ClassVar[bool] = False
     """Whether its destination is another shipper, which may answer when it has stored the events: see
     `OutputContext.delivers`."""
     tells_of_answers: ClassVar[bool] = False
-    """Whether it calls `OutputContext.answered`. Then it is known whether anybody can have had events of a destination
-    that was never heard of, as by a typo; of an output that does not tell, that is always thought possible."""
+    """Whether it calls `OutputContext.answered`. Then the shipper knows that a destination that never answered, for
+    example after a typo, has received no event. Otherwise it must assume that events arrived."""
 
     workers: Annotated[int, msgspec.Meta(ge=1, le=64)] = 2
     """Requests under way at once; one more where log events and keyed state wait together."""
@@ -654,46 +661,46 @@ class Output(Settings, frozen=True):
     event after a pause goes at once, and a drain, a barrier or a stop never waits."""
 
     def __post_init__(self) -> None:
-        """Who has checks of its own calls this one, too."""
+        """A subclass with checks of its own calls this one too."""
         if not 0 <= self.flush <= MOST_FLUSH:
             raise BadOption(f"flush is at most {MOST_FLUSH}", "flush")
 
     def takes_state(self) -> bool:
-        """Whether it sends batches with `Batch.versions`. The same each time, as it depends on the settings alone.
+        """Whether it sends batches with `Batch.versions`; depends on the settings alone.
 
-        Batches with and without them never come together. `send` may answer for a version that it is SUPERSEDED.
+        A batch has versions for all of its events or for none. `send` may answer SUPERSEDED for a version.
         """
         return False
 
     def takes_events(self) -> bool:
-        """Whether it sends batches without them. The same each time, as it depends on the settings alone."""
+        """Whether it sends batches without `Batch.versions`; depends on the settings alone."""
         return True
 
     def feeding(self) -> Feeding:
-        """How it wants to be fed; the same each time, as it depends on the settings alone."""
+        """Returns how the lane hands out batches; depends on the settings alone."""
         return Feeding(linger=self.flush, in_flight=self.workers)
 
     def targets(self, batch: Batch) -> Sequence[str]:
-        """Where each event goes within the destination, such as the name of an index or a topic. Runs in any thread.
+        """Returns the place of each event within the destination, such as an index or a topic. Runs in any thread.
 
-        A target that refuses events (`Answer.of_target`) holds up its own ones only.
+        A target that refuses events (`Answer.of_target`) holds up only its own events.
         """
         return [""] * batch.count
 
     def warnings(self) -> Sequence[str]:
-        """What is valid and yet hardly meant, a sentence each: told by `validate`, and when a policy becomes active."""
+        """Returns a sentence for each valid but dubious setting, for `validate` and the start of a policy."""
         return ()
 
     def load(self) -> None:
-        """Import what `open` needs and what is slow to import, or may be missing: it does nothing else.
+        """Imports what `open` needs and what is slow to import or may be missing, and does nothing else.
 
-        Called in a worker thread, before each revision with such an output becomes active, and before `open` after a
-        restart. An ImportError, or StartFailed, refuses the revision with the name of the library.
+        Called in a worker thread, before a revision with such an output becomes active, and before `open` after a
+        restart. An ImportError or StartFailed refuses the revision, with the name of the library.
         """
 
     def open(self, context: OutputContext) -> AbstractAsyncContextManager[Sender]:
-        """Acquire what sending needs, without contacting the destination: a dead one is no reason to fail.
+        """Acquires what sending needs, without contacting the destination, which may be down.
 
-        Leaving the block closes every connection, and with it every use of its credentials.
+        Leaving the block closes every connection; no credential is used after that.
         """
         raise NotImplementedError
