@@ -1,6 +1,6 @@
-"""One attempt to deliver a batch, in memory: which events have their final answer, and what is left to do.
+"""One attempt to deliver a batch: which events have their final answer, and what remains to be sent. No I/O.
 
-Pure bookkeeping: `Session` sends, and asks here what to send next and what to note in the spool.
+`Session` sends; the attempt decides what to send next, and what to note in the spool.
 """
 
 from __future__ import annotations
@@ -20,86 +20,88 @@ from shipper.spool.queue import Settlement
 from shipper.values import Confirmed, Counts
 
 SMALL_BYTES = 64 << 10
-"""Of an event as JSON. A destination that has no room for one so small has a wrong limit, or a proxy before it has."""
+"""Bytes of an event as JSON. A destination that finds a smaller event too large has a wrong limit, or its proxy has."""
 SMALL_EVENTS = 8
-"""So many of them, and nothing delivered, are enough of one batch: the rest of it is asked for again after a while."""
+"""If the output fails on so many events and delivers none, the rest of the batch waits for a later attempt."""
 _BEYOND = (Outcome.DEAD_LETTER, Outcome.DROPPED, Outcome.DAMAGED)
 _FINAL = (Outcome.DELIVERED, Outcome.DUPLICATE, Outcome.REJECTED, Outcome.SUPERSEDED, *_BEYOND)
 
 
 @dataclass(slots=True)
 class Trouble:
-    """Why a lane stops sending for a while; `held` if the destination refuses us, which waits for a person."""
+    """Why a lane stops sending for a while. `held`: the destination refuses our credential or request, which a person
+    must mend."""
 
     reason: str
     held: bool = False
     retry_after: float | None = None
     due: float = math.inf
-    """When there is something to try at the latest, as `trio.current_time()`, whatever else the lane waits for."""
+    """The latest instant (`trio.current_time()`) to try again, whatever else the lane waits for."""
     code: str = Code.UNAVAILABLE
     is_of_state: bool = False
-    """Whether it came to keyed state, and not to log events."""
+    """Whether the failed request carried keyed state."""
     batch: int | None = None
-    """The place of the batch whose events it may be for, if it may be for events, and not for the destination."""
+    """The place of the batch, if its events may be the cause; None if the destination is."""
 
 
 MOST_WAIT = 86400.0
-"""Seconds that a destination can ask for: it is asked once a day, whatever it says."""
+"""The longest wait, in seconds, that a destination can ask for; each destination is tried once a day."""
 
 _PUT_OFF = Answer(Outcome.LATER)
 _NO_SECONDS = "the output states a wait that is no number of seconds"
 
 
 class Attempt:
-    """The answers for the events of one batch, as they come in for pieces of it."""
+    """The answers for the events of one batch, collected from the requests for pieces of it."""
 
     def __init__(self, batch: Batch) -> None:
         self.ordered = False
-        """Whether nothing is sent above an event without a final answer, and `overloaded` is said of any such."""
+        """Whether strict order holds: no event is sent after one without a final answer, which makes the lane wait
+        (`overloaded`)."""
         self.batch = batch
-        """Nothing, once all of it was delivered: answers wait to be noted, events need not."""
+        """The batch; empty once everything was delivered, since only answers must be noted then."""
         self.targets: Sequence[str] | None = None
-        """Where each event goes within the destination, as far as that matters yet."""
+        """The place of each event within the destination; None while no place matters."""
         self.asked_place: str | None = None
         """The target that this attempt asks whether it takes events again."""
         self._count = batch.count
         self.trouble: Trouble | None = None
         self.doubt: Trouble | None = None
-        """Why an event may be one that the output cannot handle."""
+        """Why the output may be unable to handle some event."""
         self.retry_after: float | None = None
         self._is_stored = False
-        """Whether an answer was that another shipper has stored events."""
+        """Whether an answer means that another shipper has stored the events."""
         self._pieces: list[Sequence[int]] = [range(batch.count)]
         self._tally: Counter[Outcome] = Counter()
         self._duplicates: set[int] = set()
         self._superseded: dict[int, tuple[int, bytes] | None] = {}
-        """With the fences that are known."""
+        """By position, the fence of the answer, where it is known."""
         self._rejected: dict[int, str] = {}
         self._beyond: dict[int, Outcome] = {}
-        """What became further on of events that the destination had taken."""
+        """The final answers from further on for events that the destination had taken before."""
         self._open: dict[int, Answer] = {}
         self._unasked: frozenset[int] = frozenset()
         self._is_probe = False
         self._small = 0
-        """Events that were too large though they are small."""
+        """How many small events were too large for the destination."""
         self._doubted: dict[int, str] = {}
-        """Events on which the output failed alone."""
+        """By position, why the output failed on the event alone."""
 
     @classmethod
     def probe(cls, batch: Batch, events: int) -> Attempt:
-        """An attempt of the first few events; the others stay open, to be sent when these were answered."""
+        """Returns an attempt for the first few events; the others stay open and follow when these are answered."""
         attempt = cls(batch)
         attempt._is_probe = batch.count > events
         attempt._ask(range(min(events, batch.count)))
         return attempt
 
     def leave_out(self, targets: Collection[str]) -> None:
-        """Do not send what goes to these targets."""
+        """Leaves out the events of these targets."""
         assert self.targets is not None
         self._ask([at for at, target in enumerate(self.targets) if target not in targets])
 
     def ask_target(self, target: str, events: int) -> None:
-        """Send a few events of this target alone."""
+        """Sends only a few events of this target."""
         assert self.targets is not None
         self.asked_place = target
         self._ask([at for at, own in enumerate(self.targets) if own == target][:events])
@@ -112,7 +114,7 @@ class Attempt:
     # -- what to send --------------------------------------------------------------------------------------------------
 
     def next_piece(self) -> tuple[Sequence[int], Batch] | None:
-        """The positions and the events to send next; None when all were asked for."""
+        """Returns the positions and the events of the next request; None when nothing remains to be sent."""
         if not self._pieces or self.trouble is not None or (self.ordered and self._open):
             return None
         positions = self._pieces[-1]
@@ -122,9 +124,9 @@ class Attempt:
     # -- what was answered ---------------------------------------------------------------------------------------------
 
     def answered(self, positions: Sequence[int], answers: Answers) -> None:
-        """The destination answered for each of these, the last `next_piece`.
+        """Notes the destination's answers for the last `next_piece`.
 
-        Raises PluginFault, and has noted nothing, if these are no answers at all, or not for these events.
+        Raises PluginFault, and notes nothing, if they are no answers, or not one for each event.
         """
         _check_answers(answers)
         if answers.count != len(positions) or not all(0 <= at < answers.count for at in answers.others):
@@ -144,7 +146,7 @@ class Attempt:
             self.failed(Trouble(str(fault), code=fault.code))
 
     def too_large(self, positions: Sequence[int], reason: str, code: str = Code.TOO_LARGE) -> None:
-        """The request was too large: halves next; a single event is refused for ever, unless it is small."""
+        """Notes that the request was too large: its halves are next. A single event is rejected, unless it is small."""
         if self._halve(positions):
             return
         if (size := len(self.batch.pick(positions).json_lines())) > SMALL_BYTES:
@@ -161,9 +163,9 @@ class Attempt:
     def broke(
         self, positions: Sequence[int], reason: str, *, works_otherwise: bool, code: str = Code.INTERNAL_ERROR
     ) -> None:
-        """The output failed on these: halves next; a single event is in doubt until it is `given_up`.
+        """Notes that the output failed: the halves are next. A single event stays in doubt until it is `given_up`.
 
-        Unless it is known that the output works otherwise, so many events that fail are enough of one batch.
+        If the output was never seen to work, so many failing events end the attempt.
         """
         if self._halve(positions):
             return
@@ -176,14 +178,14 @@ class Attempt:
             self._leave_open(put_off)
 
     def give_up_doubted(self) -> None:
-        """The output works on other events: those that it failed on alone are refused for ever."""
+        """Notes that the output works for other events: those on which it failed alone are rejected."""
         for position, reason in self._doubted.items():
             del self._open[position]
             self._note(position, Answer(Outcome.REJECTED, reason, code=Code.INTERNAL_ERROR))
         self._doubted.clear()
 
     def _halve(self, positions: Sequence[int]) -> bool:
-        """The last piece comes in halves; false if it is a single event."""
+        """Splits the last piece; returns False for a single event."""
         self._pieces.pop()
         middle = len(positions) // 2
         if middle:
@@ -191,14 +193,14 @@ class Attempt:
         return middle > 0
 
     def put_off(self, error: Later) -> None:
-        """The output raised this, so there is no answer for the last piece, nor for what was still to be sent."""
+        """Notes that the output raised an error: the last piece and everything not yet sent have no answer."""
         try:
             self.failed(Trouble(str(error), retry_after=seconds(error.retry_after), code=error.code))
         except PluginFault as fault:
             self.failed(Trouble(f"{fault}: {error}", code=fault.code))
 
     def failed(self, trouble: Trouble) -> None:
-        """No answer for the last piece, nor for what was still to be sent."""
+        """Notes that the last piece, and everything not yet sent, has no answer."""
         self.trouble = trouble
         outcome = Outcome.HELD if trouble.held else Outcome.LATER
         self._leave_open(Answer(outcome, trouble.reason, code=trouble.code))
@@ -226,30 +228,31 @@ class Attempt:
 
     @property
     def progress(self) -> int:
-        """How many events have their final answer."""
+        """Returns the number of events with a final answer."""
         return self._tally.total()
 
     @property
     def has_rejected(self) -> bool:
-        """Whether some of these were refused for ever."""
+        """Whether some final answer is a rejection."""
         return bool(self._rejected)
 
     @property
     def left(self) -> int:
-        """How many have none."""
+        """Returns the number of events without a final answer."""
         return len(self._open) + sum(map(len, (self._unasked, *self._pieces)))
 
     def problem(self) -> str | None:
-        """Why events are left; one reason for all, a refusal before a mere delay."""
+        """Returns why events are left: one reason for all, a refusal rather than a delay."""
         return self.worst().reason or None
 
     def worst(self) -> Answer:
-        """The answer that gives this reason; one without, if none does."""
+        """Returns the answer with this reason, or one without a reason."""
         answers = sorted(self._open.values(), key=lambda answer: answer.outcome is not Outcome.HELD)
         return next((answer for answer in answers if answer.reason), _PUT_OFF)
 
     def overloaded(self) -> Trouble | None:
-        """The destination put off most of the events one by one, or in strict order any: then the whole lane waits."""
+        """Returns why the whole lane must wait: the destination put off most events singly, or any event in strict
+        order."""
         if self.trouble is None and self.ordered and (self._open or self._pieces):
             worst = self.worst()
             held = worst.outcome is Outcome.HELD
@@ -262,7 +265,8 @@ class Attempt:
 
     @property
     def blames_events(self) -> bool:
-        """Whether what is open may be open for what it is: the output failed on it, or it holds up a strict order."""
+        """Whether open events may be open for what they contain: the output failed on them, or they hold up a strict
+        order."""
         return self.doubt is not None or (self.ordered and self.trouble is None)
 
     @property
@@ -272,15 +276,15 @@ class Attempt:
 
     @property
     def is_singly_put_off(self) -> bool:
-        """Whether events were put off one by one, whatever their targets do."""
+        """Whether events were put off singly, not because of their target."""
         return any(not answer.of_target for answer in self._open.values())
 
     def refusals(self) -> dict[int, Answer]:
-        """By position: answers that hold for all events of the same target."""
+        """Returns, by position, the answers that hold for all events of the same target."""
         return {at: answer for at, answer in self._open.items() if answer.of_target}
 
     def refused_targets(self) -> dict[str, Answer]:
-        """The targets that refuse events, but for those that took others in the same moment."""
+        """Returns the targets that refused events and took none in this attempt."""
         if self.targets is None:
             return {}
         takes = self.taking_targets()
@@ -288,17 +292,17 @@ class Attempt:
         return {target: answer for target, answer in refused.items() if target not in takes}
 
     def taking_targets(self) -> frozenset[str]:
-        """The targets that gave an event its final answer."""
+        """Returns the targets that gave a final answer for some event."""
         if self.targets is None:
             return frozenset()
         still_open = frozenset(self._still_open(range(self._count)))
         return frozenset(target for at, target in enumerate(self.targets) if at not in still_open)
 
     def keeps(self, part: range) -> set[str | None] | None:
-        """What keeps the open events of a part: their targets; None in the set: nothing but they themselves.
+        """Returns what the open events of a part wait for: their targets, and None for events that were put off singly.
 
-        None: not all of them were asked for, or they are in strict order, so they come again at once. A question to a
-        target is asked again instead.
+        Returns None for the whole if some were never sent, or are in strict order: they come again at once. After a
+        question to a target, the question is repeated instead.
         """
         in_vain = self.trouble is not None or bool(self._pieces)
         if self._is_probe or self.ordered or (in_vain and self.asked_place is None):
@@ -311,7 +315,8 @@ class Attempt:
         return self.targets[at] if is_of_place and self.targets else None
 
     def _still_open(self, part: range) -> list[int]:
-        """Linear in the part: a parcel has hundreds of them, and where a target refuses all of each may be open."""
+        """Linear in the part: a parcel has hundreds of parts, and all their events are open when a target refuses
+        everything."""
         unsent = frozenset(chain(*self._pieces))
         if not (self._open or self._unasked or unsent):
             return []
@@ -322,7 +327,7 @@ class Attempt:
         return bool(self._still_open(part))
 
     def rejected(self, part: range) -> int:
-        """How many events of a part the destination refused for ever."""
+        """Returns the number of events of a part that the destination rejected."""
         return sum(at in self._rejected for at in part) if self._rejected else 0
 
     def settlement(
@@ -333,12 +338,12 @@ class Attempt:
         letters: Collection[int] | None = None,
         place: int | None = None,
     ) -> Settlement | None:
-        """What to note in the spool of a part of the events (None: of all); None if nothing changed there.
+        """Returns what to note in the spool for a part (None: for all events); None if nothing changed.
 
-        An event for which there was no answer is open, whatever kept it from being sent.
+        An event without an answer is open, whatever kept it from being sent.
 
-        Of the rejected events of the part, those with these numbers become `letters` (None: all), since there is room
-        for no others: these stay open. `place` is that of the version, of a part that is one.
+        Of the rejected events, those with the positions `letters` become dead letters (None: all do); the others stay
+        open for lack of room. `place` is the place of a part that is a version of a key.
         """
         within = range(self._count) if part is None else part
         rejected = {at: self._rejected[at] for at in within if at in self._rejected} if self._rejected else {}
@@ -371,7 +376,8 @@ class Attempt:
         return Settlement(counts, written, rest, place, answers, fence, confirmed=confirmed)
 
     def _answers(self, within: range, rejected: Mapping[int, str]) -> dict[int, Outcome]:
-        """By item, of the events that were not simply delivered; `rejected` are those that become letters."""
+        """Returns, by item, the outcome of each event that was not simply delivered; `rejected` have become dead
+        letters."""
         items = range(self._count) if self.batch.items is None else self.batch.items
         given = {items[at]: Outcome.REJECTED for at in rejected}
         given |= {items[at]: Outcome.DUPLICATE for at in within if at in self._duplicates}
@@ -380,7 +386,7 @@ class Attempt:
 
 
 def seconds(wait: object) -> float | None:
-    """The wait that a destination asked for, as an output states it; raises PluginFault for what is none."""
+    """Returns the wait that a destination asked for, as an output gives it; raises PluginFault for an invalid one."""
     if wait is None:
         return None
     if isinstance(wait, bool) or not isinstance(wait, int | float) or wait != wait:

@@ -1,13 +1,13 @@
-"""A lane's way through its backlog: what was handed out, what was left behind, and what comes next. No I/O.
+"""A lane's progress through its backlog: what was handed out, what was left behind, and what comes next. No I/O.
 
-The front goes through the entries in the store's order. What the destination does not take now is left behind: the
-events of a target (an index, a topic) that refuses them, and single events that it puts off. Of each such group only
-the lowest entry is remembered, so it may be of any size; the others are found in the store again by a pass, which is a
-second way through the entries, from the lowest one up to the front.
+The front moves through the entries in the store's order. Events that the destination does not take now are left behind:
+those of a target (an index, a topic) that refuses, and those that it puts off singly. Of each such group only the
+lowest entry is remembered, so a group may have any size. A pass finds its events again: a second way through the
+entries, from the lowest one up to the front.
 
-A target that refuses is asked again after its own backoff, with a few events of its lowest entry. Once it takes them, a
-pass begins, and other targets are asked at once too: often one repair serves them all. Events that were put off one by
-one come again by a pass as soon as they are due.
+A target that refuses is asked again after its own backoff, with a few events of its lowest entry. When it takes them, a
+pass begins, and the other targets are asked at once too: one repair often serves them all. Events that were put off
+singly come again in a pass as soon as they are due.
 """
 
 from __future__ import annotations
@@ -22,18 +22,19 @@ from shipper.sdk.codes import Code
 from shipper.spool.queue import Entry
 
 PLACES = 4096
-"""That refuse, of one lane: each takes memory and sometimes a request. Events of further ones are put off singly."""
+"""The most refusing targets of a lane: each takes memory, and sometimes a request. Events of further ones are put off
+singly."""
 LONGEST_NAME = 100
-"""Of a target, in a message."""
+"""The most characters of a target in a message."""
 ASK_SECONDS = 0.2
-"""Between two questions after one that failed, however many targets refuse."""
+"""Seconds between two questions after one that failed, however many targets refuse."""
 ASKS = 32
-"""In a row, after which a lane that drains gives up its slot for a while."""
+"""After so many failed questions in a row, a draining lane gives up its slot for a while."""
 
 
 @dataclass(slots=True)
 class Left:
-    """Events that were left behind; `first` is their lowest entry, `due` when they are tried again."""
+    """Events that were left behind. `first` is their lowest entry, `due` the instant of the next try."""
 
     first: float
     due: float
@@ -41,7 +42,7 @@ class Left:
 
 @dataclass(slots=True)
 class Closed(Left):
-    """Those of a target, for a `reason`; `waits` are the seconds between two questions."""
+    """Events of a target that refuses, for a `reason`; `waits` are the seconds between two questions."""
 
     reason: str
     waits: Iterator[float]
@@ -49,44 +50,45 @@ class Closed(Left):
 
 
 class Question(NamedTuple):
-    """To a target; `first` is the lowest entry that may have events of it."""
+    """A question to a target; `first` is the lowest entry that may have events of it."""
 
     target: str
     first: int
 
 
 class Backlog:
-    """Entries are named by their `seq`. A handed out one is outstanding until it is `settled` or `left`."""
+    """Entries are named by their `seq`. An entry is outstanding from `hand_out` until it is `settled` or `left`."""
 
     def __init__(self, backoff: Callable[[], Iterator[float]]) -> None:
         self.front = 0
         """The newest entry that was handed out."""
         self.outstanding: dict[int, float] = {}
-        """When each was sent; never, if it waits for its turn or its answers were not noted yet."""
+        """By outstanding entry, when it was sent; infinite while it waits to be sent, or its answers to be noted."""
         self.barriers: list[int] = []
-        """Those that the front has passed."""
+        """The barriers that the front has passed."""
         self.suspects = Suspects()
         self._backoff = backoff
         self._closed: dict[str, Closed] = {}
         self._put_off: Left | None = None
         self._wants_room = False
-        """Whether some of them were put off for want of room for dead letters."""
+        """Whether some of them were put off for lack of room for dead letters."""
         self._not_before = -math.inf
-        """When the destination wants to be asked for them at the earliest."""
+        """The earliest instant at which the destination wants to be asked again."""
         self._waits = backoff()
         self._reason: str | None = None
         """Why events were put off, until they have their final answers."""
         self._code: str = Code.UNAVAILABLE
         self._pass: float = math.inf
         self._retried_to = -1
-        """The front when the last pass began for events that were put off."""
+        """The front when the last pass for events that were put off began."""
         self._asking: Question | None = None
         self._ask_after = -math.inf
         self._in_vain = 0
-        """Questions to targets since one took events."""
+        """Questions since a target took events."""
 
     def rewind(self) -> None:
-        """A session begins, and nothing is under way: the front is where the last one had settled or left all."""
+        """Begins a session with nothing outstanding: the front is where the last session had settled or left
+        everything."""
         self.front = min([self.front + 1, *self.outstanding, *self.barriers]) - 1
         self.outstanding.clear()
         self.barriers.clear()
@@ -96,7 +98,7 @@ class Backlog:
 
     @property
     def is_passing(self) -> bool:
-        """Whether a pass is on its way."""
+        """Whether a pass is under way."""
         return self._pass < math.inf
 
     @property
@@ -105,33 +107,33 @@ class Backlog:
         return bool(self._closed) or self._put_off is not None
 
     def at_front(self, entry: Entry) -> None:
-        """The front reaches this entry."""
+        """Moves the front to this entry."""
         self.front = max(self.front, entry.seq)
         if entry.is_barrier:
             self.barriers.append(entry.seq)
 
     def pass_by(self, upto: int) -> None:
-        """There is nothing of its kind between the front and this place."""
+        """Moves the front: up to this place there is nothing of its kind."""
         self.front = max(self.front, upto)
 
     def hand_out(self, entries: Iterable[Entry]) -> None:
-        """These are with a worker now."""
+        """Marks entries as outstanding."""
         self.outstanding.update((entry.seq, math.inf) for entry in entries)
 
     def passing_after(self, now: float) -> int | None:
-        """The pass goes on with the entries above this one; None: there is none, or it waits for questions.
+        """Returns the entry above which the pass goes on; None if there is no pass, or it waits for questions.
 
-        If one repair serves many targets, one pass serves them all: it waits until a target refuses or all were asked.
-        Else each target that takes events again would have it begin anew.
+        It waits until a target refuses or all targets were asked, so that one pass serves all targets that one repair
+        has helped. Otherwise each of them would begin it anew.
         """
         others_first = self._ask_after == -math.inf and (self._asking is not None or self._asks_at() <= now)
         return int(self._pass) if self.is_passing and not others_first else None
 
     def passed(self, after: int, entries: Sequence[Entry], under_way: Container[int]) -> list[Entry]:
-        """The entries of the store above `after` (none: no more are stored): those to hand out now, for the pass.
+        """Takes the stored entries above `after` (empty: no more are stored); returns those to hand out in the pass.
 
-        Of those that were outstanding when the store was asked (`under_way`) it may have told what is true no longer:
-        the pass stops before the first that has come back meanwhile.
+        For entries that were outstanding when the store was read (`under_way`), that reading may be out of date: the
+        pass stops before the first of them that came back meanwhile.
         """
         if self._pass < after:  # more was found to be sent again meanwhile
             return []
@@ -151,14 +153,14 @@ class Backlog:
         return found
 
     def begin_due(self, now: float) -> None:
-        """Begin a pass if events that were put off are due."""
+        """Begins a pass if events that were put off are due."""
         if self._put_off is not None and self._put_off.due <= now:
             self._pass = min(self._pass, self._put_off.first - 1)
             self._put_off, self._retried_to = None, self.front
             self._wants_room, self._not_before = False, -math.inf
 
     def ask(self, now: float) -> Question | None:
-        """The target to ask now, if one is due; it ends with `answered` or `nothing_asked`."""
+        """Returns the target to ask now, if one is due; `answered` or `nothing_asked` must follow."""
         if self._asks_at() > now:
             return None
         _, target, first = min((left.due, target, int(left.first)) for target, left in self._to_ask())
@@ -166,7 +168,7 @@ class Backlog:
         return self._asking
 
     def next_due(self) -> float:
-        """When something that was left behind is due."""
+        """Returns when something that was left behind is due."""
         return min(self._asks_at(), math.inf if self._put_off is None else self._put_off.due)
 
     def is_worth_a_slot(self, now: float) -> bool:
@@ -194,29 +196,30 @@ class Backlog:
         return self.front >= barrier and self._lowest_passed() > barrier
 
     def lowest(self) -> int:
-        """Every entry below this one is settled."""
+        """Whether every entry below this one is settled."""
         return int(min(self._lowest_passed(), self.front + 1))
 
     def _lowest_passed(self) -> float:
-        """The lowest entry that is not settled, of those that the front has passed."""
+        """Returns the lowest entry that the front has passed and that is not settled."""
         left = [*self._closed.values(), *([] if self._put_off is None else [self._put_off])]
         return min([*self.outstanding, *(each.first for each in left), self._pass + 1])
 
     # -- what became of it ---------------------------------------------------------------------------------------------
 
     def settled(self, seq: int) -> None:
-        """All its events have their final answers."""
+        """Notes that all events of an entry have their final answers."""
         self.outstanding.pop(seq, None)
         self.suspects.settled(seq)
         self._end_retry()
 
     def renewed(self, seq: int) -> None:
-        """It holds another version since it was handed out, which is sent by the next pass."""
+        """Notes that an entry got another version since it was handed out; the next pass sends that."""
         self.outstanding.pop(seq, None)
         self._pass = min(self._pass, seq - 1)
 
     def _end_retry(self) -> None:
-        """If all that was put off has its final answers: the next trouble of that kind begins with a short wait."""
+        """Resets the wait, if everything that was put off has its final answers: the next trouble begins with a short
+        one."""
         is_over = self._retried_to >= 0 and self._put_off is None and not self.is_passing
         if is_over and min(self.outstanding, default=math.inf) > self._retried_to:
             self._retried_to, self._waits, self._reason = -1, self._backoff(), None
@@ -230,10 +233,11 @@ class Backlog:
         wait: float,
         code: str = Code.UNAVAILABLE,
     ) -> None:
-        """Events of it were left behind: of these targets, or put off one by one (None) for `wait` seconds at least.
+        """Notes events that were left behind: those of some targets, or put off singly (None) for at least `wait`
+        seconds.
 
-        Those of a target that is not closed are put off too. It takes events by now, or it never refused any: they were
-        not sent because another target was asked.
+        Events of a target that is not closed are put off singly too: the target takes events by now, or never refused.
+        They were not sent because another target was asked.
         """
         self.outstanding.pop(seq, None)
         for key in keys:
@@ -243,12 +247,12 @@ class Backlog:
                 self._leave_single(seq, now, problem, wait, code)
 
     def left_for_room(self, seq: int, now: float, problem: str) -> None:
-        """Events of it were refused for ever, and dead letters have no room: they are put off until these have."""
+        """Notes that events were rejected while dead letters have no room: they wait for it."""
         self._leave_single(seq, now, problem, 0.0, Code.DEAD_LETTERS_FULL)
         self._wants_room = True
 
     def has_room(self, now: float) -> bool:
-        """There may be room for dead letters: whether events are due now that were put off for want of it."""
+        """Notes that dead letters may have room; returns whether events that waited for it are due now."""
         if self._put_off is None or not self._wants_room:
             return False
         self._put_off.due = max(now, self._not_before)
@@ -268,11 +272,11 @@ class Backlog:
 
     @property
     def closed(self) -> Collection[str]:
-        """The targets that refuse events, as far as is known."""
+        """Returns the targets that are known to refuse events."""
         return self._closed.keys()
 
     def refuse(self, target: str, reason: str, now: float, wait: float, code: str = Code.REFUSED) -> None:
-        """A target refuses events: leave them behind, for `wait` seconds at least."""
+        """Notes that a target refuses events: they stay behind for at least `wait` seconds."""
         known = self._closed.get(target)
         if known is None and len(self._closed) < PLACES:
             known = self._closed[target] = Closed(math.inf, now, reason, self._backoff())
@@ -282,7 +286,7 @@ class Backlog:
         known.reason, known.code, known.due = reason, code, now + max(next(known.waits), wait)
 
     def answered(self, target: str, now: float, *, takes: bool) -> None:
-        """The target that was asked takes events again, or refuses as before."""
+        """Notes the result of a question: the target takes events again, or refuses as before."""
         if self._asking is not None and self._asking.target == target:
             self._asking = None
         if not takes:
@@ -297,9 +301,9 @@ class Backlog:
             other.due = now
 
     def nothing_asked(self, question: Question, upto: int) -> None:
-        """No entry from the question's first up to this one has events of the target that was to be asked.
+        """Notes that no entry from the question's first up to this one has events of the asked target.
 
-        Meanwhile the target may have taken events that were sent before, and another one may be asked.
+        The target may have taken events that were sent before, and another one may be asked.
         """
         if self._asking == question:
             self._asking = None
@@ -311,11 +315,11 @@ class Backlog:
             del self._closed[question.target]
 
     def waiting_seconds(self, now: float) -> float:
-        """For how long the request that was sent first has had no answer."""
+        """Returns for how long the oldest request has had no answer."""
         return max(0.0, now - min(self.outstanding.values(), default=math.inf))
 
     def problem(self) -> str | None:
-        """Why something was left behind."""
+        """Returns why something was left behind."""
         if self._closed:
             target, left = next(iter(self._closed.items()))
             others = f" (and {len(self._closed) - 1} more)" if len(self._closed) > 1 else ""
@@ -323,5 +327,5 @@ class Backlog:
         return self._reason
 
     def code(self) -> str:
-        """That of the problem, if there is one."""
+        """Returns the code of the problem, if there is one."""
         return next(iter(self._closed.values())).code if self._closed else self._code

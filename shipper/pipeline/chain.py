@@ -1,10 +1,10 @@
-"""The way of one input's events through its processors: one after the other, then those of each output.
+"""The way of one input's events through its processors: first the input's, then those of each output.
 
     batch ──> processor ──> stage ──┬──> outputs without processors
                                     └──> processor of an output ──> that output
 
-It decides nothing but the way, and does no I/O. A batch becomes parts where a processor says so; each part knows the
-outputs that it is for. What a processor fails on goes on as it was, marked.
+The chain only decides the way, and does no I/O. A processor may split a batch into parts; each part names its outputs.
+Events on which a processor fails go on unchanged, with a tag.
 """
 
 from __future__ import annotations
@@ -24,23 +24,24 @@ from shipper.sdk.meters import Meters, measured
 _log = log.get(__name__)
 
 MOST_EVENTS = 16384
-"""Of a stored batch: a mebibyte of empty lines was 700 MiB as JSON, since each event has what all share."""
+"""The most events of a stored batch: a mebibyte of empty lines was 700 MiB as JSON, since each event has all shared
+fields."""
 
 Clothe = Callable[[Batch], Batch]
 
 
 @dataclass(frozen=True, slots=True)
 class Link:
-    """A processor in its place; `stage` is what was opened of it, if it is one."""
+    """A processor at its place in the policy; `stage` is its open stage, if it is one."""
 
     processor: Processor
     meters: Meters
     point: str
-    """Where it is looked at (`Taps`)."""
+    """The name of this place for `Taps`."""
     stage: Stage | None = None
 
     def on(self, part: Part) -> list[Part]:
-        """What goes on of a part; if that fails, or cannot be, all events as they were, tagged."""
+        """Returns what goes on of a part: after a failure, or an invalid result, all its events, tagged."""
         try:
             with measured(self.meters):
                 if self.stage is None:
@@ -51,7 +52,7 @@ class Link:
             return [part._replace(batch=_tagged(part.batch, self._failed(error)))]
 
     def flush(self, clothe: Clothe) -> list[Part]:
-        """What its stage still holds, clothed in the envelope. Raises PluginFault if that fails."""
+        """Returns what the stage still holds, in the envelope. Raises PluginFault if the stage fails."""
         if self.stage is None:
             return []
         try:
@@ -76,14 +77,14 @@ class Chain:
     branches: Mapping[str, Sequence[Link]] = field(default_factory=dict)
 
     def all_links(self) -> Iterator[Link]:
-        """In the order in which they are passed."""
+        """The stages, in the order in which events pass them."""
         yield from self.links
         for links in self.branches.values():
             yield from links
 
     @cached_property
     def stages(self) -> list[Stage]:
-        """Those that were opened."""
+        """The open stages."""
         return [link.stage for link in self.all_links() if link.stage is not None]
 
     @cached_property
@@ -92,17 +93,16 @@ class Chain:
 
     @property
     def is_slow(self) -> bool:
-        """Whether it is not to be run in the main thread."""
+        """Whether some processor must not run in the main thread."""
         return any(link.processor.is_slow for link in self.all_links())
 
     def on(self, batch: Batch, taps: Taps) -> list[Part]:
-        """What a batch becomes: parts with events, and with outputs (None: all)."""
+        """Returns the parts that a batch becomes: each with its events and its outputs (None: all)."""
         return list(self._branched(_through(self.links, [Part(batch)], taps), taps))
 
     def distinct(self, parts: Iterable[Part]) -> Iterator[Part]:
-        """Of parts of one relayed batch: an output gets no identity twice, since it would take the second event for the
-        first. A part in which one comes again has new events.
-        """
+        """Returns the parts of a relayed batch, with one identity at most once for each output, which would otherwise
+        take the second event for the first. A part that repeats one gets new identities."""
         seen: dict[str, set[int]] = {name: set() for name in self.outputs}
         for part in parts:
             if part.batch.is_relayed:
@@ -115,7 +115,7 @@ class Chain:
             yield part
 
     def flush(self, clothe: Clothe, taps: Taps) -> list[Part]:
-        """What the stages still hold; what one gives passes those behind it before they are flushed."""
+        """Returns what the stages still hold; what one stage releases passes the later ones before they are flushed."""
         parts = list(self._branched(_flushed(self.links, clothe, taps), taps))
         for output, links in self.branches.items():
             parts += _for(output, _flushed(links, clothe, taps))
@@ -136,7 +136,7 @@ class Chain:
 
 
 def bounded(batch: Batch) -> Iterator[Batch]:
-    """The same events, in order, in batches of at most MOST_EVENTS; for a batch that has not entered yet."""
+    """Splits a batch that has not entered yet into batches of at most MOST_EVENTS, in order."""
     if batch.count <= MOST_EVENTS:
         yield batch
     else:
@@ -164,7 +164,7 @@ def _flushed(links: Sequence[Link], clothe: Clothe, taps: Taps) -> list[Part]:
 
 
 def _for(output: str, parts: Iterable[Part]) -> list[Part]:
-    """What the processors of an output made, for that output alone."""
+    """Returns what the processors of an output made, for that output alone."""
     only = frozenset({output})
     return [part._replace(outputs=only) for part in parts if part.outputs is None or output in part.outputs]
 
@@ -179,7 +179,7 @@ def _parts(made: object) -> list[Part]:
 
 
 def _anew(part: Part) -> Part:
-    """What a stage made: its events have their places in this batch."""
+    """Returns what a stage made; its events have their places in this batch."""
     batch = part.batch.anew() if isinstance(part.batch, Batch) else part.batch
     return part._replace(batch=door.check(batch))
 

@@ -1,8 +1,7 @@
-"""One life of a lane's client: what its output has opened, from the attempt to open it until it is closed.
+"""One life of a lane's client: what its output opened, from the attempt to open it until it is closed.
 
-Nothing closes a client but leaving the block that opened it, and nothing gives up waiting for that: a credential is
-released when every connection with it is closed, not a moment earlier. So an output that hangs there holds up its lane,
-and that is shown.
+Only leaving the block closes a client, and nothing gives up waiting for that: a credential is released when every
+connection that uses it is closed, and not before. So an output that hangs there holds up its lane; the status shows it.
 """
 
 from __future__ import annotations
@@ -19,26 +18,26 @@ from shipper.plugin import Output, OutputContext, Principal, Sender
 from shipper.process.groups import failures_apart
 
 STUCK_SECONDS = 5.0
-"""In opening or closing, after which that is reported."""
+"""Seconds of opening or closing after which that is reported."""
 
 
 class Client:
     """The open output of a lane; `cut_off` aborts everything that is under way with it.
 
-    `lives_on` says whether it may outlive a session at all.
+    `lives_on`: whether the client may outlive a session.
     """
 
     def __init__(self, output: Output, context: OutputContext, *, lives_on: bool, cut_off: Callable[[], None]) -> None:
         self.lives_on = lives_on
         self.is_stale = False
-        """Whether no further session may begin with it: it is suspect, or was opened with what counts no more."""
+        """Whether no session may begin with it any more: it is suspect, or has old settings or credentials."""
         self._output, self._context, self._cut_off = output, context, cut_off
         self._sender: Sender | None = None
         self._doing: Literal["opening", "closing"] | None = None
         self._since = 0.0
 
     def stuck(self) -> str | None:
-        """What to report of an output that neither opens nor closes."""
+        """Returns what to report of an output that hangs while opening or closing."""
         seconds = trio.current_time() - self._since
         if self._doing is None or seconds <= STUCK_SECONDS:
             return None
@@ -50,14 +49,14 @@ class Client:
         return None if say is None else say()
 
     def ending(self) -> None:
-        """Tells the sender that no more is handed out for a while."""
+        """Tells the sender that the lane hands out no more for a while."""
         if self._sender is not None and (say := getattr(self._sender, "ending", None)) is not None:
             say()
 
     async def live(self, work: Callable[[Sender], Awaitable[None]], failed: Callable[[Exception], None]) -> None:
-        """Open the output, do the work with it, and close it.
+        """Opens the output, does the work with it, and closes it.
 
-        Calls `failed` with an error of opening, closing or a task of the output's own; raises that of the work.
+        Calls `failed` with an error of opening, closing or a task of the output; raises that of the work.
         """
         ours: Exception | None = None
         try:

@@ -1,4 +1,4 @@
-"""What the confirmations of one lane's destination are worth, as its last answers and its handshake say."""
+"""What the final answers of a lane's destination are worth: by its last answers, and by its handshake."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ from shipper.values import Confirmed
 
 @dataclass(slots=True)
 class Confirmations:
-    """The last answers for log events, and for versions of keys."""
+    """The confirmations of the last answers, for log events and for versions of keys."""
 
     events: Confirmed = Confirmed.UNKNOWN
     versions: Confirmed = Confirmed.UNKNOWN
 
     def note(self, settlement: Settlement) -> None:
-        """Notes what was stored; the spool keeps the same (`queue.settle`)."""
+        """Notes a stored confirmation; the spool stores the same (`queue.settle`)."""
         if settlement.confirmed is Confirmed.UNKNOWN:
             return
         if settlement.is_version:
@@ -29,7 +29,7 @@ class Confirmations:
     def weakest(self, said: Confirms | None) -> Confirms:
         """Returns the weakest confirmation of a destination that relays; `said` is that of its handshake, if any.
 
-        Of one that has confirmed nothing yet, and said nothing, it is the weakest of all.
+        It is the weakest of all for a destination that has confirmed and declared nothing yet.
         """
         if Confirmed.STORED in (self.versions, Confirmed.of(said)):
             return "stored"

@@ -1,4 +1,4 @@
-"""Counts the requests of an output that does not count them by itself: each `send` is one."""
+"""Counts the requests of an output that does not count them itself: each `send` counts as one."""
 
 from __future__ import annotations
 
@@ -9,13 +9,13 @@ from shipper.sdk.event import Batch
 
 
 class Counted:
-    """A Sender around another one."""
+    """A Sender that wraps another one."""
 
     def __init__(self, sender: Sender, requests: Requests) -> None:
         self._sender, self._requests = sender, requests
 
     async def send(self, batch: Batch) -> Answers:
-        """See `Sender.send`; what is cancelled is not counted."""
+        """See `Sender.send`; a cancelled request is not counted."""
         began = trio.current_time()
         try:
             answers = await self._sender.send(batch)

@@ -1,4 +1,4 @@
-"""All lanes: which run, and which a revision takes over or retires.
+"""All lanes: which of them run, and which a revision takes over or retires.
 
 Opening a lane contacts nobody, so a dead destination never keeps a revision from becoming active. Retired lanes drain
 beside the active ones with their own credentials and connections, a few at a time (`slots`).
@@ -38,9 +38,9 @@ from shipper.spool.spool import Spool
 _log = log.get(__name__)
 
 MOST_PAST = 100
-"""Outputs that have no lane any more, and of which it is still told what was counted."""
+"""The most outputs without a lane whose counters are still shown."""
 WATCH_SECONDS = 1.0
-"""How often the lanes look at the clock."""
+"""Seconds between two looks of the lanes at the clock."""
 
 
 class Delivery:
@@ -74,22 +74,22 @@ class Delivery:
         self._recent = Recent()
         self._taps = taps
         self._past: dict[str, Counter[str]] = {}
-        """By output, what was counted beside its lanes of now; the one that was counted last is last."""
+        """By output, the counters of its lanes that are gone; the output that was counted last is last."""
         self._requests: dict[str, Requests] = {}
-        """By output, as long as it has a lane."""
+        """By output with a lane."""
         self.panel = Panel()
-        """What outputs count of themselves, as long as they have a lane."""
+        """By output with a lane, its own counters."""
         spool.on_damage(self._look_anew)
         spool.on_letters_freed(self._tell_of_room)
         self._holds = self.lease.holds()
-        """Whether the lease did when it was looked at last."""
+        """Whether the lease held at the last look."""
         self._renewed = Signal()
         nursery.start_soon(self._watch)
         nursery.start_soon(self._watch_lease)
 
     @property
     def unreadable(self) -> dict[str, Why]:
-        """Outputs with a lane that cannot be opened (its plugin is gone), with the reason; its events are held."""
+        """By output whose lane cannot be opened (its plugin is gone): the reason. Its events are held."""
         return dict(self._unreadable.values())
 
     @property
@@ -98,13 +98,13 @@ class Delivery:
         return frozenset(self._unreadable)
 
     def output_of(self, lane: int) -> str:
-        """The output of a lane, whether it could be opened or not; "" if there is no such lane."""
+        """Returns the output of a lane, also of one that could not be opened; "" for an unknown lane."""
         if lane in self.lanes:
             return self.lanes[lane].key.output
         return self._unreadable[lane][0] if lane in self._unreadable else ""
 
     async def restore(self, rows: Iterable[LaneRow]) -> None:
-        """Open the lanes that the spool knows, as they were; one that cannot be opened holds its events."""
+        """Opens the lanes of the spool as they were; the events of one that cannot be opened are held."""
         for row in rows:
             try:
                 if row.settings is None:
@@ -118,12 +118,12 @@ class Delivery:
                 self._open(row, output)
 
     async def settle_unopened(self, lane: int) -> None:
-        """Settle the barriers that a lane which nobody can open has reached; it may be gone then."""
+        """Settles the barriers that a lane which cannot be opened has reached; the lane may be gone then."""
         if await self._spool.settle_reached(lane):
             self._unreadable.pop(lane, None)
 
     def take_over(self, rows: Iterable[LaneRow], outputs: Mapping[str, Output], retired: Iterable[int]) -> None:
-        """After a cut: the lanes of the active revision, with its settings, and those that it retired."""
+        """Takes over the lanes of the active revision after a cut, with its settings, and retires the others."""
         for row in rows:  # first: they give back slots that the others need
             output = outputs[row.key.output]
             if row.id in self.lanes:
@@ -172,7 +172,7 @@ class Delivery:
         self._on_change()
 
     def _hasten_others(self, key: LaneKey) -> None:
-        """After an outage the lanes of a destination need not find out each by itself that it is over."""
+        """Lets the other lanes of a destination try at once, as it answers again after an outage."""
         for lane in self._others(key):
             lane.hasten()
 
@@ -181,7 +181,7 @@ class Delivery:
         return [principal for principal in said if principal is not None]
 
     def _others(self, key: LaneKey) -> list[Lane]:
-        """The other lanes of a destination: those with other credentials."""
+        """Returns the other lanes of a destination: those with other credentials."""
         lanes = self.lanes.values()
         return [lane for lane in lanes if lane.key != key and lane.key.with_credentials(key.credentials) == key]
 
@@ -198,7 +198,7 @@ class Delivery:
                 lane.watch(holds_events=lane.id in holding)
 
     def renew_lease(self, until: float | None) -> None:
-        """See `Lease.renew`; a lease that has lapsed before has all connections aborted, also if this one holds."""
+        """See `Lease.renew`. If the old lease had lapsed, all connections are aborted, even if this one holds."""
         self._look_at_lease()
         self.lease.renew(until)
         self._look_at_lease()
@@ -223,12 +223,12 @@ class Delivery:
         self._on_change()
 
     def hurry(self) -> None:
-        """The process stops: nothing waits to be sent with more."""
+        """The process stops: no event waits for more to be sent with it."""
         for lane in self.lanes.values():
             lane.hurry()
 
     def needed(self) -> set[str]:
-        """The credentials that queued events need."""
+        """Returns the credentials that queued events need."""
         lanes = (lane for lane in self.lanes.values() if self._spool.figures.of_lanes([lane.id]).events)
         return {id for lane in lanes for id in lane.key.credentials}
 
@@ -239,7 +239,7 @@ class Delivery:
                 lane.poke()
 
     def withdrawn(self, credentials: Collection[str]) -> None:
-        """Secrets were taken back: the connections of lanes that use them are aborted, their events held."""
+        """Secrets were withdrawn: the connections of their lanes are aborted, and the events held."""
         for lane in self.lanes.values():
             if not set(lane.key.credentials).isdisjoint(credentials):
                 lane.cut_off()
@@ -253,12 +253,12 @@ class Delivery:
             lane.has_room()
 
     def count(self, lane: int, name: str, count: int) -> None:
-        """Count for a lane what an order did to it, whether it could be opened or not."""
+        """Counts the effect of an order on a lane, also on one that could not be opened."""
         if count:
             self._keep(self.output_of(lane), {name: count})
 
     def _keep(self, output: str, counts: Mapping[str, int]) -> None:
-        """Whoever scrapes sees the last events of an output that is removed, but not every name that there ever was."""
+        """Keeps the counters of a removed output for the next scrape, for a bounded number of outputs."""
         past = self._past.pop(output, Counter())
         past.update(counts)
         self._past[output] = past
@@ -267,18 +267,18 @@ class Delivery:
             del self._past[name]
 
     def confirms(self) -> Confirms | None:
-        """What a confirmation of the active outputs is worth: the weakest of them; None if there are none."""
+        """Returns the weakest confirmation of the active outputs; None if there are none."""
         return weakest(lane.confirms for lane in self.lanes.values() if lane.active)
 
     def counters(self) -> dict[str, dict[str, int]]:
-        """By output: how many events got which final answer since the process started, and retries."""
+        """Returns, by output, the final answers by kind and the retries since the process started."""
         sums = {output: past.copy() for output, past in self._past.items()}
         for lane in self.lanes.values():
             sums.setdefault(lane.key.output, Counter()).update(lane.counters)
         return {output: dict(counter) for output, counter in sums.items()}
 
     def outputs(self) -> dict[str, dict[str, Any]]:
-        """By output that has a lane: its requests, and how its lanes stand; for metrics."""
+        """Returns, by output with a lane, its requests and the state of its lanes, for metrics."""
         return {name: requests.view() | self._standing(name) for name, requests in sorted(self._requests.items())}
 
     def _standing(self, output: str) -> dict[str, Any]:

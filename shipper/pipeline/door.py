@@ -1,12 +1,12 @@
-"""The door: whether a batch that a plugin hands over can be stored, sent and looked into.
+"""The door: checks whether a batch from a plugin can be stored, sent and read.
 
-What passes can be packed, unpacked and encoded, alone or together with others. It is asked for each batch that an input
-emits and for each that a processor returns, so it looks at a body as a whole, by a few calls in C. ns an event of 150
-bytes: text lines 25; documents 90, since each has to begin with a brace; what a processor left as it was 0.
+A batch that passes can be packed, unpacked and encoded, alone or with others. Each batch that an input emits and each
+that a processor returns is checked, so the checks look at a whole body by a few calls in C. ns an event of 150 bytes:
+text lines 25; documents 90, since each must begin with a brace; what a processor left unchanged 0.
 
-Not looked at is what costs an object for each event: whether a document is valid JSON inside its braces, and whether a
-key of it is in `shared` too. A destination refuses such an event alone, and so it becomes a dead letter. Typed events
-are looked at one by one, since an output that cannot carry them would fail on them: 2 µs for one of 8 fields.
+Not checked is what would cost an object for each event: whether a document is valid JSON inside its braces, and whether
+`shared` has one of its keys too. A destination refuses such an event alone, and it becomes a dead letter. Typed events
+are checked one by one, since an output that cannot carry them would fail on them: 2 µs for one of 8 fields.
 """
 
 from __future__ import annotations
@@ -28,12 +28,12 @@ _NUMBERS: Mapping[str, tuple[set[type], int, int]] = {
     "timestamps": ({int, NoneType}, -_LARGEST, _LARGEST),
     "severities": ({int, NoneType}, 0, 25),
 }
-"""By column: of which types its values are, the least of them, and what is more than the largest."""
+"""By column: the types of its values, its smallest value, and the first value that is too large."""
 MOST_CHANGES = 10_000
-"""Of keyed state, in one transaction."""
+"""Changes of keyed state in one transaction."""
 ORIGIN_BYTES = 16
 TYPED_BYTES = 64 << 10
-"""Of typed events that are looked at together: as objects they take many times that."""
+"""Bytes of typed events that are checked together: as objects they take many times the memory."""
 
 
 def check_types(
@@ -43,7 +43,7 @@ def check_types(
     *,
     relays: bool,
 ) -> None:
-    """Raises PluginFault unless these are batches and positions at all, with an identity only if the input `relays`."""
+    """Raises PluginFault unless these are batches and positions, with identities only from an input that `relays`."""
     for batch in batches:
         if _require_batch(batch).is_relayed and not relays:
             raise PluginFault("a batch has the identity of another shipper, and the input does not relay")
@@ -55,7 +55,7 @@ def check_types(
 
 
 def check_awaited(batches: Sequence[Batch], keys: Sequence[object]) -> None:
-    """Raises PluginFault unless these are keys of awaited batches, one for each, or none at all."""
+    """Raises PluginFault unless these are keys of awaited batches, one for each batch, or none at all."""
     named = [key for key in keys if key is not None]
     if keys and len(keys) != len(batches):
         raise PluginFault(f"{len(keys)} keys are given for {len(batches)} batches")
@@ -100,7 +100,7 @@ def _is_compact(document: bytes) -> bool:
 
 
 def check(batch: object, before: Batch | None = None) -> Batch:
-    """The batch; raises PluginFault if it is none that can be. `before` is what a processor was given."""
+    """Returns the batch; raises PluginFault if it is invalid. `before` is the batch that the processor was given."""
     batch = _require_batch(batch)
     _check_header(batch)
     if batch.versions is not None:
@@ -175,7 +175,7 @@ def _check_documents(body: bytes) -> None:
 
 
 def _check_typed(batch: Batch, sizes: Sequence[int]) -> None:
-    """Whether each event can be read, and be written as JSON, for outputs that carry nothing else."""
+    """Raises PluginFault unless each typed event can be read, and written as JSON for outputs that need it."""
     if batch.offset is not None:
         raise PluginFault("it is of text lines and of typed events")
     if len(sizes) != batch.count or sum(sizes) != len(batch.body):

@@ -1,7 +1,7 @@
 """The entrance to the spool: batches pass the processors of their route, wait for room, and become durable.
 
-Room is a matter of bytes: what active lanes hold (and what retired lanes hold beyond a limit of their own) stays within
-the queue's limit. A batch larger than the limit enters when nothing else is there.
+Room is counted in bytes: those of active lanes, and those of retired lanes beyond a limit of their own, stay within the
+queue's limit. A batch larger than the limit enters an empty queue.
 """
 
 from __future__ import annotations
@@ -34,13 +34,14 @@ from shipper.values import Revision
 
 INLINE_BYTES = 4 << 10
 INLINE_PLAIN_BYTES = 32 << 10
-"""Without processors: to compress as much takes 50 µs, a worker thread and back 100."""
+"""Bytes of a batch without processors from which on a worker thread prepares it: compressing so many takes 50 µs, a
+worker thread and back 100."""
 WORKER_THREADS = 2
 
 
 @dataclass(frozen=True, slots=True)
 class Route:
-    """Where an input's events go under one revision."""
+    """The way of an input's events under one revision."""
 
     revision: Revision
     chain: Chain
@@ -56,23 +57,23 @@ Ready = Sequence[Made]
 
 
 class Entering(Protocol):
-    """A running input, as far as its batches enter."""
+    """A running input, as the entrance knows it."""
 
     waiting: int
     """Batches that wait for room in the queue."""
     storing: int
-    """Batches that are to become durable."""
+    """Batches that are becoming durable."""
 
     @property
     def source(self) -> str:
-        """By which its positions are stored."""
+        """The name under which its positions are stored."""
 
     def is_switched_from(self, route: Route) -> bool:
         """Whether its events belong to another route by now."""
 
 
 class Entrance:
-    """One for all inputs of this process. The limits are those of the active revision."""
+    """The entrance of all inputs of this process. The limits are those of the active revision."""
 
     def __init__(self, spool: Spool, on_change: Callable[[], None], environment: Environment = REAL) -> None:
         self.spool, self.environment = spool, environment
@@ -86,9 +87,9 @@ class Entrance:
         self._on_change = on_change
 
     async def process(self, route: Route, name: str, batches: Sequence[Batch], arrived: datetime) -> tuple[Ready, int]:
-        """What the processors make of batches in their envelope, packed, and how often one could not handle an event.
+        """Returns what the processors make of batches in their envelope, packed, and how often one failed on an event.
 
-        In a worker thread if there is much of it, or one is slow.
+        A large batch, or a slow processor, is worked on in a worker thread.
         """
         inline = INLINE_BYTES if route.chain.has_links else INLINE_PLAIN_BYTES
         if not route.chain.is_slow and sum(len(batch.body) for batch in batches) <= inline:
@@ -97,11 +98,11 @@ class Entrance:
         return await in_thread(_process, route, name, batches, arrived, self.taps, limiter=self._threads)
 
     async def flush(self, route: Route) -> tuple[Ready, int]:
-        """What the stages of a route hold, packed, and how often one could not handle an event."""
+        """Returns what the stages of a route hold, packed, and how often a processor failed on an event."""
         return await self.environment.in_thread(_flush, route, self.now(), self.taps, limiter=self._threads)
 
     def now(self) -> datetime:
-        """The wall clock."""
+        """Returns the wall clock's time."""
         return datetime.fromtimestamp(self.environment.wall(), UTC)
 
     async def enter(
@@ -116,7 +117,7 @@ class Entrance:
         awaited: Sequence[Awaited | None] = (),
         forgotten: Collection[str] = (),
     ) -> bool:
-        """Stores batches that were prepared for `route`; false if its revision is not the active one any more.
+        """Stores batches that were prepared for `route`; returns False if its revision is no longer the active one.
 
         Raises Outdated, and Backpressure if `wait` is false.
         """
@@ -174,10 +175,10 @@ class Entrance:
         quota: Quota | None,
         awaited: bool,
     ) -> tuple[Kept, ...] | None:
-        """Stores versions of keyed state; None if the revision of the route is not the active one any more.
+        """Stores versions of keyed state; returns None if the revision of the route is no longer the active one.
 
-        They wait for no room: a key takes that of its slot. `front` of each lane is read now; a slot that is handed out
-        before this is stored holds another version then than was sent, which its answer shows.
+        They do not wait for room, as each key has one slot. The `front` of each lane is read now: a slot that was
+        handed out before this is stored then holds a version other than the one that was sent, and the answer shows it.
         """
         lanes = route.lanes.values()
         fronts = {lane.id: lane.front for lane in lanes}
@@ -203,7 +204,7 @@ class Entrance:
             self.lanes[id].look_at_barrier()
 
     async def _room(self, port: Entering, route: Route, size: int, *, wait: bool) -> bool:
-        """Wait for room; false if the route was switched meanwhile. Raises Backpressure if `wait` is false."""
+        """Waits for room; returns False if the route was switched meanwhile. Raises Backpressure if `wait` is false."""
         while (held := self.used() + self._reserved) and held + size > self.max_bytes:
             if not wait:
                 raise Backpressure("the queue is full")
@@ -222,9 +223,9 @@ class Entrance:
 
     @contextmanager
     def room(self, most: int, max_bytes: int) -> Iterator[Room]:
-        """What of `most` bytes may enter beside the inputs, within the queue's limit and this one.
+        """Returns how many of `most` bytes may enter beside the inputs, within the queue's limit and this one.
 
-        Until the block ends the inputs take it for used.
+        Until the block ends, the inputs count them as used.
         """
         held = self.used() + self._reserved
         size = max(0, min(most, min(self.max_bytes, max_bytes) - held))
@@ -236,7 +237,7 @@ class Entrance:
             self.spool.made_room()
 
     def used(self) -> int:
-        """Bytes that count against the queue's limit."""
+        """Returns the bytes that count against the queue's limit."""
         figures = self.spool.figures
         retired = figures.only_of([id for id, lane in self.lanes.items() if not lane.active]).bytes
         return figures.total().bytes - min(retired, self.retired_max_bytes)
@@ -254,7 +255,7 @@ def _for_lanes(route: Route, made: Made) -> Packed:
 
 
 def _process(route: Route, name: str, batches: Sequence[Batch], arrived: datetime, taps: Taps) -> tuple[Ready, int]:
-    """Raises PluginFault for a batch that cannot be; no processor has seen any of them then."""
+    """Raises PluginFault for an invalid batch, before any processor sees one of them."""
     ready, failures = list[Made](), -tagged_here()
     sound = [door.check(batch) for batch in batches]
     for number, given in enumerate(sound):

@@ -1,13 +1,13 @@
 """The envelope: what every event has, whichever input it came from.
 
-    @timestamp   when it happened, as its input says (`Batch.timestamps`), else when it came
-    host, agent  this host and this program, unless the input forwards what others made
+    @timestamp   when it happened, by its input (`Batch.timestamps`), else when it came
+    host, agent  this host and this program, unless the input forwards events of other programs
     data_stream  that of the input, unless a client named where the events go (`Batch.route`)
 
-All of it is put below what the event has: of two objects the members are joined, and the event's own win. Lines have
-none of it of their own, nor do most documents, so that the envelope goes into the shared fields; a document that has
-some of it keeps it, and its neighbours get what they lack. Where one has it, to look for it takes a third of the time
-that loading the documents would; but most clients write the time first in each, and to see that takes a tenth.
+All of it lies below the event's own fields: the members of two objects are joined, and the event's win. Lines have no
+such fields, nor do most documents, so the envelope goes into the shared fields. A document with such a field keeps it,
+and its neighbours get what they lack. Searching documents for a field takes a third of the time of loading them; but
+most clients write the time first, and seeing that takes a tenth.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 
 class _Members(msgspec.Struct, gc=False):
-    """What a document may have of the envelope."""
+    """The fields of the envelope that a document may have itself."""
 
     time: msgspec.Raw | msgspec.UnsetType = msgspec.field(default=msgspec.UNSET, name=TIME)
     host: msgspec.Raw | msgspec.UnsetType = msgspec.UNSET
@@ -46,10 +46,10 @@ _members = msgspec.json.Decoder(_Members).decode
 _all_members = msgspec.json.Decoder(dict[str, msgspec.Raw]).decode
 _ATTRIBUTES = {TIME: "time", "host": "host", "agent": "agent", "data_stream": "data_stream"}
 _NO_JSON = _Members(*[msgspec.Raw(b"null")] * len(_ATTRIBUTES))
-"""A document that is no JSON stays as it is, as if it had all."""
+"""A document that is not JSON stays unchanged, as if it had every field."""
 
 Own = Sequence[msgspec.Raw | msgspec.UnsetType]
-"""What each document has of one field."""
+"""The values of one field, by document."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,14 +60,14 @@ class Envelope:
 
     @classmethod
     def of(cls, settings: Input) -> Envelope:
-        """The one of an input with these settings."""
+        """Returns the envelope of the input with these settings."""
         host = socket.gethostname()
         maker: Fields = {"host": {"name": host}, "agent": {"name": host, "type": "shipper", "version": __version__}}
         stream = {"data_stream": msgspec.to_builtins(settings.data_stream)}
         return cls(stream if settings.forwards else maker | stream)
 
     def on(self, batch: Batch, arrived: datetime) -> Batch:
-        """The batch with the envelope; the door has seen it, and lets it pass again."""
+        """Returns a checked batch with the envelope; it passes the door again."""
         fields = {TIME: written(arrived), **self.fields}
         if batch.route is not None:
             fields.pop("data_stream", None)
@@ -91,7 +91,7 @@ class Envelope:
 
 
 def written(moment: datetime) -> str:
-    """A time of UTC as events have it, in milliseconds."""
+    """Returns a time as events have it: UTC, in milliseconds."""
     return moment.isoformat(timespec="milliseconds").replace("+00:00", "Z")
 
 
@@ -105,20 +105,20 @@ def _as_documents(batch: Batch) -> Batch:
 
 
 def _begin_with_time(batch: Batch) -> bool:
-    """Whether each document begins with its time, as most clients write them: then nothing is looked for in them."""
+    """Whether each document begins with its time, as most clients write them; then they need not be searched."""
     if batch.is_lines or batch.is_typed or not batch.body.startswith(_TIME_FIRST):
         return False
     return batch.body.count(b"\n" + _TIME_FIRST) == batch.count - 1
 
 
 def _may_have(batch: Batch, names: Collection[str]) -> bool:
-    """Whether some document or typed event may have one of these fields of its own."""
+    """Whether some document or typed event may have one of these fields."""
     is_escaped = bool(names) and not batch.is_typed and b"\\u" in batch.body
     return is_escaped or any(name.encode() in batch.body for name in names)
 
 
 def _held(batch: Batch, names: Collection[str]) -> dict[str, Own]:
-    """The fields that some document has of its own."""
+    """Returns the fields of these that some document has."""
     documents = batch.body.split(b"\n")[:-1]
     try:
         members = list(map(_members, documents))
@@ -141,14 +141,14 @@ def _typed_held(batch: Batch, names: Collection[str]) -> dict[str, Own]:
 
 
 def _with_values(batch: Batch, shared: Fields, below: Mapping[str, Sequence[Any]]) -> Batch:
-    """The typed events with what they lack of these fields."""
+    """Returns the typed events with the fields that they lack."""
     lacking = [dict(zip(below, values, strict=True)) for values in zip(*below.values(), strict=True)]
     events = [merged(fields, own) for fields, own in zip(lacking, batch.own(), strict=True)] if below else batch.own()
     return replace(batch, shared=shared).replace(events)
 
 
 def _with_members(batch: Batch, shared: Fields, below: Mapping[str, Sequence[Any]], held: Mapping[str, Own]) -> Batch:
-    """The documents with what they lack of the fields that some have; what they have stays as it was written."""
+    """Returns the documents, each with the fields that it lacks of those that some have; their own stay as written."""
     wanting = {name: own for name, own in held.items() if msgspec.UNSET in own or isinstance(below[name][0], dict)}
     if not wanting:
         return replace(batch, shared=shared)
@@ -167,7 +167,7 @@ def _inserted(document: bytes, name: str, value: Any) -> bytes:
 
 
 def _joined(documents: Sequence[bytes], name: str, below: Fields, own: Own) -> list[bytes]:
-    """The documents; those that have an object as this field have what it lacks."""
+    """Returns the documents; those in which this field is an object get what it lacks."""
     raw = [b"" if one is msgspec.UNSET else bytes(one) for one in own]
     whole = {text: _whole(text, below) for text in set(raw)}
     return [
@@ -177,7 +177,7 @@ def _joined(documents: Sequence[bytes], name: str, below: Fields, own: Own) -> l
 
 
 def _whole(text: bytes, below: Fields) -> bytes:
-    """An object as JSON with what it lacks; anything else as it is."""
+    """Returns an object as JSON with what it lacks; anything else unchanged."""
     try:
         value = orjson.loads(text)
         whole = merged(below, value) if isinstance(value, dict) else value

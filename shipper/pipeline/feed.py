@@ -20,8 +20,8 @@ HandOut = Callable[[Parcel], Awaitable[bool]]
 
 
 class Feed:
-    """Of one head. `lingers` says whether entries may wait for more; `on_nothing_asked` is called for a question that
-    ends without events. `hand_out` is set before the first entry."""
+    """The feed of one head. `lingers`: whether entries may wait for more; `on_nothing_asked` is called for a question
+    that ends without events. `hand_out` is set before the first entry."""
 
     def __init__(
         self,
@@ -40,12 +40,12 @@ class Feed:
         self._gathered: list[Entry] = []
         """Entries above the front that wait for more to be sent with them."""
         self._upto = 0
-        """Where the last reading of them ended."""
+        """The end of their last reading."""
         self._handed = -math.inf
         """When the front handed out entries last."""
 
     async def first(self) -> Entry | None:
-        """The entry to ask the destination with: at the front, or else the lowest one."""
+        """The entry to ask the destination with: at the front, else the lowest one."""
         for after in (self.backlog.front, 0):
             found = (await self._read(after, 1)).entries
             if found and not found[0].is_barrier:
@@ -53,25 +53,25 @@ class Feed:
         return None
 
     async def above(self, seq: int) -> list[Entry]:
-        """The next entries above this one, up to a barrier."""
+        """Returns the next entries above this one, up to a barrier."""
         found = (await self._read(seq, parcels.WINDOW)).entries
         return list(takewhile(lambda entry: not entry.is_barrier, found))
 
     async def next(self, hand_out: HandOut) -> bool:
-        """Hand out what there is; returns whether there may be more."""
+        """Hands out everything that is ready; returns whether there may be more."""
         more = await self._go_on(hand_out)
         more |= await self._pass(hand_out)
         more |= await self._ask_target(hand_out)
         return more
 
     async def wait(self) -> None:
-        """Until there may be something to do."""
+        """Waits until there may be something to do."""
         with trio.move_on_at(min(self.backlog.next_due(), self._gathers_until())):
             await self.news.wait()
         self.is_idle = False
 
     async def _go_on(self, hand_out: HandOut) -> bool:
-        """Hand out the next entries, unless they wait for more; returns whether there may be more."""
+        """Hands out the next entries, unless they wait for more; returns whether there may be more."""
         newest = max(self._upto, self.backlog.front) if self._gathered else self.backlog.front
         more, self._upto = await self._read(newest, parcels.WINDOW - len(self._gathered))
         self._gathered += more
@@ -94,7 +94,7 @@ class Feed:
         return parcels.gathers_until(self._gathered, self._handed, feeding)
 
     async def _pass(self, hand_out: HandOut) -> bool:
-        """Hand out again what was left behind and may be taken now; returns whether there may be more."""
+        """Hands out again what was left behind and may be taken now; returns whether there may be more."""
         now = trio.current_time()
         self.backlog.begin_due(now)
         after = self.backlog.passing_after(now)
@@ -111,7 +111,7 @@ class Feed:
         return self.backlog.is_passing
 
     async def _ask_target(self, hand_out: HandOut) -> bool:
-        """Ask a target that refused events whether it takes them now, if one is due."""
+        """Asks a target that refused events whether it takes them now, if one is due."""
         question = self.backlog.ask(trio.current_time())
         if question is None:
             return False

@@ -1,4 +1,4 @@
-"""Keeps requests from beginning that may not begin now: a lease has lapsed, or the secret was withdrawn."""
+"""Keeps a request from beginning after a lease has lapsed, or with a withdrawn secret."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ from shipper.sdk.event import Batch
 
 
 class Fenced:
-    """A Sender around another one; `cut_off` cancels the session that sends."""
+    """A Sender that wraps another one; `cut_off` cancels the session that sends."""
 
     def __init__(self, sender: Sender, may_begin: Callable[[], bool], cut_off: Callable[[], None]) -> None:
         self._sender, self._may_begin, self._cut_off = sender, may_begin, cut_off
 
     async def send(self, batch: Batch) -> Answers:
-        """See `Sender.send`; looked at here, since a timer may be late."""
+        """See `Sender.send`; checks here once more, since a timer may be late."""
         if self._may_begin():
             with suppress(NotBegun):
                 return await self._sender.send(batch)

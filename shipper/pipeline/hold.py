@@ -11,14 +11,14 @@ from shipper.sdk.codes import Code
 
 
 class Hold(NamedTuple):
-    """What holds a lane: a code, and the same in words."""
+    """What holds a lane: a code, and a text."""
 
     code: Code
     problem: str
 
 
 def hold(credentials: Iterable[str], keyring: Keyring, lease: Lease) -> Hold | None:
-    """What holds a lane with these credentials now; None if it may send. From any thread."""
+    """Returns what holds a lane with these credentials now; None if it may send. From any thread."""
     for id in credentials:
         if id not in keyring:
             if id in keyring.withdrawn:

@@ -1,13 +1,13 @@
-"""Intake: inputs run, and what they emit passes the processors and becomes durable under the active revision.
+"""Intake: inputs run; what they emit passes the processors and becomes durable under the active revision.
 
     input ── emit ──> envelope, processors, pack (in a thread) ──> room? ──> spool.enter: batches, entries, positions
 
-`emit` returns when the batch is durable: that is the acknowledgement to the input's peer, and the back-pressure. Which
-revision an event belongs to is decided by the spool alone: a batch is stored only if the revision it was prepared for
-is still the active one in that very transaction. One that comes too late, or that still waits for room at the cut, is
+`emit` returns when the batch is durable. That is the acknowledgement for the input's peer, and the back-pressure. The
+spool alone decides to which revision an event belongs: it stores a batch only if the revision for which the batch was
+prepared is still active in that very transaction. A batch that comes too late, or still waits for room at the cut, is
 prepared again from what the input gave, under the new revision. So a cut waits for no batch, and an input that two
-revisions share runs through it: there is no moment at which it is stopped. Only one with stages is, for an instant, or
-for SETTLE_SECONDS where they hold what cannot be stored (`stages`).
+revisions share runs on through it. Only an input with stages stops, for an instant, or for SETTLE_SECONDS while they
+hold events that cannot be stored (`stages`).
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ SETTLE_SECONDS = 3.0
 
 @dataclass(frozen=True, slots=True)
 class Prepared:
-    """What was opened for a revision: inputs, and the stages of every input, also of those that run already."""
+    """What was opened for a revision: its new inputs, and the stages of every input, also of running ones."""
 
     inputs: dict[str, Running] = field(default_factory=dict)
     stages: dict[str, dict[Place, Opened]] = field(default_factory=dict)
@@ -61,7 +61,7 @@ class Prepared:
 
 @dataclass(frozen=True, slots=True)
 class Closing:
-    """What an input uses no longer once `closed` is set: all of it, or what a change took away."""
+    """Credentials that an input no longer uses once `closed` is set: all of them, or those that a change removed."""
 
     credentials: frozenset[str]
     closed: trio.Event
@@ -78,24 +78,24 @@ class Running:
         self.plan, self.port = plan, port
         self.scope = trio.CancelScope()
         self.opened = trio.CancelScope()
-        """As long as its source is open; what ends it has it opened again after a while."""
+        """Lasts while its source is open. Cancelling it closes the source; the input is opened again after a while."""
         self.withdrawn: list[str] = []
-        """Ids of credentials that it is to have, and that were withdrawn."""
+        """The withdrawn ids among its credentials."""
         self.go = trio.Event()
         self.closed = trio.Event()
         self.source: Source | None = None
         self.failure: str | None = None
         self.code: str = Code.OK
-        """That of the failure."""
+        """The code of the failure."""
         self.ended = False
         self.is_quiet = False
-        """Whether it was asked to read nothing more, since a cut or a stop is near."""
+        """Whether it was asked to read nothing more, as a cut or a stop is near."""
         self._has_no_figures = self._has_no_edges = False
         port.read_again = lambda: self.opened.cancel("what it has emitted was not stored")
         port.answered, port.adopted = self.answered, self.adopted
 
     def figures(self) -> dict[str, int]:
-        """What the source says of itself, and counts; of what it says nothing if that is not in numbers."""
+        """Returns the counters of the input and the figures of its source, without those if they are not numbers."""
         count, counted = getattr(self.source, "figures", dict), self.port.meters.numbers()
         try:
             said = {} if self._has_no_figures else {str(name): int(number) for name, number in count().items()}
@@ -106,7 +106,7 @@ class Running:
         return counted | said
 
     def edges(self) -> Sequence[Edge]:
-        """The shippers that the source takes from; none if it cannot say them."""
+        """Returns the shippers that the source takes events from; none if it fails to name them."""
         say = getattr(self.source, "edges", None)
         if say is None or self._has_no_edges:
             return ()
@@ -118,17 +118,17 @@ class Running:
             return ()
 
     def answered(self, keys: Sequence[str]) -> None:
-        """Tell the source, if it asks for that, that batches have all their answers."""
+        """Tells a source that wants to know that batches have all their answers."""
         if (tell := getattr(self.source, "answered", None)) is not None:
             tell(keys)
 
     def adopted(self, owners: Collection[str]) -> None:
-        """Tell the source, if it asks for that, that keys of these owners were taken from a destination."""
+        """Tells a source that wants to know that keys of these owners were taken from a destination."""
         if (tell := getattr(self.source, "adopted", None)) is not None:
             tell(owners)
 
     async def quiesce(self) -> None:
-        """Have it read nothing more, and emit what it has read, if it can."""
+        """Lets the source, if it can, stop reading and emit what it has read."""
         quiesce = getattr(self.source, "quiesce", None)
         if quiesce is None:
             return
@@ -139,7 +139,7 @@ class Running:
             _log.error("an input failed to end its reading", input=self.port.name, error=_describe(error))
 
     def resume(self) -> None:
-        """There was no cut: it goes on, opened again if it had ended its reading."""
+        """There was no cut: the source goes on, opened again if it had ended its reading."""
         self.port.stages.resume()
         if self.is_quiet:
             self.is_quiet = False
@@ -147,7 +147,7 @@ class Running:
 
 
 class Intake:
-    """The inputs of this process; they live in `nursery`, and stop when it does."""
+    """The inputs of this process; they live in `nursery`, and stop with it."""
 
     def __init__(
         self,
@@ -166,11 +166,11 @@ class Intake:
         self.on_change, self.on_closed = on_change, on_closed
         self.running: dict[str, Running] = {}
         self.held: dict[str, InputPlan] = {}
-        """Inputs of the active revision that read nothing, since they have no output."""
+        """Inputs of the active revision that read nothing, as they have no output."""
         self.turned_away: Counter[str] = Counter()
-        """By input of the active revision: connections that were closed for lack of room."""
+        """By input of the active revision, the connections that were closed for lack of room."""
         self.panel = Panel()
-        """What inputs and processors count of themselves."""
+        """The own counters of inputs and processors."""
         self.sources = Sources()
         self.taken: dict[str, Taken] = {}
         """By input of the active revision, and of one that is being prepared."""
@@ -190,9 +190,9 @@ class Intake:
     # -- make before break ---------------------------------------------------------------------------------------------
 
     async def prepare(self, plan: Plan) -> Prepared:
-        """Open the inputs and the stages of a plan that do not run yet.
+        """Opens the inputs and the stages of a plan that do not run yet.
 
-        Raises StartFailed, and then, or on cancel, closes them.
+        Raises StartFailed. Then, and on cancel, it closes them again.
         """
         prepared = Prepared()
         try:
@@ -240,7 +240,7 @@ class Intake:
         return await open_all(input.all_processors(), kept, start)
 
     def withdraw(self, prepared: Prepared) -> None:
-        """Close what was prepared for a revision that does not become active."""
+        """Closes what was prepared for a revision that does not become active."""
         for running in prepared.inputs.values():
             running.scope.cancel("the revision did not become active")
         for name, stages in prepared.stages.items():
@@ -250,10 +250,10 @@ class Intake:
                     opened.close()
 
     async def settle(self, plan: Plan) -> None:
-        """Before a cut: have stored what was read of inputs that end with it, if that is soon done.
+        """Before a cut: stores what was read by inputs that end with it, if that takes only a moment.
 
-        And what stages hold of inputs whose way changes with this plan. Until `switch` or `resume` inputs with stages
-        take in nothing.
+        It also stores what stages hold of inputs whose way changes with this plan. Until `switch` or `resume`, inputs
+        with stages take in nothing.
         """
         with trio.move_on_after(SETTLE_SECONDS):
             async with trio.open_nursery() as nursery:
@@ -263,19 +263,20 @@ class Intake:
                     nursery.start_soon(partial(_settle, running, ends=not is_kept, flush=flush))
 
     def resume(self) -> None:
-        """There was no cut."""
+        """There was no cut: inputs go on."""
         for running in self.running.values():
             running.resume()
 
     async def finish(self) -> None:
-        """The process stops: have stored what was read and what stages hold, if that is soon done; take in no more."""
+        """The process stops: stores what was read and what stages hold, if that takes only a moment, and takes in no
+        more."""
         with trio.move_on_after(SETTLE_SECONDS):
             async with trio.open_nursery() as nursery:
                 for running in self.running.values():
                     nursery.start_soon(partial(_settle, running, ends=True, flush=True))
 
     def switch(self, plan: Plan, prepared: Prepared, lanes: Mapping[str, Lane]) -> list[Closing]:
-        """The cut: from now on all events enter under `plan`. Returns what of the inputs is closing."""
+        """The cut: from now on all events enter under `plan`. Returns what is closing."""
         closing = []
         for name, running in list(self.running.items()):
             if name in prepared.inputs or name not in plan.inputs or not plan.inputs[name].outputs:
@@ -322,7 +323,7 @@ class Intake:
         return Chain(input.outputs, links("", input.processors), branches)
 
     def resupply(self) -> list[Closing]:
-        """Secrets were withdrawn, or supplied: inputs go on with those that are held. Returns what is closing."""
+        """Secrets were withdrawn or supplied: inputs go on with those that are held. Returns what is closing."""
         closing = []
         for running in self.running.values():
             before = frozenset(running.port.credentials)
@@ -331,15 +332,16 @@ class Intake:
         return closing
 
     def _supply(self, running: Running) -> bool:
-        """Give it the secrets that are held now; whether they are others than before."""
+        """Gives an input the secrets that are held now; returns whether they changed."""
         before, running.port.credentials = running.port.credentials, self._keyring.of(running.plan.credentials)
         running.withdrawn = sorted(self._keyring.withdrawn.intersection(running.plan.credentials))
         return before != running.port.credentials
 
     def _change(self, running: Running, before: frozenset[str]) -> list[Closing]:
-        """Have the source go on with what `running` has now; one that cannot ends, and is opened again after a while.
+        """Lets the source use what `running` has now; if it fails, it ends, and the input is opened again after a
+        while.
 
-        Returns what it uses no longer as soon as it says so, of the credentials that it had before.
+        Returns the credentials that it no longer uses once it says so.
         """
         if running.source is None:
             return []
@@ -363,7 +365,7 @@ class Intake:
         return not running.ended or running.plan.spec.config == input.spec.config
 
     async def _settle(self, running: Running, changed: Callable[[], Awaitable[None]], closed: trio.Event) -> None:
-        """Set `closed` when a changed input uses nothing of before any more; if it cannot say, when it is closed."""
+        """Sets `closed` when a changed input no longer uses anything old; if it cannot say when, at its end."""
         settled = False
         try:
             with failures_apart(lambda error: self._note_failure(running, error)):
@@ -379,7 +381,7 @@ class Intake:
     # -- a running input -----------------------------------------------------------------------------------------------
 
     async def _run(self, running: Running, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
-        """Open, wait for the cut, read; an input that fails later is opened again after a while."""
+        """Opens the input, waits for the cut, reads; an input that fails later is opened again after a while."""
         waits = backoff(1.0, 60.0, draw=self.environment.draw)
         try:
             with running.scope:
@@ -424,11 +426,11 @@ class Intake:
             self.on_change()
 
     def edges(self) -> dict[str, Sequence[Edge]]:
-        """By input that relays: the shippers that it takes from."""
+        """Returns, by input that relays, the shippers that it takes events from."""
         return {name: edges for name, running in self.running.items() if (edges := running.edges())}
 
     async def forget_edge(self, edge: str, keys: Literal["keep", "delete"], input: str | None) -> int:
-        """Has an input forget one of its edges; returns how many keys were deleted. Raises NotOrdered."""
+        """Lets an input forget one of its edges; returns the number of deleted keys. Raises NotOrdered."""
         name, running = self._door_of(edge, input)
         source: Any = running.source
         deleted, failure = None, None
@@ -447,7 +449,7 @@ class Intake:
         return deleted
 
     def _door_of(self, edge: str, input: str | None) -> tuple[str, Running]:
-        """The input of an edge that an order names."""
+        """Returns the input of an edge that an order names."""
         doors = {name: one for name, one in self.running.items() if hasattr(one.source, "forget_edge")}
         named = [name for name, one in doors.items() if any(each.name == edge for each in one.edges())]
         found = [input] if input is not None else named if len(doors) > 1 else list(doors)
@@ -457,7 +459,7 @@ class Intake:
         raise NotOrdered(f"name the input of edge {edge}; {there}", code=Code.NOTHING_TO_ORDER)
 
     def inputs(self) -> dict[str, dict[str, int]]:
-        """By input: what it has taken; for metrics."""
+        """Returns, by input, what it has taken, for metrics."""
         return {name: self.taken[name].view() for name in sorted(self.running) if name in self.taken}
 
 
@@ -478,12 +480,12 @@ def _unit(name: str, type: str) -> tuple[str, str]:
 
 
 def _units(name: str, input: InputPlan) -> list[tuple[str, str]]:
-    """Those of its processors."""
+    """Returns the counters of its processors."""
     return [_unit_of(name, place, one) for place, one in input.all_processors().items()]
 
 
 def _unit_of(name: str, place: Place, processor: Processor) -> tuple[str, str]:
-    """That of a processor: of an input, or of an output, whichever input its events came from."""
+    """Returns the counter name of a processor: of an input, or of an output, whichever input its events came from."""
     output, number = place
     owner = f"outputs.{output}" if output else f"inputs.{name}"
     return f"{owner}.processors.{number}", type(processor).__qualname__

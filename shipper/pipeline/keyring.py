@@ -1,6 +1,6 @@
-"""The secrets that this process holds, by id. Memory only; on disk there are keyed fingerprints of them (`spool`).
+"""The secrets that this process holds, by id. In memory only; the disk has keyed fingerprints of them (`spool`).
 
-An id names one secret for ever: what comes under a known id must be the same secret, also after a restart.
+An id names one secret for ever: what arrives under a known id must be the same secret, also after a restart.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from shipper.sdk.tls import NotNow, check_identity
 
 
 class Keyring:
-    """Credentials by id; `fingerprint` is keyed by the state directory, `known` are the fingerprints stored there.
+    """Credentials by id. `fingerprint` is keyed by the state directory, `known` are the fingerprints stored there.
 
     `registry` knows the shapes of plugins, beside `SHAPES`.
     """
@@ -34,10 +34,10 @@ class Keyring:
         self._known = dict(known)
         self._held: dict[str, Credential] = {}
         self.withdrawn: set[str] = set()
-        """Ids that a supervisor took back, and has not supplied again."""
+        """Ids that a supervisor withdrew and has not supplied again."""
 
     def parse(self, values: object, path: str = "credentials") -> dict[str, Credential]:
-        """Credentials by id, from a message. Raises CredentialError; its text names ids and shapes only."""
+        """Returns the credentials of a message, by id. Raises CredentialError; its text names only ids and shapes."""
         if not isinstance(values, Mapping):
             raise CredentialError("invalid", "credentials are a mapping of ids to secrets", path)
         parsed = {}
@@ -54,7 +54,7 @@ class Keyring:
         return parsed
 
     async def take(self, values: object) -> dict[str, Credential]:
-        """`parse`, `check`, and whether each can be used for what its shape says. Raises CredentialError."""
+        """Parses and checks the credentials, also whether a connection could use each. Raises CredentialError."""
         parsed = self.parse(values)
         for error in (await self.unusable(parsed)).values():
             raise error
@@ -62,7 +62,7 @@ class Keyring:
         return parsed
 
     def check(self, offered: Mapping[str, Credential]) -> None:
-        """Raises CredentialError if an id is known with another secret."""
+        """Raises CredentialError if a known id has another secret."""
         for id, credential in offered.items():
             known = self._known.get(id)
             held = self._held.get(id)
@@ -71,11 +71,11 @@ class Keyring:
                 raise CredentialError("credential_conflict", f"credential `{id}` is known with another content")
 
     def fingerprints(self, offered: Mapping[str, Credential]) -> dict[str, bytes]:
-        """What the spool stores of these."""
+        """Returns what the spool stores of these."""
         return {id: self._fingerprint(credential.canonical()) for id, credential in offered.items()}
 
     def keep(self, offered: Mapping[str, Credential], *, withdrawn: Collection[str] = ()) -> set[str]:
-        """Hold these, after `check`, but not those that were withdrawn since; the ids of those that were missing."""
+        """Holds these after `check`, without those withdrawn since; returns the ids that were missing."""
         held = {id: credential for id, credential in offered.items() if id not in withdrawn}
         missing = held.keys() - self._held
         self._held.update(held)
@@ -84,13 +84,13 @@ class Keyring:
         return missing
 
     def withdraw(self, ids: Collection[str]) -> None:
-        """Hold these no longer, until they are supplied again."""
+        """Drops these until they are supplied again."""
         for id in ids:
             self._held.pop(id, None)
         self.withdrawn.update(ids)
 
     def forget(self, ids: Collection[str], *, entirely: bool = False) -> None:
-        """Hold these no longer; `entirely`: they were never used, and the ids are free again."""
+        """Drops these; `entirely`: they were never used, and the ids are free again."""
         for id in ids:
             self._held.pop(id, None)
             self.withdrawn.discard(id)
@@ -98,10 +98,10 @@ class Keyring:
                 self._known.pop(id, None)
 
     async def unusable(self, offered: Mapping[str, Credential]) -> dict[str, CredentialError]:
-        """Those that no connection could use, which would hold their events for ever.
+        """Returns those that no connection could use, and which would therefore hold their events for ever.
 
-        Their shape is none of an installed plugin, or they contradict it. OpenSSL looks in a thread, where plugins are
-        imported too, if a shape is not known without.
+        No installed plugin has their shape, or they contradict it. OpenSSL checks them in a thread; if the shape is
+        unknown, plugins are imported there too.
         """
         refused = await self._in_thread(
             lambda: [_refused(id, secret, self._registry) for id, secret in offered.items()]
@@ -109,11 +109,11 @@ class Keyring:
         return {id: error for id, error in zip(offered, refused, strict=True) if error is not None}
 
     def get(self, id: str) -> Credential | None:
-        """The secret of an id, if it is held."""
+        """Returns the secret of an id; None if it is not held."""
         return self._held.get(id)
 
     def of(self, ids: Iterable[str]) -> dict[str, Credential]:
-        """The secrets of these ids, as far as they are held."""
+        """Returns the secrets of these ids that are held."""
         return {id: self._held[id] for id in ids if id in self._held}
 
     def __contains__(self, id: str) -> bool:
@@ -121,7 +121,7 @@ class Keyring:
 
 
 def is_id(id: str) -> bool:
-    """Whether it is short enough for the id of a credential; a longer one is never taken in."""
+    """Whether it is short enough for the id of a credential; a longer one is never accepted."""
     return len(id.encode()) <= LONGEST_ID
 
 

@@ -1,16 +1,16 @@
 """A lane: one destination identity, and its life until it is retired and empty.
 
-A lane lives in sessions (`session`): each ends when the destination gives no answer or refuses us. Then the lane gives
-up connections, memory and, if it is retired, its slot (`slots`), and owns only the time at which it will try again,
-with one request. So hundreds of lanes of a dead destination cost nothing, and nobody is asked more often than once a
-backoff: what happens elsewhere (revisions, orders, other credentials) does not shorten the wait, only a new setting or
-credential of this lane does.
+A lane lives in sessions (`session`). A session ends when the destination gives no answer or refuses our requests. Then
+the lane gives up connections, memory and, if it is retired, its slot (`slots`), and keeps only the time of its next
+try, with one request. So hundreds of lanes of a dead destination cost nothing, and no destination is asked more often
+than once a backoff. Revisions, orders and other credentials do not shorten the wait; only a new setting or credential
+of this lane does.
 
-What the output has opened (`client`) lives as long as a session, or, where the output wants it so and while the lane is
-active, through the waits between them too.
+What the output has opened (`client`) lives as long as a session. Where the output wants it, and while the lane is
+active, it also lives through the waits between sessions.
 
-The barrier of a lane that is still retired is settled outside of any session: by then its connections are closed. A
-lane that a newer revision has made active again settles it as it goes on.
+The barrier of a retired lane is settled outside of any session: by then its connections are closed. A lane that a newer
+revision has made active again settles it in passing.
 """
 
 from __future__ import annotations
@@ -54,13 +54,13 @@ from shipper.spool.spool import Spool
 _log = log.get(__name__)
 
 SILENT_SECONDS = 3.0
-"""Without an answer, after which a lane gives up its slot."""
+"""Seconds without an answer after which a lane gives up its slot."""
 STALLED_SECONDS = 10.0
-"""Without progress, after which a lane that has something to deliver does not look healthy."""
+"""Seconds without progress after which a lane with something to deliver is not healthy."""
 
 
 class Failing(NamedTuple):
-    """A batch whose events may be why sessions end; `since` when the first of these in a row ended."""
+    """A batch whose events may be why sessions end; `since` when the first of these sessions in a row ended."""
 
     batch: int
     since: float
@@ -69,9 +69,9 @@ class Failing(NamedTuple):
 class Lane:
     """One destination identity.
 
-    `on_change` is called when its problem changes, `on_barrier` when one was settled, `on_success` when the destination
-    took events for the first time in a session, `on_moved` with lanes that were given something to do.
-    `beside` says of a lane's key whom other lanes of its destination relay to.
+    `on_change` is called when its problem changes, `on_barrier` when a barrier was settled, `on_success` when the
+    destination took events for the first time in a session, `on_moved` with lanes that have something to do now.
+    `beside` returns, for a lane's key, whom other lanes of its destination relay to.
     """
 
     def __init__(
@@ -101,20 +101,20 @@ class Lane:
         self.output = output
         self._feeding = output.feeding()
         self.delivers = not output.relays
-        """Whether a final answer is one of the end of the way, as far as is known."""
+        """Whether a final answer comes from the end of the way, as far as is known."""
         self.problem: str | None = None
         self.code: str = Code.OK
-        """That of the problem."""
+        """The code of the problem."""
         self.is_held = False
-        """Whether `problem` is one that only a person or a supervisor can end: a refusal, or `hold`."""
+        """Whether only a person or a supervisor can end `problem`: a refusal, or `hold`."""
         self._own: Why | None = None
         """What the lane has reported itself."""
         self._notice: Why | None = None
-        """What its output wants to be seen, though the lane delivers."""
+        """What its output reports, though the lane delivers."""
         self.hold: Hold | None = None
-        """What holds its events, whatever its destination says: a lease, or a credential; as `problem` says it."""
+        """What holds its events, whatever its destination answers: a lease, or a credential; `problem` shows it."""
         self.is_tried = False
-        """Whether a session is under way, or waits for a slot; while its client is open between two, it is not."""
+        """Whether a session is under way, or waits for a slot; False between two sessions, even with an open client."""
         self.counters: Counter[str] = Counter()
         self._confirmed = Confirmations(row.confirmed, row.confirmed_versions)
         self._requests = Requests() if requests is None else requests
@@ -138,32 +138,32 @@ class Lane:
         self._due = -math.inf
         """When the destination may be asked again."""
         self._poked = False
-        """Since the session began."""
+        """Whether it was poked since the session began."""
         self._may_hasten = False
-        """Whether the wait is one that another lane's success may end."""
+        """Whether another lane's success may end the wait."""
         self._waits_for_left = False
         """Whether the destination answers, and what was left behind is not due yet."""
         self._hastened = False
-        """Whether it was ended so."""
+        """Whether another lane's success ended the last wait."""
         self._answers = False
-        """Whether the destination answered when it was asked last."""
+        """Whether the destination answered when it was last asked."""
         self._is_reached = False
         """Whether an answer of any kind came, in this process."""
         self._client: Client | None = None
         self._says_no_principal = False
-        """Whether it failed to."""
+        """Whether its sender failed to name the principal."""
         self._session: Session | None = None
         self._trouble: Trouble | None = None
-        """What ended the last session, if it was any."""
+        """What ended the last session, if it was a trouble."""
         self._failing: Failing | None = None
         self._done: tuple[int, Why | None] = 0, None
         self._moved = trio.current_time()
-        """When the lane had nothing to do, made progress or said what is wrong, as `watch` has seen."""
+        """When `watch` last saw the lane idle, making progress, or with a reported problem."""
 
     # -- what others say to it -----------------------------------------------------------------------------------------
 
     def poke(self) -> None:
-        """What this lane needs has changed, perhaps for the better: try at once."""
+        """Tries at once: something that this lane needs has changed, perhaps for the better."""
         self._waits = self._backoff()
         self._backlogs = Backlogs(self._backoff)
         self._due = -math.inf
@@ -172,10 +172,10 @@ class Lane:
         self._heads.wake()
 
     def hasten(self) -> None:
-        """The destination took events of another lane: try at once, if it was unreachable or overloaded.
+        """Tries at once, if the destination was unreachable or overloaded: it took events of another lane.
 
-        Not after a refusal, which may be about this lane's credential, nor where the destination asked for a wait. If
-        it fails again all the same, the wait after that is kept.
+        Not after a refusal, which may concern this lane's credential, nor where the destination asked for a wait. If it
+        fails again all the same, the wait after that is kept.
         """
         if self._may_hasten:
             self._may_hasten, self._hastened = False, True
@@ -183,7 +183,7 @@ class Lane:
             self._heads.wake()
 
     def has_room(self) -> None:
-        """There may be room for dead letters: what was put off for want of it is tried at once."""
+        """Tries at once what was put off for lack of room for dead letters."""
         if self._trouble is not None and self._trouble.code == Code.DEAD_LETTERS_FULL:
             self._due = -math.inf
             self._heads.wake()
@@ -193,46 +193,47 @@ class Lane:
             self._heads.wake()
 
     def look(self, *, anew: bool = False) -> None:
-        """There may be something to do; `anew`: also below what was handed out, so a session ends."""
+        """Looks for something to do; `anew`: also below what was handed out, so a session ends."""
         if anew:
             self._begin_anew()
         self._heads.wake()
 
     def _begin_anew(self) -> None:
-        """At the first entry; what a session that is under way learns counts no more."""
+        """Begins at the first entry again; what the present session learns no longer counts."""
         self._backlogs = Backlogs(self._backoff)
         if self._session is not None:
             self._session.end()
 
     def cut_off(self) -> None:
-        """It may send no more: what is under way is aborted, answers that were received count."""
+        """The lane may send no more: requests under way are aborted, received answers count."""
         self._scope.cancel("nothing may be sent any more")
         self._heads.wake()
 
     def hurry(self) -> None:
-        """From now on nothing waits to be sent with more."""
+        """From now on nothing waits for more to be sent with it."""
         self._hurries = True
         self._heads.wake()
 
     def arrived(self, seq: int, batch: Batch) -> None:
-        """A batch was stored for this lane; it may be kept in memory until it is sent."""
+        """Takes a stored batch of this lane; it may stay in memory until it is sent."""
         if self._session is not None and seq > self._session.backlogs.logs.front:
             self._recent.keep(self.id, seq, batch)
         self._heads.logs.news.set()
 
     def look_at_barrier(self) -> None:
-        """Something that waited was superseded: if that was all, what is left is not to wait for the destination."""
+        """Something that waited was superseded: if that was everything, the rest does not wait for the destination."""
         if not self._spool.figures.of_lanes([self.id]).events:
             self._due = -math.inf
         self._heads.wake()
 
     @property
     def front(self) -> int:
-        """The newest slot that was handed out: what is above was not sent yet."""
+        """Returns the newest slot that was handed out; nothing above it was sent yet."""
         return self._backlogs.state.front
 
     def adopt(self, output: Output, *, active: bool) -> None:
-        """The settings of a newer revision; a session under other ones ends when its requests have their answers."""
+        """Uses the settings of a newer revision; a session with other settings ends when its requests have their
+        answers."""
         self.active, self._slot.is_needed = active, not active
         self._turn.set()
         self._turn = trio.Event()
@@ -252,7 +253,7 @@ class Lane:
 
     @asynccontextmanager
     async def suspended(self) -> AsyncIterator[None]:
-        """No request is under way within this block: answers that were received count, the rest is aborted."""
+        """Within this block no request is under way: received answers count, the rest is aborted."""
         self._suspended += 1
         self._scope.cancel("an order ends what is under way")
         self._heads.wake()
@@ -266,12 +267,12 @@ class Lane:
             self._heads.wake()
 
     async def ended_or_active(self) -> None:
-        """Wait until the lane is gone, or takes new events again."""
+        """Waits until the lane is gone, or takes new events again."""
         while not (self.active or self._gone):
             await self._turn.wait()
 
     def watch(self, *, holds_events: bool) -> None:
-        """Look at the clock: who gets no answer gives up its slot; who delivers nothing does not look healthy."""
+        """Looks at the clock: a lane without answers gives up its slot, one that delivers nothing is not healthy."""
         now = trio.current_time()
         done = self.counters.total(), self._own
         if done != self._done or not holds_events:
@@ -289,20 +290,20 @@ class Lane:
             self._report(text, Code.NO_PROGRESS)
 
     def _set_aside(self, backlogs: Backlogs, now: float) -> None:
-        """Who gets no answer lets others have its memory."""
+        """A lane without answers lends its memory to others."""
         for head, backlog in zip(self._heads, backlogs, strict=True):
             if backlog.waiting_seconds(now) > SILENT_SECONDS:
                 head.loans.set_aside()
 
     @property
     def next_attempt(self) -> float | None:
-        """In how many seconds the destination is asked again; None where that is not waited for."""
+        """Returns the seconds until the destination is asked again; None where nothing waits for that."""
         left = self._due - trio.current_time()
         return left if self._session is None and left > 0 else None
 
     @property
     def failing(self) -> tuple[int, float] | None:
-        """The batch that fails again and again, and nothing else with it, and for how many seconds; None: none does."""
+        """Returns the batch that alone fails again and again, and for how many seconds; None if there is none."""
         if self._failing is None:
             return None
         return self._failing.batch, trio.current_time() - self._failing.since
@@ -315,7 +316,7 @@ class Lane:
     # -- its life ------------------------------------------------------------------------------------------------------
 
     async def run(self) -> None:
-        """Deliver until the lane is retired and empty. On cancel, requests under way are aborted."""
+        """Delivers until the lane is retired and empty. On cancel, requests under way are aborted."""
         while not self._gone:
             if self._suspended:
                 await self._rest()
@@ -345,7 +346,7 @@ class Lane:
         return self._hold() is None
 
     def _is_open_idle(self) -> bool:
-        """Whether the client is to be open though nothing waits."""
+        """Whether the client stays open though nothing waits."""
         return self.active and self._feeding.is_open_idle
 
     async def _be_held(self, hold: Hold) -> None:
@@ -362,7 +363,7 @@ class Lane:
             self._idle = trio.Event()
 
     def _put_off(self, trouble: Trouble) -> None:
-        """Ask again after a while; longer each time, and not before the destination wants it."""
+        """Sets the time of the next try: after a growing wait, and not before the destination wants it."""
         self._recent.forget(self.id)
         self._tell(trouble)
         if trouble.due < math.inf:
@@ -375,7 +376,7 @@ class Lane:
         self._hastened = False
 
     async def _wait_out(self, trouble: Trouble) -> None:
-        """Until it is due, or an order wants the lane quiet, or it is held, or its client has to be closed."""
+        """Waits until then, or until an order wants the lane quiet, or it is held, or its client must be closed."""
         self._tell(trouble)  # again, since all may have been well while nothing waited
         with trio.move_on_at(self._due):
             while self._due > -math.inf and not self._suspended and self.may_begin() and not self._is_client_in_vain():
@@ -385,7 +386,7 @@ class Lane:
         return backoff(*self._feeding.backoff, draw=self._environment.draw)
 
     async def _settle_barrier(self, seq: int, *, connected: bool = False) -> bool:
-        """False if the lane was retired and has to close its connections first, though nobody told it yet."""
+        """Returns False if the lane was retired, which it may not know yet: it must close its connections first."""
         end = await self._spool.settle_barrier(self.id, seq, connected=connected)
         self._gone = end == "gone"
         if end == "retired":
@@ -451,7 +452,7 @@ class Lane:
     # -- a client ------------------------------------------------------------------------------------------------------
 
     async def _deliver(self) -> None:
-        """One life of the client: a session, or those of an active lane until the client has to be closed."""
+        """One life of the client: a session, or those of an active lane until the client must be closed."""
         self.is_tried = True
         try:
             with trio.CancelScope() as self._scope:
@@ -496,12 +497,12 @@ class Lane:
         )
 
     def _have_looked(self, lanes: Collection[int]) -> None:
-        """These lanes may have something to do."""
+        """Wakes lanes that may have something to do."""
         self._heads.wake()
         self._on_moved(lanes)
 
     def principal(self) -> Principal | None:
-        """Returns what its sender says of the shipper that it relays to, while it is open."""
+        """Returns the shipper that its sender relays to, while the sender is open."""
         if self._client is None or self._says_no_principal:
             return None
         try:
@@ -513,7 +514,7 @@ class Lane:
 
     @property
     def confirms(self) -> Confirms:
-        """What a confirmation of its destination is worth."""
+        """Returns what a confirmation of its destination is worth."""
         if not self.output.relays:
             return "delivered"
         there = self.principal()
@@ -531,14 +532,14 @@ class Lane:
         self.delivers = delivers
 
     async def _run_sessions(self, sender: Sender) -> None:
-        """The last one ends when the client is closed: what goes wrong in that is trouble too."""
+        """Ends the last session when the client is closed: an error of closing is trouble too."""
         session = self._session
         while session is not None:
             await session.run(sender, self._trouble, asks=not (self.active or self._answers))
             session = await self._next_session(session)
 
     async def _next_session(self, last: Session) -> Session | None:
-        """Wait with an open client until the next session begins; None if the client has to be closed instead."""
+        """Waits with an open client for the next session; returns None if the client must be closed instead."""
         assert self._client is not None
         self._client.is_stale |= last.is_client_suspect
         if last.trouble is None or not self._client.lives_on or self._is_client_in_vain():
@@ -553,11 +554,11 @@ class Lane:
         return self._begin_session()
 
     def _is_client_in_vain(self) -> bool:
-        """Whether the client is one that must not stay open while nothing is sent."""
+        """Whether the client must not stay open while nothing is sent."""
         return self._client is not None and (self._client.is_stale or not self.active)
 
     def _retire_client(self) -> None:
-        """No further session begins with what was opened before: settings or credentials have come."""
+        """Begins no further session with the present client: there are new settings or credentials."""
         if self._client is not None:
             self._client.is_stale = True
             if self._client.lives_on and self._session is not None:
@@ -572,7 +573,8 @@ class Lane:
             self._put_off(trouble)
 
     def _note_reached(self) -> None:
-        """Somebody may have events of this lane: from now on nothing of it goes elsewhere unless it is ordered."""
+        """Somebody may have received events of this lane: from now on none of them goes elsewhere, unless it is
+        ordered."""
         if not self._is_reached:
             self._is_reached = True
             self._spool.note_reached(self.id)

@@ -1,7 +1,7 @@
-"""What a plugin's libraries cost is paid in a worker thread: an import of aiohttp takes 0.1 s and 10 MiB.
+"""Loads the libraries of plugins in a worker thread: an import of aiohttp takes 0.1 s and 10 MiB.
 
-A library that is loaded before a revision becomes active is in memory before the heap is used, and one that is missing
-or broken refuses the revision instead of stopping a lane.
+A library that is loaded before a revision becomes active is in memory before the heap grows. One that is missing or
+broken refuses the revision instead of stopping a lane.
 """
 
 from __future__ import annotations
@@ -18,9 +18,9 @@ _loaded: set[type[Input | Output]] = set()
 
 
 async def load(unit: str, config: Input | Output) -> None:
-    """Have a plugin import what it needs, unless it has; raises StartFailed, which names the unit and the library.
+    """Imports what a plugin needs, once; raises StartFailed, which names the unit and the library.
 
-    On cancel the thread is left behind, since an import cannot be ended.
+    On cancel the thread goes on unattended, since an import cannot be ended.
     """
     if type(config) in _loaded or type(config).load in (Input.load, Output.load):
         return
@@ -39,6 +39,6 @@ async def load(unit: str, config: Input | Output) -> None:
 
 
 async def load_all(outputs: Mapping[str, Output]) -> None:
-    """`load` for each output, by name."""
+    """Calls `load` for each output, by name."""
     for name, output in outputs.items():
         await load(f"output {name}", output)

@@ -1,4 +1,4 @@
-"""What the destination of a lane has confirmed, as its output sees it: the `Lineages` of the plugin contract."""
+"""The `Lineages` of the plugin contract: what the state directories of a lane's destination have confirmed."""
 
 from __future__ import annotations
 

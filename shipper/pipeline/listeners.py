@@ -1,4 +1,4 @@
-"""Listening sockets belong to the process, not to an input, so they stay open while inputs take turns on them."""
+"""The listening sockets of the process: they belong to no input, so they stay open while inputs take turns on them."""
 
 from __future__ import annotations
 
@@ -15,32 +15,33 @@ from shipper.sdk.resolve import resolve
 from shipper.sdk.sockets import Bound, as_start_failed, bind, refused
 
 FILE_SECONDS = 5.0
-"""How long a file system may take with the file of a socket."""
+"""Seconds that a file system may take for the file of a socket."""
 MOST_THREADS = 8
-"""Calls to file systems at once, those included that hang and were given up."""
+"""Concurrent calls to file systems, with those that hang and were given up."""
 
 _Place = tuple[str, str, int]
 _T = TypeVar("_T")
 
 
 class Listeners:
-    """Sockets by their place. Port 0 is one free port for each name."""
+    """Sockets by their place. Port 0 means one free port for each name."""
 
     def __init__(self) -> None:
         self._bound: dict[_Place, Bound] = {}
         self._users: dict[_Place, set[int]] = {}
         self._threads = trio.CapacityLimiter(MOST_THREADS)
         self._files = trio.Lock()
-        """Held while the file of a socket is made or removed, so that none is removed which was just made."""
+        """Held while the file of a socket is made or removed, so that a new file is never removed."""
         self._leaving: dict[_Place, Bound] = {}
-        """Released, and still open until their files are removed: else another process could replace them meanwhile."""
+        """Released sockets that stay open until their files are removed, so that no other process replaces those
+        meanwhile."""
 
     async def get(
         self, user: object, name: str, endpoint: Endpoint, *, mode: int | None = None, receive_buffer: int | None = None
     ) -> socket.socket:
-        """The socket of an endpoint; `user` holds it until `release`. Raises StartFailed.
+        """Returns the socket of an endpoint; `user` holds it until `release`. Raises StartFailed.
 
-        `mode` and `receive_buffer` are set on a socket that is open already, too.
+        `mode` and `receive_buffer` also apply to a socket that is open already.
         """
         place = endpoint.place or (endpoint.scheme, f"{endpoint.host} {name}", 0)
         opening = partial(bind, endpoint, mode=mode, receive_buffer=receive_buffer)
@@ -87,7 +88,8 @@ class Listeners:
             return bound
 
     async def _in_time(self, endpoint: Endpoint, work: Callable[[], _T], discard: Callable[[_T], None]) -> _T:
-        """What `work` returns, in a thread; raises StartFailed if it takes too long, and discards what comes then."""
+        """Returns the result of `work` in a thread; raises StartFailed if that takes too long, and discards a late
+        result."""
         given_up = threading.Event()
 
         def run() -> _T:
@@ -104,7 +106,7 @@ class Listeners:
         raise refused(endpoint, f"its file system does not answer within {FILE_SECONDS:g} s")
 
     def release(self, user: object) -> None:
-        """The user needs its sockets no longer; one that nobody holds is closed, and peers are refused."""
+        """The user no longer needs its sockets; one that nobody holds is closed, and peers are refused."""
         for place, users in list(self._users.items()):
             users.discard(id(user))
             if not users:
@@ -117,7 +119,7 @@ class Listeners:
                     bound.close()
 
     async def _remove(self, place: _Place) -> None:
-        """Where its file system does not answer, the file stays until the next who listens there replaces it."""
+        """Removes the file; where the file system hangs, the file stays until the next listener replaces it."""
         async with self._files:
             bound = self._leaving.pop(place, None)
             if bound is None:
@@ -135,7 +137,7 @@ def _discard(bound: Bound) -> None:
 
 
 async def _resolved(endpoint: Endpoint) -> tuple[int, object]:
-    """Family and address of its host."""
+    """Returns the family and the address of its host."""
     host = endpoint.host or ("::" if socket.has_dualstack_ipv6() else "0.0.0.0")
     try:
         family, _, _, _, address = (await resolve(host, endpoint.port))[0]

@@ -1,7 +1,7 @@
-"""Loads what entries of a lane hold: from memory or disk, and no more than there is memory for.
+"""Loads the batches of a lane's entries, from memory or disk, within the memory that there is.
 
-Entries are put together by what they take sealed; what that unpacks to is known only when it was loaded. So an ordinary
-request borrows its share of memory first and takes as many entries as fit, and an entry that does not fit goes alone.
+Entries are combined by their sealed size; how much that unpacks to is known only after loading. So an ordinary request
+first borrows its share of memory and takes as many entries as fit; an entry that does not fit goes alone.
 """
 
 from __future__ import annotations
@@ -20,8 +20,8 @@ Loaded = list[tuple[Entry, Batch]]
 
 
 class Loading:
-    """For the lane with the id `lane`, `most_bytes` at once unless an entry has more. `is_ending` says whether the
-    session ends, and nothing is to be sent any more.
+    """Loads for the lane with the id `lane`, at most `most_bytes` at once unless one entry has more. `is_ending`:
+    whether the session ends, and nothing more is to be sent.
 
     `on_damage` is called for an entry that stays unreadable after a repair, `on_gone` for a slot that was superseded
     meanwhile; both are left out.
@@ -44,9 +44,9 @@ class Loading:
         self._on_gone = on_gone
 
     async def load(self, entries: Sequence[Entry]) -> tuple[Loan | None, Loaded, Sequence[Entry]]:
-        """As many of the entries as an ordinary request has memory for, else one alone; none if the session ends.
+        """Loads as many entries as an ordinary request has memory for, else one alone; none if the session ends.
 
-        Returns the loan, the entries with their batches, and the entries that are left.
+        Returns the loan, the entries with their batches, and the remaining entries.
         """
         loan, loaded, left = None, Loaded(), entries
         if not self._loans.is_careful and not self._is_ending() and (loan := await self._loans.borrow()) is not None:
@@ -62,9 +62,9 @@ class Loading:
         return loan, loaded, left
 
     async def _load(self, entries: Sequence[Entry], limit: int | None) -> tuple[Loaded, Sequence[Entry]]:
-        """From memory or disk, and the entries from the first on that goes beyond `limit` bytes.
+        """Loads entries, and returns those from the first on that goes beyond `limit` bytes.
 
-        What cannot be read is repaired first, and only what stays damaged counts as that.
+        Unreadable entries are repaired first; only those that stay damaged count as damaged.
         """
         every = entries
         found = {entry.seq: batch for entry in entries if (batch := self._recently(entry)) is not None}
@@ -103,6 +103,6 @@ class Loading:
 
 
 def fitting(entries: Sequence[Entry], found: Mapping[int, Batch], limit: int | None) -> list[Entry]:
-    """The first entries, as many as have `limit` bytes together; those that were not found have none."""
+    """Returns the first entries, as many as have `limit` bytes together; those that were not found have none."""
     sizes = accumulate(len(found[entry.seq].body) if entry.seq in found else 0 for entry in entries)
     return [entry for entry, size in zip(entries, sizes, strict=True) if limit is None or size <= limit]

@@ -1,19 +1,19 @@
-"""Loans: memory for unpacked batches, which lanes borrow before they load and give back once answers are noted.
+"""Loans: memory for unpacked batches, which lanes borrow before they load and return once answers are noted.
 
-The spool knows the sealed size of a batch alone, and DEFLATE makes up to 1032 bytes of one. So a request first borrows
-what an ordinary one takes, and loads as many of its batches as fit. A batch that does not fit by itself borrows the
-most that it can become, or all that there is: then it goes alone. What was lent in excess goes back after loading.
+The spool knows only the sealed size of a batch, and DEFLATE may unpack a byte to 1032. So a request first borrows what
+an ordinary request takes, and loads as many of its batches as fit. A batch that does not fit alone borrows the most
+that it can become, or everything: then it goes alone. After loading, the excess is returned.
 
-    its own   of each head of a lane (`heads`): one ordinary request, always; so it waits for others with its further
-              requests alone
+    its own   of each head of a lane (`heads`): one ordinary request, always; so a head waits for others only with its
+              further requests
     shared    by all lanes, first come, first served: further requests, and large batches
 
-A lane that has had no answer for a while keeps its requests, but what it holds of the shared memory is set aside: it
-counts no longer, and until it is back the lane borrows no more of that. As much can be set aside as is shared. So all
-lanes hold at most twice what is shared, their own, and one batch that is larger than that.
+A lane that has had no answer for a while keeps its requests, but its shared memory is set aside: it no longer counts,
+and until it is returned the lane borrows no more of it. As much as is shared can be set aside. So all lanes together
+hold at most twice the shared memory, their own, and one batch that is larger than that.
 
 After a process that was killed, perhaps for its memory, the first requests of each head are single batches that borrow
-all that is shared: whatever the batch is, it had the whole process, and each start takes some off the queue.
+everything: whatever the batch is, it has the whole process, and each start takes some of them off the queue.
 """
 
 from __future__ import annotations
@@ -21,16 +21,16 @@ from __future__ import annotations
 import trio
 
 REQUEST_BYTES = 2 << 20
-"""What an ordinary request takes, and each lane has for itself."""
+"""What an ordinary request takes, and what each head has as its own."""
 SHARED_BYTES = 32 << 20
 CAREFUL_REQUESTS = 32
-"""Of each lane, after a process that was killed; more than are under way at once."""
+"""Careful requests of each head after a process that was killed; more than are under way at once."""
 MOST_UNPACKED = 1032
-"""Bytes that one of DEFLATE becomes at most (https://zlib.net/zlib_tech.html)."""
+"""The most bytes that one byte of DEFLATE becomes (https://zlib.net/zlib_tech.html)."""
 
 
 class Lender:
-    """What the lanes of a process share; `careful` after one that was killed."""
+    """The memory that the lanes of a process share; `careful` after a process that was killed."""
 
     def __init__(self, shared: int | None = None, *, careful: bool = False) -> None:
         self.shared = self.free = self.room_aside = SHARED_BYTES if shared is None else shared
@@ -38,7 +38,7 @@ class Lender:
         self._queue: list[Loan] = []
 
     async def lend(self, loan: Loan) -> None:
-        """Wait for its turn. On cancel, nothing is lent."""
+        """Waits for the loan's turn. On cancel, nothing is lent."""
         self._queue.append(loan)
         self.serve()
         try:
@@ -49,7 +49,7 @@ class Lender:
             raise
 
     def serve(self) -> None:
-        """Lend to those that wait, in their order; what cannot be lent now holds up nothing but shared memory."""
+        """Lends to those that wait, in order; a loan that must wait blocks only later loans of shared memory."""
         is_held_up = False
         for loan in list(self._queue):
             borrower = loan.borrower
@@ -68,17 +68,17 @@ class Lender:
         loan.lent.set()
 
     def leave(self, loan: Loan) -> None:
-        """It waits no longer."""
+        """Takes a loan out of the queue."""
         self._queue.remove(loan)
 
 
 class Borrower:
-    """One head of a lane; below, that is what is called a lane."""
+    """One head of a lane; a "lane" below means one head."""
 
     def __init__(self, lender: Lender) -> None:
         self.lender = lender
         self.loans: set[Loan] = set()
-        """Those that were lent, and those that wait."""
+        """The loans that were lent, and those that wait."""
         self._careful = lender.careful_requests
         self._waiting: set[trio.CancelScope] = set()
 
@@ -88,21 +88,21 @@ class Borrower:
 
     @property
     def is_careful(self) -> bool:
-        """Whether requests are to be single batches that borrow all."""
+        """Whether requests are single batches that borrow everything."""
         return self._careful > 0
 
     @property
     def has_own(self) -> bool:
-        """Whether it holds what it has for itself."""
+        """Whether it has borrowed its own memory."""
         return any(loan.is_own for loan in self.loans)
 
     @property
     def has_aside(self) -> bool:
-        """Whether something of it was set aside and is not back."""
+        """Whether some of its memory was set aside and is not returned."""
         return any(loan.aside for loan in self.loans)
 
     async def borrow(self, size: int = REQUEST_BYTES) -> Loan | None:
-        """Wait for memory; None after `leave_queue`."""
+        """Waits for memory; returns None after `leave_queue`."""
         loan = Loan(self, self.lender.shared if self.is_careful else min(size, self.lender.shared))
         loan.is_ordinary = size <= REQUEST_BYTES and not self.is_careful
         self.loans.add(loan)
@@ -116,14 +116,14 @@ class Borrower:
         return None
 
     def leave_queue(self) -> None:
-        """Whoever waits for memory goes on without."""
+        """Ends the waits for memory, without any."""
         for scope in self._waiting:
             scope.cancel("the session ends")
 
     def set_aside(self) -> None:
-        """Let others have what this lane holds of the shared memory, as far as it may be set aside.
+        """Sets the lane's shared memory aside for others, as far as there is room for that.
 
-        From now on its requests need not be alone: a lane without answers would keep all the others waiting again.
+        From now on its requests are not careful: a lane without answers would keep all the others waiting again.
         """
         self._careful = 0
         for loan in self.loans:
@@ -131,19 +131,19 @@ class Borrower:
         self.lender.serve()
 
     def came_back(self, loan: Loan) -> None:
-        """One request less; if it held memory, the process lived through it."""
+        """Counts a careful request; if it held memory, the process survived it."""
         self.loans.discard(loan)
         if loan.lent.is_set():
             self._careful = max(0, self._careful - 1)
 
     def give_back(self) -> None:
-        """All of it: the session is over."""
+        """Returns all memory at the end of a session."""
         for loan in list(self.loans):
             loan.give_back()
 
 
 class Loan:
-    """What one request holds."""
+    """The memory of one request."""
 
     def __init__(self, borrower: Borrower, size: int) -> None:
         self.borrower, self.size = borrower, size
@@ -153,14 +153,14 @@ class Loan:
         self._held = size
 
     def hold(self, size: int) -> None:
-        """So much was loaded; the rest goes back, if the request need not be alone."""
+        """Keeps what was loaded and returns the rest, unless the request must go alone."""
         self._held = min(size, self.size)
         if not self.borrower.is_careful:
             self._shrink()
             self.borrower.lender.serve()
 
     def set_aside(self) -> None:
-        """It counts no longer, if there is room aside; see `Borrower.set_aside`."""
+        """Sets the loan aside, if there is room; see `Borrower.set_aside`."""
         self._shrink()
         lender = self.borrower.lender
         if self._is_shared and 0 < self.size <= lender.room_aside:
@@ -178,7 +178,7 @@ class Loan:
             self.size = self._held
 
     def give_back(self) -> None:
-        """Let others have it; harmless where it is back already."""
+        """Returns the memory; harmless if it is returned already."""
         if self not in self.borrower.loans:
             return
         lender = self.borrower.lender

@@ -1,7 +1,7 @@
 """Which entries of a lane are sent together, and for how long they wait for more. No I/O.
 
-Small ones go together: a log that trickled into the spool leaves it in few requests. A barrier stands alone, and
-nothing waits below one.
+Small ones go together: a log that trickled into the spool leaves it in few requests. A barrier goes alone, and nothing
+below a barrier waits.
 """
 
 from __future__ import annotations
@@ -17,28 +17,29 @@ from shipper.spool.schema import SLOT
 
 WINDOW = 512
 TOGETHER_BYTES = 256 << 10
-"""Of sealed bodies. What is sent in one request though it entered in several batches, unless the output wants less
-(with 500 events at most, ten thousand files of 200 lines took 1.5 times the CPU). What it unpacks to is counted as it
-is loaded (`loading`)."""
+"""Sealed bytes of entries that are sent in one request though they entered in several batches, unless the output wants
+less (with 500 events at most, ten thousand files of 200 lines took 1.5 times the CPU). `loading` counts what they
+unpack to."""
 GATHERED_EVENTS = 1000
 GATHERED_BYTES = 64 << 10
-"""For which nothing waits to become more. To put large batches together costs more than the requests that it saves: an
-input at full speed lost a quarter of its events a second."""
+"""An entry of so many bytes waits for no more. Combining large batches costs more than the saved requests: an input at
+full speed lost a quarter of its events a second."""
 
 
 @dataclass(frozen=True, slots=True)
 class Parcel:
-    """Entries that are sent together; with a `question`, a few events of its target are sent, and no others."""
+    """Entries that are sent together; with a `question`, only a few events of its target are sent."""
 
     entries: Sequence[Entry]
     question: Question | None = None
 
 
 def gathers_until(entries: Sequence[Entry], handed: float, feeding: Feeding) -> float:
-    """Until when these entries wait for more to be sent with them, if the last ones were handed out at `handed`.
+    """Returns until when these entries wait for more to be sent with them, if the last ones were handed out at
+    `handed`.
 
-    So what comes after a pause goes at once, and under load no more than one request in `linger` is not a full one. To
-    wait from the first event on was refused: each lone line would be late by that. A barrier never waits.
+    So an event after a pause goes at once, and under load at most one request in `linger` is not full. Waiting from the
+    first event on would delay each single line. A barrier never waits.
     """
     if not entries:
         return math.inf
@@ -50,7 +51,7 @@ def gathers_until(entries: Sequence[Entry], handed: float, feeding: Feeding) -> 
 
 
 def of(entries: Sequence[Entry], feeding: Feeding) -> Iterator[list[Entry]]:
-    """Entries in their order, small ones together, as many as the output wants; a barrier stands alone."""
+    """Combines entries in order, as many small ones as the output wants; a barrier stays alone."""
     most_bytes = min(TOGETHER_BYTES, feeding.bytes)
     parcel: list[Entry] = []
     events = size = 0

@@ -1,8 +1,8 @@
-"""A policy becomes a plan: what it would run, with nothing opened; and two plans are compared.
+"""A policy becomes a plan: what it would run, with nothing opened. Two plans can be compared.
 
-An output's identity is its lane's key: name, type, everything that says where, and its credentials' ids. The class of a
-change follows from the keys alone: `barrier` if a lane of the active revision is not among the new ones, `none` if the
-meaning is the same, else `live`.
+An output's identity is its lane's key: name, type, every setting that says where events go, and the ids of its
+credentials. The class of a change follows from the keys alone: `barrier` if a lane of the active revision is not among
+the new ones, `none` if the meaning is the same, else `live`.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from shipper.values import Change, Revision
 
 
 class Location(NamedTuple):
-    """Where something stands in a policy's text."""
+    """A place in a policy's text."""
 
     path: str
     line: int
@@ -36,7 +36,7 @@ class Location(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class InputPlan:
-    """An input, the processors its events pass (its own first), and the names of its outputs."""
+    """An input, the processors that its events pass (its own first), and the names of its outputs."""
 
     spec: InputSpec
     processors: tuple[Processor, ...]
@@ -44,10 +44,10 @@ class InputPlan:
     credentials: tuple[str, ...]
     """The ids that its settings refer to."""
     branches: Mapping[str, tuple[Processor, ...]] = field(default_factory=dict)
-    """By output: the processors that events for it pass then; without the outputs that have none."""
+    """By output, the processors that its events pass after those; without outputs that have none."""
 
     def all_processors(self) -> Mapping[tuple[str, int], Processor]:
-        """By place: the output that they belong to ("" for those before), and the number among them."""
+        """By place: the output of the processor ("" before the outputs), and its number there."""
         lists = {"": self.processors, **self.branches}
         return {(name, number): one for name, those in lists.items() for number, one in enumerate(those)}
 
@@ -67,7 +67,7 @@ class OutputPlan:
 
 
 class Reference(NamedTuple):
-    """A setting that refers to a credential: its id, and what an input or output takes there."""
+    """A setting that refers to a credential: the id, and the shapes that the input or output takes there."""
 
     id: str
     part: str
@@ -91,11 +91,11 @@ class Plan:
 
     @property
     def credentials(self) -> Mapping[str, Location]:
-        """Every credential id the policy refers to, with the first place that does."""
+        """Returns every credential id of the policy, with the first place that refers to it."""
         return {reference.id: reference.location for reference in reversed(self.references)}
 
     def change(self, active: str | None, lanes: Collection[LaneKey]) -> Change:
-        """Against the active revision: the digest of its meaning (None: nothing is active), and its lanes."""
+        """Compares with the active revision: the digest of its meaning (None: nothing is active), and its lanes."""
         if self.meaning == active:
             return "none"
         kept = {output.key for output in self.outputs.values()}
@@ -109,12 +109,12 @@ class Plan:
         return all(self.outputs[output].key == before.outputs[output].key for output in mine.outputs)
 
     def stored(self, change: Change) -> Text:
-        """What the spool keeps of it."""
+        """Returns what the spool keeps of the plan."""
         return Text(self.at, self.sha256, self.meaning, change, sorted(self.credentials), self.text)
 
     @property
     def state(self) -> Sequence[Route]:
-        """The inputs of keyed state, as the spool names them."""
+        """Returns the inputs of keyed state, as the spool names them."""
         return [
             Route(f"{input.spec.type}/{name}", input.outputs, input.spec.config.retracts)
             for name, input in self.inputs.items()
@@ -123,26 +123,26 @@ class Plan:
 
     @property
     def warnings(self) -> frozenset[tuple[str, str]]:
-        """What its outputs warn of, each with the name of the output."""
+        """Returns the warnings of its outputs, each with the name of the output."""
         return frozenset(
             (name, warning) for name, output in self.outputs.items() for warning in output.spec.config.warnings()
         )
 
     @property
     def limits(self) -> SpoolLimits:
-        """What it wants of the spool."""
+        """Returns the settings for the spool."""
         letters, drain = self.policy.dead_letters, self.policy.drain
         limits = Limits(int(letters.max_bytes), letters.when_full)
         return SpoolLimits(limits, drain.deadline, drain.on_deadline, drain.never_reached)
 
 
 def digest(text: str) -> str:
-    """The sha256 of a policy text, in hex."""
+    """Returns the sha256 of a policy text, in hex."""
     return hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest()
 
 
 def make(at: Revision, text: str, registry: Registry) -> Plan:
-    """Read a policy and plan it. Raises PolicyError; opens nothing, but reads the files it names."""
+    """Reads a policy and plans it. Raises PolicyError; opens nothing, but reads the files that the policy names."""
     root = read(text)
     policy = build(root, registry)
     outputs = {name: _output(spec) for name, spec in policy.outputs.items()}
@@ -161,12 +161,12 @@ def _output(spec: OutputSpec) -> OutputPlan:
 
 
 def lane_key(spec: OutputSpec) -> LaneKey:
-    """The identity of an output's lane."""
+    """Returns the identity of an output's lane."""
     return LaneKey(spec.name, spec.type, destination(spec), _ids(uses(spec.config)))
 
 
 def lane_settings(spec: OutputSpec) -> LaneSettings:
-    """An output's settings as its lane keeps them."""
+    """Returns an output's settings as its lane keeps them."""
     return LaneSettings(output_settings(spec), tuple(use.path for use in uses(spec.config)))
 
 
@@ -184,6 +184,6 @@ def _references(policy: Policy, root: Node) -> Iterator[Reference]:
 
 
 def _location(root: Node, path: Iterable[str | int]) -> Location:
-    """Where a path leads in the text, as far as it is there: a default is not."""
+    """Returns the place of a path in the text, as far as the text has it: a default has none."""
     node, shown = followed(root, "", path)
     return Location(shown, node.mark.line, node.mark.column)

@@ -1,4 +1,4 @@
-"""What one running input sees of the shipper: the `InputContext` of the plugin contract."""
+"""The `InputContext` of the plugin contract: the shipper as one running input sees it."""
 
 from __future__ import annotations
 
@@ -24,8 +24,8 @@ from shipper.spool.awaited import Awaited
 
 CHUNK_BYTES = 4 << 10, 1 << 20
 CHUNKS = 16
-"""At least so many fill a queue. What does not fit waits as a whole: a chunk of the queue's own size left it all but
-empty, and said that it is full."""
+"""At least so many chunks fill a queue. What does not fit waits as a whole: a chunk as large as the queue left it
+almost empty, and called it full."""
 
 
 class Port:
@@ -60,11 +60,11 @@ class Port:
         self.aio = aio
         self.problem: str | None = None
         self.fault: str | None = None
-        """Why its last batch could not be stored, until one can: also if the input goes on as if nothing were."""
+        """Why the last batch could not be stored, until one can be; also if the input goes on without a word."""
         self.code: str = Code.OK
-        """That of the problem."""
+        """The code of the problem."""
         self.is_complete = False
-        """Whether it has read all its keys, as it says."""
+        """Whether it says that it has read all its keys."""
         self.on_complete: Callable[[], None] = lambda: None
         self.waiting = 0
         self.storing = 0
@@ -75,7 +75,7 @@ class Port:
         self._switched = trio.Event()
 
     def switch(self, route: Route) -> None:
-        """From now on events belong to this route; what waits for room goes there too."""
+        """From now on events belong to this route, also those that wait for room."""
         self._route = route
         self._switched.set()
         self._switched = trio.Event()
@@ -132,7 +132,7 @@ class Port:
                 await switched.wait()
 
     def _answer_dropped(self, route: Route, ready: Ready, awaited: Sequence[str | None]) -> None:
-        """Tell the source of batches that go nowhere, since processors dropped all their events."""
+        """Tells the source of batches that go nowhere, as processors dropped all their events."""
         left = {made.packed.source for made in ready if route.lanes_of(made)}
         if gone := [key for number, key in enumerate(awaited) if key is not None and number not in left]:
             self.answered(gone)
@@ -205,7 +205,7 @@ class Port:
 
     @contextmanager
     def _faults(self) -> Iterator[None]:
-        """Name the input in what is wrong with its batches, and show it."""
+        """Shows a fault of the input's batches, with its name."""
         try:
             yield
         except PluginFault as fault:
@@ -256,7 +256,7 @@ class Port:
 
     @property
     def source(self) -> str:
-        """By which its positions are stored."""
+        """The name under which its positions are stored."""
         return f"{self.type}/{self.name}"
 
     def report(self, problem: str | None, *, code: str = Code.INPUT_DEGRADED) -> None:

@@ -1,4 +1,4 @@
-"""The keyed state that is routed to a lane, as its output sees it: the `RoutedState` of the plugin contract."""
+"""The `RoutedState` of the plugin contract: the keyed state that is routed to a lane."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from shipper.spool.spool import Spool
 
 
 class Routed:
-    """See `RoutedState`; `on_moved` is called with lanes that may have been given something to do."""
+    """See `RoutedState`; `on_moved` is called with lanes that may have something to do now."""
 
     def __init__(self, spool: Spool, lane: int, sources: Sources, on_moved: Callable[[Collection[int]], None]) -> None:
         self._spool, self._lane, self._sources, self._on_moved = spool, lane, sources, on_moved

@@ -1,18 +1,18 @@
-"""A session of a lane: its output is open, some workers send, and answers are noted in the spool.
+"""A session of a lane: its output is open, workers send, and answers are noted in the spool.
 
     feed: entries in order ──> work: attempt ──> note: settle
             │ small ones together (`parcels`), as far as there is memory for them (`loading`)
             │ a barrier: kept, until everything taken before it is settled
 
-All of that is there twice, for the log events and for the keyed state of the lane (`heads`), which share the client and
-its trouble. Each may have as many requests under way as the output wants, and both together one more: so there is
-always a place for the other. Where answers come later (`Feeding.answers_later`), each has all its places.
+All of this exists twice, for the lane's log events and for its keyed state (`heads`), which share the client and its
+trouble. Each may have as many requests under way as the output wants, and both together one more, so that neither shuts
+the other out. Where answers come later (`Feeding.answers_later`), each has all its places.
 
-What happens in a session is in memory only, so it may end at any moment. What the destination does not take now is
-left behind, as a small row if the others of its batch were taken, and the rest goes on (`backlog` says how it comes
-again): single events that are put off, and those of a target that refuses them, which are not even sent. Trouble with
-the whole destination ends the session, once the requests under way have their answers; those that a destination has
-taken and answers for later are given up, and sent again in the next session (`Sender.ending`).
+A session keeps its state in memory only, so it may end at any moment. What the destination does not take now is left
+behind, as a small row if the rest of its batch was taken, and the session goes on (`backlog` brings it again): single
+events that are put off, and those of a target that refuses, which are not even sent. Trouble with the whole destination
+ends the session, once the requests under way have their answers. Requests that a destination has taken and will answer
+later are given up, and sent again in the next session (`Sender.ending`).
 """
 
 from __future__ import annotations
@@ -54,17 +54,17 @@ _log = log.get(__name__)
 PROBE_EVENTS = 8
 INLINE_BYTES = 64 << 10
 REFUSED = 4
-"""Attempts in a row without a final answer, after which each next one waits."""
+"""After so many attempts in a row without a final answer, each next one waits."""
 NOTING = 4
-"""Attempts under way, or whose answers wait to be noted, at most, unless the output wants more under way at once: while
-the disk hangs, no more is sent."""
+"""The most attempts that are under way or wait to be noted, unless the output wants more requests at once: while the
+disk hangs, no more is sent."""
 SLOW_SECONDS = 10.0
-"""Without an answer, after which a request is reported."""
+"""Seconds without an answer after which a request is reported."""
 LETTERS_FULL = "the dead-letter store is full, rejected events are held"
 
 
 Sent = tuple[Attempt, list[tuple[Entry, range]]]
-"""An attempt, and which of its events are those of which entry."""
+"""An attempt, and which of its events belong to which entry."""
 
 
 class _Side:
@@ -76,20 +76,20 @@ class _Side:
         self.is_working = False
         """Whether it has workers."""
         self.progressed = False
-        """Whether a final answer was noted; to be refused for ever again, without room for dead letters, is none."""
+        """Whether a final answer was noted; a rejection for which dead letters have no room is none."""
         self.refused, self.refused_waits = 0, waits
         """Attempts in a row without a final answer."""
 
 
 class Session:
-    """`lane` is the id; `report` takes what is wrong, or None, and its code.
+    """`lane` is the id; `report` takes a problem, or None, and its code.
 
     `targets` is that of the output, `heads` and `backlogs` those of the lane, which go on from one session to the next.
     A retired lane holds `slot` while it sends. `settle_barrier` is called for a barrier that an active lane has passed;
-    a lane that is not ends its session there, also if it learns of that by the False that is returned. `on_end` is
-    called when nothing more is handed out, `on_answer` when the destination has answered for events, before that is
-    noted; `on_success` when the first event has its final answer, `on_moved` with lanes that were given something
-    to do. `lingers` says whether entries may wait for more.
+    if it returns False, the lane is not active, and ends its session there. `on_end` is called when nothing more is
+    handed out, `on_answer` when the destination has answered for events, before that is noted, `on_success` when the
+    first event has its final answer, `on_moved` with lanes that have something to do now. `lingers`: whether entries
+    may wait for more.
     """
 
     def __init__(
@@ -121,9 +121,9 @@ class Session:
         self.trouble: Trouble | None = None
         self.backlogs = backlogs
         self.answered = -math.inf
-        """When a request had its answer last, or failed."""
+        """When a request was last answered, or failed."""
         self.is_client_suspect = False
-        """Whether the output failed by a bug, so that what is open may not work any more."""
+        """Whether the output failed by a bug, so that what it has open may not work any more."""
         self._lane, self._output, self._targets, self._spool = lane, output, targets, spool
         self._taps, self._heads = taps, heads
         self._report, self._slot = report, slot
@@ -133,7 +133,7 @@ class Session:
         self._in_thread = in_thread
         self._over = trio.Event()
         self._turn = trio.Lock()
-        """To wait for the slot."""
+        """Waits for the slot."""
         self._places = trio.Semaphore(feeding.in_flight + (feeding.in_flight if feeding.answers_later else 1))
         self._recent = recent
         self._logs, self._state = self._side(heads.logs, backlogs.logs), self._side(heads.state, backlogs.state)
@@ -149,9 +149,9 @@ class Session:
         )
         self._ending = False
         self._probing: Callable[[], None] | None = None
-        """What to do when the request that is sent first is taken, and answered later."""
+        """Called when the oldest request is taken, and will be answered later."""
         self._has_gone_on = False
-        """Whether it was."""
+        """Whether it was taken."""
 
     def _side(self, head: Head, backlog: Backlog) -> _Side:
         feed = Feed(
@@ -179,9 +179,9 @@ class Session:
         return any(side.progressed for side in self._sides)
 
     def end(self, trouble: Trouble | None = None) -> None:
-        """Hand out no more entries; the session is over when what is under way has its answers.
+        """Hands out no more entries; the session ends when what is under way has its answers.
 
-        The first trouble counts, and the longest wait that any answer asked for.
+        The first trouble counts, with the longest wait that any answer asked for.
         """
         if self.trouble is None:
             self.trouble = trouble
@@ -196,23 +196,23 @@ class Session:
         self._on_end()
 
     def taken(self) -> None:
-        """The destination has taken what it was asked with, and answers for it later: it need not be waited for."""
+        """The destination has taken the question, and will answer later: the others need not wait for that."""
         if self._probing is not None:
             go_on, self._probing = self._probing, None
             go_on()
 
     def overdue(self) -> str | None:
-        """What to report if a request has had no answer for long, whatever became of others."""
+        """Returns what to report if one request has had no answer for long, whatever became of others."""
         waits = self.waiting_seconds()
         return f"no answer for {waits // 5 * 5:.0f} s" if waits > SLOW_SECONDS else None
 
     def waiting_seconds(self) -> float:
-        """For how long the request that was sent first has had no answer."""
+        """Returns for how long the oldest request has had no answer."""
         now = trio.current_time()
         return max(backlog.waiting_seconds(now) for backlog in self.backlogs)
 
     async def run(self, sender: Sender, last: Trouble | None, *, asks: bool) -> None:
-        """Deliver until trouble, or until a retired lane has passed its barrier.
+        """Delivers until trouble, or until a retired lane has passed its barrier.
 
         After trouble, or if it `asks` whether the destination answers, it sends one request first.
         """
@@ -227,7 +227,7 @@ class Session:
                 nursery.start_soon(self._deliver_side, side, sender)
 
     async def _deliver_side(self, side: _Side, sender: Sender) -> None:
-        """Workers are there from the first entry on: most lanes have no state."""
+        """Starts the workers of a head with its first entry: most lanes have no state."""
         send, receive = trio.open_memory_channel[Parcel](0)
         async with trio.open_nursery() as nursery, send, receive:
 
@@ -242,7 +242,7 @@ class Session:
             await self._feed(side, hand_out)
 
     async def _probe(self, sender: Sender, last: Trouble | None, task_status: trio.TaskStatus[bool]) -> None:
-        """One request, and after a refusal a small one; started with whether the destination answers again."""
+        """Sends one request, a small one after a refusal; tells the starter whether the destination answers again."""
         is_small = last is not None and last.held and not self._feeding.answers_later
         for side in self._sides_to_ask(last):
             if first := await side.feed.first():
@@ -256,13 +256,13 @@ class Session:
             task_status.started(self.trouble is None)
 
     def _go_on(self, backlog: Backlog, first: Entry, task_status: trio.TaskStatus[bool]) -> None:
-        """The first request is one of those under way from now on."""
+        """Counts the first request among those under way from now on."""
         backlog.at_front(first)
         self._has_gone_on = True
         task_status.started(True)
 
     def _sides_to_ask(self, last: Trouble | None) -> Sequence[_Side]:
-        """First the one that did not have the trouble: it may be with the other alone, and then this one goes on."""
+        """Returns the heads, first the one that had no trouble: the trouble may concern only the other."""
         return self._sides if last is None or last.is_of_state else self._sides[::-1]
 
     async def _ask(self, side: _Side, sender: Sender, entry: Entry, few: int | None) -> None:
@@ -272,7 +272,7 @@ class Session:
             await self._ask_with(side, sender, entry, few)
 
     async def _ask_witness(self, side: _Side, sender: Sender, suspect: Entry) -> None:
-        """Send a later entry on which the output has not failed yet, to see whether it works at all."""
+        """Sends a later entry on which the output has not failed yet, to see whether the output works at all."""
         above = await side.feed.above(suspect.seq)
         fresh = [entry for entry in above if entry.seq not in side.backlog.suspects]
         for witness in fresh[:WITNESSES]:
@@ -284,7 +284,7 @@ class Session:
     async def _ask_with(
         self, side: _Side, sender: Sender, entry: Entry, few: int | None, *, is_witness: bool = False
     ) -> None:
-        """Send one entry, or a few events of it, before all others."""
+        """Sends one entry, or a few events of it, before all others."""
         was_left = entry.seq <= side.backlog.front
         loan, sent, _ = await self._attempt(side, sender, Parcel([entry]), few, is_witness=is_witness)
         await self._note(side, sent, loan)
@@ -294,7 +294,8 @@ class Session:
     # -- entries, in order ---------------------------------------------------------------------------------------------
 
     async def _feed(self, side: _Side, hand_out: HandOut) -> None:
-        """Hand out entries of a head until the session ends; see to barriers that everything below has passed."""
+        """Hands out the entries of a head until the session ends, and settles barriers when everything below is
+        settled."""
         while not self._ending:
             if side is self._logs and self.backlogs.barrier_is_reached():
                 barrier = self.backlogs.logs.barriers.pop(0)
@@ -311,7 +312,7 @@ class Session:
         return None
 
     def _tell_of_barrier(self) -> None:
-        """Have the state pass a barrier that the log events have passed, or have that settled."""
+        """Lets the state pass a barrier that the log events have passed, or settles it."""
         barrier = self.backlogs.barrier
         if barrier is not None and self.backlogs.state.front < barrier:
             self._state.feed.news.set()
@@ -319,14 +320,14 @@ class Session:
             self._logs.feed.news.set()
 
     def _is_in_vain(self) -> bool:
-        """Whether only what was left behind is there, and not due soon."""
+        """Whether all that remains was left behind, and is not due soon."""
         now = trio.current_time()
         if not any(backlog.has_left for backlog in self.backlogs) or self.backlogs.barrier_is_reached():
             return False
         return all(side.feed.is_idle and not side.backlog.is_worth_a_slot(now) for side in self._sides)
 
     async def _hand_out(self, side: _Side, send: trio.MemorySendChannel[Parcel], parcel: Parcel) -> bool:
-        """Give it to a worker that has time; false if the session ends instead."""
+        """Gives entries to a free worker; returns False if the session ends instead."""
         side.backlog.hand_out(parcel.entries)
         if self._slot.is_needed:
             async with self._turn:
@@ -339,7 +340,7 @@ class Session:
         return False
 
     def _left_behind(self) -> Trouble:
-        """The destination answers, so its targets are asked when they are due: nothing else is waited for."""
+        """The destination answers: its targets are asked when they are due, without another wait."""
         problem, code = self.backlogs.problem()
         held = any(backlog.closed for backlog in self.backlogs)
         return Trouble(problem or "events were put off", held=held, due=self.backlogs.next_due(), code=code)
@@ -374,7 +375,8 @@ class Session:
             self._places.release()
 
     async def _slow_down_if_refused(self, side: _Side, sent: list[Sent]) -> None:
-        """Batch after batch refused event by event: the others still get their turn, but no storm of requests."""
+        """Limits the rate while batch after batch is put off singly: others get their turn, without a storm of
+        requests."""
         if any(attempt.progress for attempt, _ in sent):
             side.refused, side.refused_waits = 0, self._backoff()
             return
@@ -396,9 +398,10 @@ class Session:
     async def _attempt(
         self, side: _Side, sender: Sender, parcel: Parcel, few: int | None = None, *, is_witness: bool = False
     ) -> tuple[Loan | None, list[Sent], Sequence[Entry]]:
-        """Send what entries hold (the first `few` events), as far as memory goes; the loan, and the entries left.
+        """Sends what entries hold (the first `few` events), as far as memory goes; returns the loan and the remaining
+        entries.
 
-        Notes what was answered if it is cancelled.
+        Notes received answers if it is cancelled.
         """
         outstanding = side.backlog.outstanding
         question = parcel.question
@@ -435,7 +438,7 @@ class Session:
     def _trouble_of(
         self, suspects: Suspects, attempt: Attempt, first: Entry, *, works: bool, is_witness: bool
     ) -> Trouble | None:
-        """What ends the session after an attempt; gives up its events that the output cannot handle (`suspects`)."""
+        """Returns what ends the session after an attempt; gives up events that break the output (`suspects`)."""
         if attempt.doubt is None:
             return attempt.overloaded()
         suspects.failed(first.seq)
@@ -454,7 +457,7 @@ class Session:
     async def _prepared(
         self, backlog: Backlog, group: Sequence[tuple[Entry, Batch]], target: str | None, few: int | None
     ) -> Sent:
-        """One attempt for all that goes the same way, without what goes to targets that refuse it."""
+        """Returns one attempt for all events that go the same way, without those of targets that refuse."""
         attempt, parts = await self._sent(group, few)
         attempt.ordered = self._feeding.ordered
         if target is not None or backlog.closed:
@@ -468,7 +471,8 @@ class Session:
         return attempt, parts
 
     async def _targets_of(self, batch: Batch) -> Sequence[str] | None:
-        """None if the output cannot say: then all of it is sent, and the output may fail on the event that is why."""
+        """Returns the targets; None if the output fails to name them. Then everything is sent, and the output may fail
+        on the event that is the cause."""
         try:
             inline = len(batch.body) <= INLINE_BYTES
             targets = self._targets(batch) if inline else await self._in_thread(self._targets, batch)
@@ -489,7 +493,7 @@ class Session:
         return (Attempt.probe(batch, only) if only is not None else Attempt(batch)), parts
 
     async def _close_targets(self, backlog: Backlog, attempt: Attempt) -> None:
-        """From now on nothing is sent to targets that refused events of this attempt."""
+        """Sends nothing more to the targets that refused events of this attempt."""
         if attempt.ordered or not attempt.refusals():
             return
         if attempt.targets is None:
@@ -508,7 +512,7 @@ class Session:
         self._heads.wake()
 
     async def _send(self, sender: Sender, attempt: Attempt, *, in_halves: bool, works_otherwise: bool) -> None:
-        """Send all of an attempt; `in_halves`, to find single events, where the output fails unexpectedly."""
+        """Sends all of an attempt; `in_halves` finds single events on which the output fails unexpectedly."""
         while (piece := attempt.next_piece()) is not None:
             positions, events = piece
             self._taps.offer(f"outputs.{self._output}", events)
@@ -535,7 +539,7 @@ class Session:
             self.answered = trio.current_time()
 
     async def _note(self, side: _Side, sent: list[Sent], loan: Loan | None) -> None:
-        """Settle what was answered, and see to what is left. Not cancelled: the destination has said yes."""
+        """Settles what was answered, and notes what is left. Not cancelled: the destination has the events."""
         with trio.CancelScope(shield=True):
             for attempt, parts in sent:
                 await self._note_answers(side, attempt, parts)
@@ -577,12 +581,12 @@ class Session:
         self._tell_problem()
 
     def _tell_problem(self) -> None:
-        """Perhaps nothing is held any more."""
+        """Reports what is wrong now, or that nothing is."""
         if self.trouble is None:
             self._report(*self._problem())
 
     def _open_targets(self, backlog: Backlog, attempt: Attempt) -> None:
-        """What was left behind for targets that took events is sent again."""
+        """Sends again what was left behind for targets that took events."""
         now, asked = trio.current_time(), attempt.asked_place
         takes = attempt.taking_targets().intersection(backlog.closed)
         if asked is not None and attempt.is_asked and asked not in takes:
@@ -592,7 +596,7 @@ class Session:
             backlog.answered(name, now, takes=True)
 
     def _problem(self) -> tuple[str | None, str]:
-        """What is wrong, and its code."""
+        """Returns the problem and its code."""
         left, code = self.backlogs.problem()
         if left:
             return (f"{left}, events held" if any(backlog.closed for backlog in self.backlogs) else left), code
@@ -602,7 +606,7 @@ class Session:
 
 
 def failed(output: str, error: Exception) -> Trouble:
-    """An error that no contract knows; a plugin that cannot start says why."""
+    """Returns the trouble for an error outside the contract; a plugin that cannot start gives its own reason."""
     if isinstance(error, StartFailed):
         return Trouble(str(error), held=True, code=error.code)
     _log.error("an output failed", output=output, error=said(error))

@@ -1,4 +1,4 @@
-"""The answers for events become settlements in the spool; and what dead letters say of an output."""
+"""Turns the answers for events into settlements in the spool, and reports an output that has only dead letters."""
 
 from __future__ import annotations
 
@@ -20,14 +20,14 @@ _log = log.get(__name__)
 
 ELSEWHERE = "the destination keeps their dead letters"
 QUIET_SECONDS = 10.0
-"""Between two lines of the log about dead letters."""
+"""Seconds between two lines of the log about dead letters."""
 
 
 class Settling:
-    """Of one session of a lane; `is_quiet` says whether nobody waits for what is to be written.
+    """Settles for one session of a lane; `is_quiet`: whether nobody waits for what is to be written.
 
-    `counters` counts final answers by their names, and dead letters that were dropped to make room. `on_moved` is
-    called with the lanes that were given something to do by what was settled.
+    `counters` counts final answers by name, and dead letters that were dropped to make room. `on_moved` is called with
+    the lanes that have something to do after a settlement.
     """
 
     def __init__(
@@ -42,7 +42,7 @@ class Settling:
         on_moved: Callable[[Collection[int]], None],
     ) -> None:
         self.rejected_reason: str | None = None
-        """That an output has nothing but dead letters, and why."""
+        """Returns a report, with the cause, for an output that has only dead letters."""
         self._lane, self._output, self._spool = lane, output, spool
         self._counters, self._is_quiet, self._on_moved = counters, is_quiet, on_moved
         self._confirmed = confirmed
@@ -52,10 +52,10 @@ class Settling:
     async def settle(
         self, attempt: Attempt, parts: Sequence[tuple[Entry, range]]
     ) -> tuple[dict[int, Settlement | None], frozenset[int]]:
-        """Write what was answered for each entry, by `seq`; None for one of which nothing was.
+        """Writes the answers for each entry, by `seq`; None for an entry without any.
 
-        Returns the slots besides that hold another version by now: of these nothing was written.
-        Rejected events for which the dead-letter store has no room stay as they are, and only they.
+        Returns the slots that hold another version by now; nothing was written for these. Rejected events for which the
+        dead-letter store has no room stay open; the others of their entry do not.
         """
         fits: Mapping[int, Collection[int]] | None = None
         while True:
@@ -77,7 +77,7 @@ class Settling:
         return settlements, renewed
 
     async def damaged(self, entry: Entry) -> None:
-        """Settle an entry whose events cannot be read any more."""
+        """Settles an entry whose events can no longer be read."""
         _log.error("stored events are damaged", output=self._output, events=entry.events)
         await self._write({entry.seq: Settlement(Counts(damaged=entry.events))})
 
@@ -98,7 +98,7 @@ class Settling:
         return noted.renewed
 
     def _see_to_letters(self, settlement: Settlement) -> None:
-        """Dead letters are logged; an output that has nothing but dead letters is not doing its job."""
+        """Logs dead letters; an output that has only dead letters is not doing its job."""
         if settlement.counts.answered > settlement.counts.dead_letter:
             self._rejected, self.rejected_reason = 0, None
         else:

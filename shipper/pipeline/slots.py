@@ -1,13 +1,12 @@
-"""Slots: retired lanes drain a few at a time, and one that makes no progress gives its slot up.
+"""Slots: retired lanes drain a few at a time, and a lane that makes no progress gives its slot up.
 
-There are two kinds. A lane that is not known to answer (it was just opened, or its last session ended in trouble) holds
-a slot for asking, for one request; a lane that answers holds one for draining. So lanes of silent destinations do not
-stand in the way of those that deliver. A lane whose requests have had no answer for a while gives its slot back, of
-either kind, and keeps the requests: their answers count when they come. To send more than what was handed out, it needs
-a slot again.
+There are two kinds. A lane that is not known to be answered (it was just opened, or its last session ended in trouble)
+holds a slot for asking, for one request. A lane that is answered holds a slot for draining. So lanes of silent
+destinations never block those that deliver. A lane whose requests have had no answer for a while gives its slot back,
+of either kind, and keeps the requests: their answers count when they come. To send more, it needs a slot again.
 
-An active lane needs none. A limiter knows its borrowers, so a slot cannot be taken twice; every path that ends the need
-for it (an answer that does not come, the end of a session, a lane that becomes active again) calls `give_back`.
+An active lane needs no slot. A limiter knows its borrowers, so a slot cannot be taken twice. Whatever ends the need for
+it (a missing answer, the end of a session, a lane that becomes active again) calls `give_back`.
 """
 
 from __future__ import annotations
@@ -22,7 +21,7 @@ ASKING_AT_ONCE = 32
 
 
 class Slots:
-    """What the lanes of a process share."""
+    """The slots that the lanes of a process share."""
 
     def __init__(self) -> None:
         self.draining = trio.CapacityLimiter(DRAINING_AT_ONCE)
@@ -30,30 +29,30 @@ class Slots:
 
 
 class Slot:
-    """The slot of one lane, or none; `is_needed` is whether the lane is retired."""
+    """The slot of one lane, or none; `is_needed`: whether the lane is retired."""
 
     def __init__(self, slots: Slots, *, is_needed: bool) -> None:
         self.is_needed = is_needed
         self.is_waited_for = False
         self.since = -math.inf
-        """When it was taken last."""
+        """When it was last taken."""
         self._slots = slots
         self._held: trio.CapacityLimiter | None = None
         self._queue = trio.CancelScope()
 
     async def take_to_ask(self) -> None:
-        """Wait for a slot for asking, if none is held; also returns after `leave_queue` and where none is needed."""
+        """Waits for a slot for asking, if none is held; also returns after `leave_queue`, and where none is needed."""
         if self._held is None:
             await self._take(self._slots.asking)
 
     async def take_to_drain(self) -> None:
-        """Give a slot for asking back, and wait for one for draining; else as `take_to_ask`."""
+        """Exchanges a slot for asking for one for draining, after a wait; otherwise like `take_to_ask`."""
         if self._held is not self._slots.draining:
             self.give_back()
             await self._take(self._slots.draining)
 
     def take_at_once(self) -> bool:
-        """Whether there is a slot for draining, or none is needed."""
+        """Whether it holds a slot for draining, or needs none."""
         with suppress(trio.WouldBlock):
             if self.is_needed and self._held is not self._slots.draining:
                 self._slots.draining.acquire_on_behalf_of_nowait(self)
@@ -77,11 +76,11 @@ class Slot:
         self._held, self.since = limiter, trio.current_time()
 
     def give_back(self) -> None:
-        """Let another lane have it; harmless where none is held."""
+        """Gives the slot to another lane; harmless where none is held."""
         if self._held is not None:
             self._held.release_on_behalf_of(self)
             self._held = None
 
     def leave_queue(self) -> None:
-        """Whoever waits for a slot goes on without."""
+        """Ends the wait for a slot, without one."""
         self._queue.cancel("the lane needs no slot any more")

@@ -1,7 +1,7 @@
-"""Whose word counts for keys of keyed state: what inputs say of themselves, for lanes that compare.
+"""Which input has the last word on a key of keyed state, for lanes that compare.
 
-An input that reads documents again at each start (`Input.is_source`) has the last word about its keys, once it has read
-all of them. Of what came in by a door, or from a plugin, nobody can say it again.
+An input that reads its documents again at each start (`Input.is_source`) has the last word on its keys, once it has
+read all of them. Nobody has it for keys that came by a door, or from another plugin: they are not said again.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from shipper.spool.resync import Claim
 
 
 class Reading(Protocol):
-    """A running input, by the name of its positions and keys; `is_complete` once it has read all that there is."""
+    """A running input, by the name of its positions and keys; `is_complete` once it has read everything."""
 
     @property
     def source(self) -> str: ...
@@ -29,26 +29,26 @@ class Reading(Protocol):
 
 
 class Sources:
-    """The inputs of the active revision, as far as they are routed."""
+    """The routed inputs of the active revision."""
 
     def __init__(self) -> None:
         self._inputs: list[tuple[Input, Reading]] | None = None
-        """None: they are not known yet, at the start."""
+        """None: not known yet, at the start."""
         self.news = trio.Event()
-        """Set, and replaced by another one, when a claim may be another one than before."""
+        """Set, and replaced, when a claim may have changed."""
 
     def switch(self, inputs: Mapping[str, tuple[Input, Reading]]) -> None:
-        """From now on these count; first those that are sources."""
+        """Replaces the inputs; those that are sources come first."""
         self._inputs = sorted(inputs.values(), key=lambda one: (not one[0].is_source, one[1].source))
         self.tell()
 
     def tell(self) -> None:
-        """An input has read all."""
+        """Notes that an input has read everything."""
         self.news.set()
         self.news = trio.Event()
 
     def adopted(self, keys: Iterable[tuple[str, str]]) -> None:
-        """Versions of keys, by owner and collection, were taken from a destination: tell the inputs that have these."""
+        """Tells the inputs of these versions, by owner and collection, that they were taken from a destination."""
         found = frozenset(keys)
         for input, reading in self._inputs or ():
             owners = {owner for owner, collection in found if owner and input.has_keys(owner, collection)}
@@ -56,7 +56,7 @@ class Sources:
                 reading.adopted(owners)
 
     def claim(self, owner: str, collection: str) -> Claim | None:
-        """Whose word counts for a key; None: that of no input that is here."""
+        """Returns who has the last word on a key; None: no running input."""
         if self._inputs is None:
             return Claim("", "unread")
         for input, reading in self._inputs:

@@ -1,18 +1,18 @@
-"""The stages of one running input: what they hold and what they gave is stored in one transaction, or taken back.
+"""The stages of one running input: what they hold and what they gave is stored in one transaction, or rolled back.
 
     emit ──> process ──> group ──┬── nothing is held: at once ──────────────┐
                                  └── until it is due, full, or flushed ─────┴──> flush, store ──> commit, or rollback
 
-Calls are serialised by a lock; emits that wait for it form a group with the one that has it. A group is stored as a
-whole, with all positions, under the route of that moment. Nothing is processed meanwhile: so to take back a group is to
-take back all since the last commit, and that is exact. Then its emits run again, as if they had never been processed.
+A lock serialises the calls; emits that wait for it form a group with the one that has it. A group is stored as a whole,
+with all positions, under the route of that moment. Nothing is processed meanwhile, so rolling back a group rolls back
+exactly everything since the last commit. Its emits then run again, as if they had never been processed.
 
-An input that `rereads` does not wait for what is held: its emit returns, and its position is pending like the events.
-If they cannot be stored, it is opened again, and until then nothing of it is taken.
+An input that `rereads` does not wait for held events: its emit returns, and its position is pending like the events. If
+they cannot be stored, the input is opened again, and nothing of it is accepted until then.
 
 Around a cut (`settle` until `resume`) no emit is processed. What stages hold of an input whose way changes is stored
-before it. A full queue or a hanging disk holds the cut up for some seconds only: what is not stored by then is refused
-by the spool after it, and taken back.
+before the cut. A full queue or a hanging disk delays the cut for some seconds only: what is not stored by then is
+refused by the spool afterwards, and rolled back.
 """
 
 from __future__ import annotations
@@ -39,11 +39,11 @@ from shipper.spool.queue import Packed
 _log = log.get(__name__)
 
 MOST_BYTES = 16 << 20
-"""Of a group: of what is to be stored, and of what it was made of where emits wait."""
+"""The most bytes of a group: of what is to be stored, and, where emits wait, of what they gave."""
 MOST_BATCHES = 1000
-"""Of a group: a transaction of so many takes some tens of milliseconds."""
+"""The most batches of a group: a transaction of so many takes some tens of milliseconds."""
 PATIENCE_SECONDS = 5.0
-"""How long a cancelled emit waits for a transaction that has begun; the store has as much."""
+"""Seconds that a cancelled emit waits for a transaction that has begun; the store has as many."""
 
 Place = tuple[str, int]
 
@@ -94,10 +94,10 @@ class Group:
     made: list[Made] = field(default_factory=list)
     positions: dict[str, bytes | None] = field(default_factory=dict)
     expect: dict[str, bytes | None] = field(default_factory=dict)
-    """What must be stored before it, of the positions."""
+    """The positions that must be stored before it."""
     waiting: list[Emission] = field(default_factory=list)
     events: int = 0
-    """Of all its emissions, as the input gave them."""
+    """Bytes of all its emissions, as the input gave them."""
     bytes: int = 0
     failures: int = 0
     size: int = 0
@@ -106,9 +106,9 @@ class Group:
     """Whether an emission was answered before it was stored."""
     is_storing: bool = False
     is_void: bool = False
-    """It is to be taken back."""
+    """Whether it must be rolled back."""
     due: float = -math.inf
-    """When it is to be stored; in the past: at once."""
+    """When it must be stored; in the past: at once."""
     ended: trio.Event = field(default_factory=trio.Event)
 
     @property
@@ -120,19 +120,19 @@ class Group:
         return self.size >= MOST_BYTES or len(self.made) >= MOST_BATCHES
 
     def add(self, made: Sequence[Made], failures: int) -> None:
-        """What was made goes into it."""
+        """Adds what was made of an emission."""
         self.made += made
         self.size += sum(len(one.packed.body) for one in made)
         self.failures += failures
 
     def check(self, emission: Emission) -> None:
-        """Raises Outdated if the positions in this group are not what the emission expects."""
+        """Raises Outdated if the positions in this group are not those that the emission expects."""
         for key, expected in emission.expect.items():
             if key in self.positions and self.positions[key] != expected:
                 raise Outdated(key)
 
     def take(self, emission: Emission) -> None:
-        """It was processed."""
+        """Adds a processed emission."""
         self.expect.update({key: at for key, at in emission.expect.items() if key not in self.positions})
         self.positions.update(emission.positions)
         self.events += emission.events
@@ -140,22 +140,22 @@ class Group:
 
 
 class Owner(Protocol):
-    """The running input."""
+    """What stages need of the running input."""
 
     async def process(self, emission: Emission) -> tuple[Sequence[Made], int]:
-        """What its processors make of an emission, and how often one could not handle an event."""
+        """Returns what its processors make of an emission, and how often one failed on an event."""
 
     async def flush(self) -> tuple[Sequence[Made], int]:
-        """What its stages still hold."""
+        """Returns what its stages still hold."""
 
     async def store(self, group: Group) -> bool:
-        """Store a group under the route of now; false if that is not the active one any more."""
+        """Stores a group under the present route; returns False if that is no longer the active one."""
 
     def stored(self, group: Group) -> None:
-        """Count it."""
+        """Counts a stored emission."""
 
     def read_again(self) -> None:
-        """What it has emitted was not stored: open it again."""
+        """Opens the input again: what it has emitted was not stored."""
 
 
 class Stages:
@@ -183,11 +183,12 @@ class Stages:
 
     @property
     def is_idle(self) -> bool:
-        """Whether nothing is held, or being stored."""
+        """Whether nothing is held or being stored."""
         return self._group is None and not self._is_lost and self._goes_on.is_set()
 
     async def emit(self, emission: Emission) -> bool:
-        """Process an emission and wait until it is stored, or held; false if it is to run again. See `Port.emit`."""
+        """Processes an emission and waits until it is stored, or held; returns False if it must run again. See
+        `Port.emit`."""
         async with self._turn():
             if not self._chain.stages:  # they were taken away meanwhile
                 return False
@@ -216,7 +217,8 @@ class Stages:
         return emission.is_stored
 
     async def _ended(self, group: Group, emission: Emission) -> None:
-        """Wait for its end. If cancelled, it is withdrawn, or its transaction has ended, or hangs in the disk."""
+        """Waits for its end. If cancelled, the emission is withdrawn, or its transaction has ended, or hangs in the
+        disk."""
         try:
             await emission.ended.wait()
         except trio.Cancelled:
@@ -228,7 +230,7 @@ class Stages:
             raise
 
     async def free(self) -> None:
-        """Wait until an emit that passes no stage may go on."""
+        """Waits until an emit that passes no stage may go on."""
         if not self.is_idle:
             async with self._turn():
                 group = self._group
@@ -236,7 +238,7 @@ class Stages:
                 await group.ended.wait()
 
     async def pending(self) -> dict[str, bytes | None]:
-        """The positions of what is held."""
+        """Returns the positions of what is held."""
         if self.is_idle:
             return {}
         async with self._turn():
@@ -245,7 +247,7 @@ class Stages:
     # -- around a cut, and at the end ----------------------------------------------------------------------------------
 
     async def settle(self, *, flush: bool) -> None:
-        """Let no emit be processed; wait for what is being stored, and if so wanted have stored what is held."""
+        """Stops processing emits; waits for what is being stored, and if wanted stores what is held."""
         if not self._is_running:
             return
         self._goes_on = trio.Event()
@@ -256,14 +258,14 @@ class Stages:
                 pass
 
     def hurry(self) -> None:
-        """Until `resume` nothing is held: what is comes out at once, and what comes goes on."""
+        """Until `resume`, stages hold nothing: what they hold comes out at once, and new events pass."""
         self._hurries = True
         if self._group is not None:
             self._group.due = -math.inf
             self._tell()
 
     async def flush(self) -> None:
-        """Have stored what is held; returns when it is, or is taken back."""
+        """Stores what is held; returns when it is stored, or rolled back."""
         if not self._is_running:
             return
         async with self._lock:
@@ -275,9 +277,9 @@ class Stages:
         await group.ended.wait()
 
     def switch(self, chain: Chain, opened: Mapping[Place, Opened], *, is_kept: bool) -> bool:
-        """From now on these processors; what is held was for the same way, or is taken back.
+        """Uses these processors from now on; what is held went the same way, or is rolled back.
 
-        Returns whether `run` is to be started.
+        Returns whether `run` must be started.
         """
         if self._group is not None and not is_kept and not self._group.is_storing:
             self._void(self._group)
@@ -290,7 +292,7 @@ class Stages:
         return is_first
 
     def resume(self) -> None:
-        """Emits go on."""
+        """Lets emits go on."""
         self._hurries = False
         self._goes_on.set()
 
@@ -307,7 +309,7 @@ class Stages:
     # -- transactions --------------------------------------------------------------------------------------------------
 
     async def run(self) -> None:
-        """Store groups when they are due."""
+        """Stores groups when they are due."""
         with self._scope:
             while True:
                 await self._until_due()
@@ -326,7 +328,7 @@ class Stages:
                 await news.wait()
 
     async def _store(self, group: Group) -> None:
-        """Raises nothing but Cancelled, and has taken back all then."""
+        """Stores the group. Raises only Cancelled, after a rollback."""
         try:
             group.add(*await self._owner.flush())
             if group.is_void:
@@ -367,7 +369,7 @@ class Stages:
 
     @asynccontextmanager
     async def _turn(self) -> AsyncIterator[None]:
-        """Nobody else processes or stores, and no cut is under way."""
+        """Waits until nobody else processes or stores, and no cut is under way."""
         while True:
             async with self._lock:
                 self._tidy()
@@ -396,7 +398,7 @@ class Stages:
         self._news = trio.Event()
 
     def _due(self, group: Group) -> float:
-        """When it is to be stored: at once if nothing is held, or too much."""
+        """Returns when the group must be stored: at once if nothing is held, or too much."""
         try:
             due = [due for stage in group.stages if (due := stage.due) is not None]
         except Exception as error:
@@ -406,7 +408,7 @@ class Stages:
 
 
 def _is_of_others(error: Exception | None, emission: Emission) -> bool:
-    """Whether the emission itself may run again: it waits for room, or another one had expected other positions."""
+    """Whether the emission itself may run again: it waits for room, or another one expected other positions."""
     if isinstance(error, Outdated):
         return error.key not in emission.expect
     return isinstance(error, Backpressure) and emission.wait
@@ -423,7 +425,7 @@ def _call(what: Callable[[], None]) -> None:
 
 
 class Opened:
-    """A processor that was opened, until it is closed."""
+    """An open processor, until it is closed."""
 
     def __init__(self, processor: Processor) -> None:
         self.processor = processor
@@ -431,7 +433,7 @@ class Opened:
         self._scope = trio.CancelScope()
 
     async def run(self, context: StageContext, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
-        """Raises StartFailed if it cannot be opened; what fails later is told."""
+        """Opens it. Raises StartFailed; a later failure is logged."""
         is_open = False
 
         def failed(error: Exception) -> None:
@@ -448,7 +450,7 @@ class Opened:
                 await trio.sleep_forever()
 
     def close(self) -> None:
-        """Have its context left, soon."""
+        """Closes it soon."""
         self._scope.cancel("nothing uses this stage any more")
 
 
@@ -463,9 +465,9 @@ async def open_all(
     kept: Mapping[Place, Opened],
     start: Callable[[Place, Opened], Awaitable[None]],
 ) -> dict[Place, Opened]:
-    """An open stage for each processor that is to be opened: one of the `kept` with equal settings, or a new one.
+    """Returns an open stage for each such processor: one of the `kept` with equal settings, or a new one.
 
-    Those of the same output count, in their order. Raises what `start` raises, and has closed the new ones then.
+    For those of one output their order counts. Raises what `start` raises, after closing the new ones.
     """
     left, fresh = dict(kept), list[Opened]()
     found: dict[Place, Opened] = {}

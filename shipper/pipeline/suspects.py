@@ -1,15 +1,15 @@
-"""Entries on which an output failed as a bug makes it fail: with an error that no contract knows. No I/O.
+"""Entries on which an output failed with an error outside its contract, as by a bug. No I/O.
 
-Such an error may come from one event that the output cannot handle, or from the output itself. So an entry is sent
-again as a whole, and after `FAILURES` in a row in halves, until each event that fails is alone; if others of it were
-delivered, those that are left have to fail as often once more. Then they become dead letters if the output works
-otherwise: if another event of the same entry, or of the same session, has its final answer, or if a witness has. That
-is a later entry, on which the output has not failed: it is sent before the suspect, and shows that none of the failures
-until then was of the output as a whole. Without any of these all stay queued, and are tried again with longer and
-longer waits: an output that fails on everything gives up nothing.
+One event that the output cannot handle may cause such an error, or the output itself. So an entry is sent again as a
+whole; after `FAILURES` in a row it is sent in halves, until each failing event is alone. If others of the entry were
+delivered, the remaining ones must fail as often once more. They become dead letters only if the output works otherwise:
+another event of the same entry, or of the same session, got its final answer, or a witness did. A witness is a later
+entry on which the output has not failed; it is sent before the suspect, and shows that no failure until then was of the
+output as a whole. Without any of these, everything stays queued and is tried again with growing waits: an output that
+fails on everything gives up nothing.
 
-An answer for another number of events is such an error too: an output translates answers that were cut short (Later).
-What the way to the destination may cause, such as a lost connection, makes no entry suspect.
+A wrong number of answers is such an error too; an output must translate truncated answers to Later. An error that the
+way to the destination may cause, such as a lost connection, makes no entry suspect.
 """
 
 from __future__ import annotations
@@ -23,11 +23,11 @@ from shipper.sdk.codes import Code
 from shipper.sdk.errors import PluginFault, StartFailed, raised_at
 
 FAILURES = 3
-"""In a row, on one entry."""
+"""Failures in a row, on one entry."""
 MOST = 64
 """Entries that are remembered; of more, those that failed last."""
 WITNESSES = 3
-"""Entries that are asked in vain before a suspect is sent; the next time there are others."""
+"""Witnesses that are tried in vain before a suspect is sent; the next time there are others."""
 _OF_THE_WAY = (
     OSError,
     EOFError,
@@ -48,13 +48,13 @@ class Suspects:
         self._isolated: set[int] = set()
 
     def failed(self, seq: int) -> None:
-        """The output failed on this entry once more."""
+        """Notes that the output failed on this entry once more."""
         self._failures[seq] = self._failures.pop(seq, 0) + 1
         if len(self._failures) > MOST:
             self.settled(next(iter(self._failures)))
 
     def output_works(self) -> None:
-        """A witness was delivered, which was sent after all of these failures."""
+        """Notes that a witness was delivered which was sent after all of these failures."""
         self._witnessed.update(self._failures)
 
     def is_witnessed(self, seq: int) -> bool:
@@ -62,46 +62,46 @@ class Suspects:
         return seq in self._witnessed
 
     def settled(self, seq: int) -> None:
-        """All its events have their final answers: forget it."""
+        """Forgets an entry: all its events have their final answers."""
         self._failures.pop(seq, None)
         self._witnessed.discard(seq)
         self._isolated.discard(seq)
 
     def isolated(self, seq: int) -> None:
-        """Of this entry all but the events that failed alone have their final answers: these are counted anew."""
+        """Counts anew: only the events that failed alone are left of this entry."""
         self._failures[seq] = 0
         self._witnessed.add(seq)
         self._isolated.add(seq)
 
     def is_isolated(self, seq: int) -> bool:
-        """Whether only events that failed alone were left of it."""
+        """Whether only events that failed alone are left of it."""
         return seq in self._isolated
 
     def __contains__(self, seq: int) -> bool:
         return seq in self._failures
 
     def are_known(self, seqs: Collection[int]) -> bool:
-        """Whether the output failed often enough on one of these, so that it is looked for single events."""
+        """Whether the output failed so often on one of these that single events are searched."""
         return any(self._failures.get(seq, 0) >= FAILURES for seq in seqs)
 
 
 def blames_event(error: Exception) -> bool:
-    """Whether an event may be the cause of an unexpected error, and not the way to the destination."""
+    """Whether an event may be the cause of an unexpected error, rather than the way to the destination."""
     return not any(isinstance(each, _OF_THE_WAY) for each in _with_causes(error))
 
 
 def said(error: Exception) -> str:
-    """An unexpected error of an output in words that do not quote an event."""
+    """Returns an unexpected error of an output as a text that quotes no event."""
     return str(error) if isinstance(error, PluginFault) else f"the output failed: {raised_at(only(error))}"
 
 
 def code_of(error: Exception) -> str:
-    """The code of an unexpected error of an output."""
+    """Returns the code of an unexpected error of an output."""
     return error.code if isinstance(error, PluginFault) else Code.INTERNAL_ERROR
 
 
 def _with_causes(error: BaseException) -> Iterator[BaseException]:
-    """The error, those in it if it is a group, and those that it was raised from."""
+    """Yields the error, those in it if it is a group, and their causes."""
     open, seen = [error], set[int]()
     while open:
         each = open.pop()

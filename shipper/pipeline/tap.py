@@ -1,4 +1,4 @@
-"""A look at events as they pass: a bounded sample at one point, for as long as somebody waits for it."""
+"""Taps: a bounded sample of the events that pass one point, for as long as somebody waits for it."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ class Taps:
         self._open: dict[str, list[tuple[list[Batch], int]]] = {}
 
     def offer(self, point: str, batch: Batch) -> None:
-        """Show a batch to those that wait at a point; costs nothing if nobody does. Any thread."""
+        """Shows a batch to those that wait at a point; costs nothing if nobody does. Any thread."""
         if self._open:
             for batches, limit in self._open.get(point, ()):
                 if sum(seen.count for seen in batches) < limit:
                     batches.append(batch)
 
     async def collect(self, point: str, limit: int, seconds: float) -> list[Fields]:
-        """Up to `limit` events that pass within `seconds`."""
+        """Returns up to `limit` events that pass within `seconds`."""
         batches: list[Batch] = []
         self._open.setdefault(point, []).append((batches, limit))
         try:
