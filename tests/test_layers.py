@@ -1,8 +1,8 @@
 """Who may import whom: a room imports from the layers below its own, never from above or from beside it.
 
 A room is a folder of `shipper`, or a module beside the folders. `LAYERS` orders the rooms; `INSIDE` orders the modules
-of a room in the same way. A new module gets its place as low as its imports allow. What is inside the rooms that
-`INSIDE` does not name is free, but for circles.
+and packages of a room, or of a package in it, in the same way. A new module gets its place as low as its imports allow.
+What is inside the rooms and packages that `INSIDE` does not name is free, but for circles.
 """
 
 import ast
@@ -43,8 +43,16 @@ INSIDE = {
         {"home", "pictures"},
         {"changes", "member", "overview", "publishing", "release"},
         {"judge"},
-        {"memory", "seal"},
+        {"etcd", "memory", "seal"},
         {"errors", "records", "secret", "settings", "store"},
+    ],
+    "fleet/member": [
+        {"machine"},
+        {"reporting"},
+        {"registration"},
+        {"answers", "claim", "fencing", "losses", "marking", "rollout", "withdrawals"},
+        {"head", "steps"},
+        {"order"},
     ],
     "control": [{"conversation"}, {"actions", "outbox", "door", "statements"}, {"pipes"}],
     "status": [{"observer", "http"}, {"ages", "blame", "health", "metrics", "relays"}],
@@ -174,6 +182,11 @@ def modules(folder: Path) -> list[Path]:
     return sorted(path for path in folder.rglob("*.py") if path != SHIPPER / "__init__.py")
 
 
+def files(part: Path) -> list[Path]:
+    """The files of a module, which has no suffix here, or of a package."""
+    return modules(part) if part.is_dir() else [part.with_suffix(".py")]
+
+
 def name(path: Path) -> str:
     return str(path.relative_to(ROOT))
 
@@ -206,20 +219,25 @@ def test_no_module_has_two_layers():
     assert sum(map(len, LAYERS)) == len(set.union(*LAYERS))
 
 
-def test_every_module_of_an_ordered_room_has_a_layer_in_it():
+def test_every_part_of_an_ordered_room_has_a_layer_in_it():
     for room, layers in INSIDE.items():
         there = {path.stem for path in (SHIPPER / room).glob("*.py")} - {"__init__"}
+        there |= {path.parent.name for path in (SHIPPER / room).glob("*/__init__.py")}
         assert sorted(name for layer in layers for name in layer) == sorted(there), room
 
 
 @pytest.mark.parametrize("room", INSIDE)
-def test_a_module_imports_nothing_from_above_in_its_room(room):
+def test_a_part_of_a_room_imports_nothing_from_above_in_it(room):
     layers, wrong = INSIDE[room], []
+    package = ".".join(["shipper", *Path(room).parts])
     for number, layer in enumerate(layers):
-        above = {f"shipper.{room}.{name}" for upper in layers[:number] for name in upper}
-        paths = [SHIPPER / room / f"{module}.py" for module in layer]
+        above = [f"{package}.{name}" for upper in layers[:number] for name in upper]
+        paths = [path for part in layer for path in files(SHIPPER / room / part)]
         wrong += [
-            f"{name(path)}:{line} imports {other}" for path in paths for other, line in imports(path) if other in above
+            f"{name(path)}:{line} imports {other}"
+            for path in paths
+            for other, line in imports(path)
+            if any(is_of(other, upper) for upper in above)
         ]
 
     assert not wrong, "\n".join(wrong)

@@ -8,14 +8,15 @@ of the host, and tried again after a backoff of at most a third of the lease.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import Any, Literal, Protocol, TypeVar
 
 import msgspec
 import trio
 
 from shipper.fleet.home import Home, new_id
-from shipper.fleet.member import (
+from shipper.fleet.member.machine import Member
+from shipper.fleet.member.steps import (
     Claim,
     Facts,
     Fetch,
@@ -23,7 +24,6 @@ from shipper.fleet.member import (
     Grant,
     Look,
     Mark,
-    Member,
     Offer,
     Rest,
     Revoke,
@@ -168,6 +168,7 @@ class Membership:
         self._kept = self._opened_kept()
         running = self._kept.version if self._kept is not None else None
         self._member = Member(terms, home.memory, running)
+        self._http = ""
         self._fetched: tuple[Kept, Offered] | None = None
         self._reading: Version | None = None
         self._read: dict[str, bytes] = {}
@@ -204,7 +205,7 @@ class Membership:
 
     def answers_at(self, address: str) -> None:
         """Receives the address of this host's answers over HTTP, for its reports; before `run`."""
-        self._member.terms = replace(self._member.terms, http=address)
+        self._http = address
 
     async def changed(self) -> None:
         """Waits for the next change of `offered`."""
@@ -245,22 +246,22 @@ class Membership:
     def status(self) -> dict[str, Any]:
         """Returns the part of `shipper status` about the fleet, without secrets."""
         member = self._member
-        report, head = member.report, member.head
+        report = member.report
         return {
             "fleet": self._settings.name,
             "member": self._settings.member,
             "directory": member.memory.directory,
             "state": member.state,
             "reason": member.why,
-            "newest": _written(head.newest if head is not None else None),
+            "newest": _written(member.known.current),
             "running": _written(self.offered.version if self.offered is not None else None),
             "stages": {stage: str(version) for stage, version in report.stages.items()} if report is not None else {},
             "refused": _written(report.refusal.version) if report is not None and report.refusal else None,
-            "http": member.terms.http,
+            "http": self._http,
             "held": member.held,
             "on_lapse": "hold" if self.holding else "continue",
             "lease_seconds": None if member.granted_until is None else max(0.0, member.granted_until - self._clock()),
-            "store_revision": member.at,
+            "store_revision": member.known.at,
             "troubles": dict(self._troubles),
         }
 
@@ -302,7 +303,7 @@ class Membership:
             self._waits = self._backoff()
         if self.registered and not self._joined:
             self._joined = True
-            self._host.joined(self._member.head.newest if self._member.head is not None else None)
+            self._host.joined(self._member.known.current)
 
     async def _perform(self, step: Step) -> None:
         match step:
@@ -346,7 +347,9 @@ class Membership:
 
     def _facts(self) -> Facts:
         host = self._host
-        return Facts(frozenset(host.using()), host.undelivered(), host.longest_request(), self._environment.wall())
+        return Facts(
+            frozenset(host.using()), host.undelivered(), host.longest_request(), self._environment.wall(), self._http
+        )
 
     async def _look(self, step: Look) -> None:
         name = self._settings.member
@@ -533,7 +536,7 @@ class Membership:
             await trio.sleep(next(waits))
 
     async def _read_head(self) -> int:
-        since = self._member.at
+        since = self._member.known.at
         found = await self._store.read(HEAD)
         self._member.saw_head(self._opened_head(found.entry), found.at, since)
         self._wake()

@@ -7,14 +7,14 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
-from shipper.fleet.member import (
+from shipper.fleet.member.machine import Member
+from shipper.fleet.member.steps import (
     Claim,
     Facts,
     Fetch,
     Forget,
     Grant,
     Look,
-    Member,
     Offer,
     Rest,
     Revoke,

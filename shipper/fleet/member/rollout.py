@@ -1,0 +1,50 @@
+"""Which version a member fetches and offers: always the newest one, and never an older one than before."""
+
+from __future__ import annotations
+
+from shipper.fleet.member.order import is_newer
+from shipper.fleet.records import Version
+
+
+class Rollout:
+    """The version on its way from the store to the sidecar."""
+
+    def __init__(self, running: Version | None) -> None:
+        self.running = running
+        """The newest version that was offered."""
+        self.fetched: Version | None = None
+        """The version that was read, and is authentic, but was not offered yet."""
+        self.again_at = 0.0
+        """Nothing is read before this instant, unless the head names another version."""
+        self._missing: Version | None = None
+        """The version of which a record was missing at the last attempt."""
+
+    def wanted(self, current: Version | None) -> Version | None:
+        """Returns the version to offer if this one is the newest of the head; None if there is none."""
+        return current if is_newer(current, self.running) else None
+
+    def named_another(self) -> None:
+        """The head names another version as the newest."""
+        self.again_at = 0.0
+
+    def was_read(self, version: Version) -> None:
+        """The text and the secrets of a version were read, and are authentic."""
+        self.fetched, self._missing = version, None
+
+    def lacks(self, version: Version) -> bool:
+        """A record of a version is missing; returns whether one was at the last attempt, too."""
+        again = self._missing == version
+        self._missing = version
+        return again
+
+    def refused(self, until: float) -> None:
+        """A version is not authentic; it is tried again at this instant."""
+        self.again_at = until
+
+    def offered(self, version: Version) -> None:
+        """A version was kept and offered."""
+        self.running, self.fetched = version, None
+
+    def begin_anew(self) -> None:
+        """The directory has another id: it has been offered nothing."""
+        self.running = None
