@@ -12,16 +12,16 @@ the head's history contains its triple; N itself is in the history, so whatever 
     joining           it has not begun yet                                                   keeps it closed
     waiting           the rest                                                               keeps it closed
 
-The first kind that applies is the member's. A directory that was lost is listed apart, as `NAME/DIRECTORY`. So is the
-directory of a member that takes no part because the store is not as the member wrote it last; if that member knows a
-version that the history lacks, the whole store was restored.
+The first kind that applies is the member's. A directory that was lost is listed apart, as `NAME/DIRECTORY`, also after
+a person has forgotten it. So is the directory of a member that takes no part because the store is not as the member
+wrote it last; if that member knows a version that the history lacks, the whole store was restored.
 """
 
 from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Set
+from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Literal, NamedTuple
@@ -121,13 +121,26 @@ class View:
         return not self.head.history or newest[:2] >= self.head.history[0].version[:2]
 
     @cached_property
+    def forgotten(self) -> Mapping[str, Sequence[Lost]]:
+        """The lost directories that a person has forgotten, by member, apart from those that its report lists."""
+        found: dict[str, list[Lost]] = {}
+        for full, lost in self.head.forgotten.items():
+            name = full.partition("/")[0]
+            report = self.reports.get(name)
+            listed = () if report is None else (report.directory, *(one.directory for one in report.lost))
+            if lost.directory not in listed:
+                found.setdefault(name, []).append(lost)
+        return found
+
+    @cached_property
     def names(self) -> Set[str]:
         """All members, also those of which no report is there."""
-        return self.reports.keys() | self.alive.keys() | self.unauthentic | self.apart.keys()
+        return self.reports.keys() | self.alive.keys() | self.unauthentic | self.apart.keys() | self.forgotten.keys()
 
     def knows(self, name: str) -> bool:
         """Returns whether a name is one of `names`."""
-        return name in self.reports or name in self.alive or name in self.unauthentic or name in self.apart
+        some = (self.reports, self.alive, self.unauthentic, self.apart, self.forgotten)
+        return any(name in each for each in some)
 
 
 class Standing(msgspec.Struct, frozen=True):
@@ -345,6 +358,8 @@ def standings(view: View, name: str, target: Version, stage: Stage, grace: float
         yield from _of_report(view, report, target, stage, grace)
     elif name in view.alive or name in view.unauthentic:
         yield _without_report(view, name)
+    for lost in view.forgotten.get(name, ()):
+        yield _of_lost(view, name, lost, target, stage)
     if (apart := _of_apart(view, name)) is not None:
         yield apart
 
@@ -380,7 +395,7 @@ def _without_report(view: View, name: str) -> Standing:
 def _of_lost(view: View, name: str, lost: Lost, target: Version, stage: Stage) -> Standing:
     full = f"{name}/{lost.directory}"
     newest = newest_at(view, lost.stages, stage)
-    kind, why = _kind_of_lost(view, full, _is_reached(newest, target))
+    kind, why = _kind_of_lost(view, full, lost, _is_reached(newest, target))
     return Standing(
         name=full,
         kind=kind,
@@ -391,11 +406,13 @@ def _of_lost(view: View, name: str, lost: Lost, target: Version, stage: Stage) -
     )
 
 
-def _kind_of_lost(view: View, full: str, reached: bool) -> tuple[Kind, str]:
+def _kind_of_lost(view: View, full: str, lost: Lost, reached: bool) -> tuple[Kind, str]:
+    if reached:
+        return "reached", ""
     report = view.reports.get(full.partition("/")[0])
-    if full in view.head.forgotten or (report is not None and report.state == "forgotten"):
+    if lost.forgotten or full in view.head.forgotten or (report is not None and report.state == "forgotten"):
         return "forgotten", "the directory was lost, and was forgotten by an operator"
-    return ("reached", "") if reached else ("absent", "directory lost")
+    return "absent", "directory lost"
 
 
 def _of_apart(view: View, name: str) -> Standing | None:

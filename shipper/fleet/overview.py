@@ -135,7 +135,8 @@ def secret_names(head: Head) -> Mapping[str, str]:
 
 def _members(view: View, name: str, target: Version, names: Mapping[str, str]) -> Iterator[Member]:
     report = view.reports.get(name) if name not in view.unauthentic else None
-    lost = {f"{name}/{one.directory}": one.stages for one in report.lost} if report is not None else {}
+    known = [*view.forgotten.get(name, ()), *(report.lost if report is not None else ())]
+    lost = {f"{name}/{one.directory}": one.stages for one in known}
     for standing in standings(view, name, target, "drained", 0.0):
         if standing.name == name:
             yield _member(view, standing, report.stages if report else {}, name in view.alive, report, names)

@@ -118,6 +118,8 @@ class Lost(msgspec.Struct, frozen=True):
     at: float
     stages: dict[Stage, Version]
     undelivered: Undelivered
+    forgotten: bool = False
+    """Whether it was forgotten as a member, before the other one came."""
 
 
 class Lapse(msgspec.Struct, frozen=True):

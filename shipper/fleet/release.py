@@ -25,7 +25,7 @@ import msgspec
 from msgspec.structs import replace
 
 from shipper.fleet.judge import View, fenced
-from shipper.fleet.records import Head, Lapse, Release, Report, Undelivered, Version
+from shipper.fleet.records import Head, Lapse, Lost, Release, Report, Undelivered, Version
 
 MOST_DONE = 100
 """Releases that are done, and that no version of the history names, are kept up to this number, for people."""
@@ -103,7 +103,9 @@ def _retired(view: View, id: str, wall: float) -> Retired:
         if report is None or name in view.unauthentic:
             obstacles.append(Obstacle(name, "unauthentic" if name in view.unauthentic else "joining"))
             continue
-        obstacles += _directories(view, report, since)
+        lost, forgotten = _directories(view, report, since)
+        obstacles += lost
+        despite += forgotten
         if has_released(view, report, id, since) or _has_left(report):
             continue
         obstacle = _obstacle(view, report, id, wall)
@@ -111,6 +113,9 @@ def _retired(view: View, id: str, wall: float) -> Retired:
             despite.append(name)
         else:
             obstacles.append(obstacle)
+    despite += (
+        f"{name}/{one.directory}" for name, each in view.forgotten.items() for one in _behind(view, each, since)
+    )
     version = view.head.history[since].version if since >= 0 else None
     return Retired(id, name_of(view.head, id), version, obstacles, despite)
 
@@ -181,13 +186,21 @@ def _will_be_fenced(view: View, obstacle: Obstacle) -> bool:
     return report.epoch == view.head.epoch and report.name in view.gone
 
 
-def _directories(view: View, report: Report, since: int) -> Iterator[Obstacle]:
-    """Yields the lost directories that may still use an id: those that have not drained what came before `since`."""
-    for one in report.lost if report.state != "forgotten" else ():
-        if f"{report.name}/{one.directory}" in view.head.forgotten:
-            continue
-        if _place(view, one.stages.get("drained")) < max(since, 0):
-            yield Obstacle(f"{report.name}/{one.directory}", "directory lost", one.undelivered)
+def _directories(view: View, report: Report, since: int) -> tuple[list[Obstacle], list[str]]:
+    """Returns the lost directories that may still use an id, those that a person has forgotten apart."""
+    obstacles, forgotten = [], []
+    for one in _behind(view, report.lost, since):
+        full = f"{report.name}/{one.directory}"
+        if one.forgotten or report.state == "forgotten" or full in view.head.forgotten:
+            forgotten.append(full)
+        else:
+            obstacles.append(Obstacle(full, "directory lost", one.undelivered))
+    return obstacles, forgotten
+
+
+def _behind(view: View, lost: Iterable[Lost], since: int) -> Iterator[Lost]:
+    """Yields the lost directories that have not drained what came before `since`."""
+    return (one for one in lost if _place(view, one.stages.get("drained")) < max(since, 0))
 
 
 def lapse(head: Head, report: Report) -> Lapse | None:

@@ -349,6 +349,24 @@ def test_a_lost_directory_that_was_forgotten_does_not_keep_it_closed():
     assert verdict.undelivered == {"forgotten": Undelivered(8)}
 
 
+def test_a_forgotten_directory_is_named_also_after_the_report_has_dropped_it():
+    lost = Lost("old", 3.0, {"drained": v(6)}, Undelivered(8))
+    known = head(forgotten={"a/old": lost, "b/old": lost, "c/dir-c": replace_fields(lost, directory="dir-c")})
+    seen = view(report("a", v(7)), report("c", v(7)), head=known)
+
+    assert (ask(seen).state, kinds(ask(seen))) == ("open", {"a/old": "forgotten", "b/old": "forgotten"})
+    assert ask(seen).undelivered == {"forgotten": Undelivered(16)}
+    assert ask(seen, 6).members == []
+    assert {each.name: each.stages["drained"] for each in overview(seen).members}["a/old"] == "6"
+
+
+def test_a_directory_that_was_forgotten_before_another_one_took_its_name_is_named():
+    lost = Lost("old", 3.0, {"drained": v(6)}, Undelivered(8), forgotten=True)
+    seen = view(report("a", v(7), lost=[lost]))
+
+    assert (ask(seen).state, kinds(ask(seen))) == ("open", {"a/old": "forgotten"})
+
+
 def test_a_lost_directory_that_had_reached_the_version_does_not_close_it():
     assert ask(view(report("a", v(7), lost=[Lost("old", 3.0, {"drained": v(7)}, Undelivered())]))).state == "open"
 
@@ -378,6 +396,8 @@ STAGES = st.dictionaries(st.sampled_from(["received", "active", "drained"]), VER
 UNDELIVERED = st.builds(Undelivered, st.integers(0, 3))
 REASONS = st.sampled_from(["invalid", "conflict", "superseded", "stale", "start_failed", "unauthentic"])
 INSTANTS = st.sampled_from([0.0, 80.0, 89.0, 95.0, 100.0])
+LOST = st.builds(Lost, st.just("old"), st.just(0.0), STAGES, UNDELIVERED, st.booleans())
+FORGOTTEN = st.builds(Lost, st.just("older"), st.just(0.0), STAGES, UNDELIVERED)
 
 
 @st.composite
@@ -391,14 +411,17 @@ def views(draw) -> View:
             refusal=draw(st.none() | st.builds(Refusal, VERSIONS, REASONS)),
             undelivered=draw(UNDELIVERED),
             fence=draw(st.none() | st.just(FENCE)),
-            lost=draw(st.lists(st.builds(Lost, st.just("old"), st.just(0.0), STAGES, UNDELIVERED), max_size=1)),
+            lost=draw(st.lists(LOST, max_size=1)),
         )
         for name in names
     }
     alive = dict.fromkeys(draw(st.sets(st.sampled_from("abcde"))), ALIVE)
     return View(
         at=42,
-        head=draw(st.sampled_from([head(), head(v(5)), head(v(6), v(7), v(6, 1)), Head(fleet="prod")])),
+        head=replace_fields(
+            draw(st.sampled_from([head(), head(v(5)), head(v(6), v(7), v(6, 1)), Head(fleet="prod")])),
+            forgotten={full: draw(FORGOTTEN) for full in draw(st.sets(st.sampled_from(["a/older", "e/older"])))},
+        ),
         reports=reports,
         alive=alive,
         gone={name: draw(INSTANTS) for name in names if name not in alive and draw(st.booleans())},
@@ -426,7 +449,7 @@ def naive(seen: View, number: int, stage: str) -> str:
             closed = True
             continue
         one = seen.reports[name]
-        behind = any(not at_least(lost.stages.get(stage), target) for lost in one.lost)
+        behind = any(not at_least(lost.stages.get(stage), target) for lost in one.lost if not lost.forgotten)
         closed |= behind and one.state != "forgotten"
         done = at_least(one.stages.get(stage), target)
         departed = one.state == "forgotten" or (one.state == "left" and one.undelivered.events == 0)
@@ -467,7 +490,8 @@ def test_no_answer_is_closed_without_a_reason(seen, number, stage):
     if verdict.triple is not None:
         listed = sum(each.events for each in verdict.undelivered.values())
         reported = [one for name, one in seen.reports.items() if name not in seen.unauthentic]
-        assert listed == sum(each.undelivered.events for one in reported for each in (one, *one.lost))
+        each_directory = [*seen.head.forgotten.values(), *(each for one in reported for each in (one, *one.lost))]
+        assert listed == sum(each.undelivered.events for each in each_directory)
 
 
 def test_a_tally_judges_those_again_for_whom_time_decides():

@@ -133,6 +133,18 @@ def test_a_record_of_an_earlier_epoch_proves_no_fence() -> None:
     assert whys(view(report, head=restored, gone={"web-1": 0.0}, now=60.0)) == ["absent"]
 
 
+def test_a_release_names_the_directories_that_a_person_has_forgotten() -> None:
+    lost = Lost("before", 0.0, {"drained": ONE}, SOME)
+    dropped = replace(HEAD, forgotten={"web-1/before": lost, "web-2/before": lost})
+    again = member(lost=[replace(lost, directory="first", forgotten=True)])
+
+    assert old(view(again, head=dropped)).released
+    assert old(view(again, head=dropped)).despite == ["web-1/first", "web-1/before", "web-2/before"]
+    assert old(
+        view(member(), head=replace(HEAD, forgotten={"web-1/b": replace(lost, stages={"drained": TWO})}))
+    ).released
+
+
 def test_a_lost_directory_blocks_until_it_had_drained_the_version() -> None:
     lost = Lost("before", 0.0, {"drained": ONE}, SOME)
 
