@@ -39,7 +39,7 @@ INSIDE = {
         {"agent"},
         {"following", "questions", "releasing", "source"},
         {"drafts", "election", "host", "http", "membership", "observer", "opening", "operations", "progress"},
-        {"publisher"},
+        {"certificates", "publisher"},
         {"home", "pictures"},
         {"changes", "member", "overview", "publishing", "release"},
         {"judge"},

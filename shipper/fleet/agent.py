@@ -7,6 +7,7 @@ store. Whatever else a host does for its fleet ends with the agent.
 from __future__ import annotations
 
 import dataclasses
+import functools
 from collections.abc import Mapping
 
 import msgspec
@@ -31,7 +32,7 @@ from shipper.supervise.report import Report
 from shipper.supervise.vault import Vault
 from shipper.supervise.watch import Watch
 
-UNSERVED = "http_unserved"
+UNSERVED, STALE = "http_unserved", "http_certificate"
 
 
 async def supervise_in_fleet(
@@ -64,7 +65,8 @@ async def follow(options: Options, fleet: Opened, environment: Mapping[str, str]
         agent = Agent(options, environment, report, source, {options.state: vault}, is_leased=membership.holding)
         host.agent = agent
         source.resume(agent.members[0].ledger.version, may_run=home.memory.state == "member")
-        async with answering(fleet, http, host.sidecar, lambda: membership.apart) as bound:
+        stale = functools.partial(host.trouble, STALE)
+        async with answering(fleet, http, host.sidecar, lambda: membership.apart, stale) as bound:
             address = settings.http.address if settings.http is not None else http
             if bound is not None:
                 membership.answers_at(bound)

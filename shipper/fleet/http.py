@@ -8,6 +8,8 @@ needs TLS and `Authorization: Bearer …` for questions about the fleet, and the
 neither is configured, an address that is not loopback answers only the questions about the sidecar. Without a token, a
 request needs a `Host` of this host (`sdk/hosts`), so that a web page whose name resolves to 127.0.0.1 reads nothing.
 
+A renewed certificate is taken at once; a question that waits on a connection of the previous one is still answered.
+
 A client that disconnects ends its question at once. There are at most `LIMITS.clients` questions at a time, and
 `LIMITS.newcomers` other connections. Requests have no body, and a head of at most 16 KiB.
 """
@@ -37,7 +39,13 @@ from shipper.status.http import parse_address
 
 LONGEST_WAIT = 300.0
 """Seconds of one question; a longer one is asked again."""
-LIMITS = Limits(clients=40, newcomers=24, handshake_seconds=10.0, idle_seconds=LONGEST_WAIT + 30.0)
+LIMITS = Limits(
+    clients=40,
+    newcomers=24,
+    handshake_seconds=10.0,
+    idle_seconds=LONGEST_WAIT + 30.0,
+    leaving_seconds=LONGEST_WAIT + 30.0,
+)
 OF_FLEET = "/fleet/"
 PROBES = ("/livez", "/readyz")
 """They say nothing but whether the sidecar is well, and need no token."""
@@ -115,11 +123,13 @@ async def serve(
     door: Door,
     ask: Callable[[Request], Awaitable[Answer]],
     sidecar: Callable[[], str | None],
+    renewals: AsyncIterator[ssl.SSLContext] | None = None,
 ) -> AsyncIterator[str | None]:
     """Serves while the block runs; yields the bound `host:port`, or None if it cannot be bound: the log has the reason.
 
     `ask` answers a question about the fleet or raises Refused, and is cancelled when its client disconnects. `sidecar`
-    returns the address of the sidecar's own server, or None. Raises OptionError for an invalid address.
+    returns the address of the sidecar's own server, or None. `renewals` are contexts that replace `door.tls`. Raises
+    OptionError for an invalid address.
     """
     host, port = parse_address(address)
     try:
@@ -133,12 +143,19 @@ async def serve(
         async with trio.open_nursery() as nursery:
             for listener in listeners:
                 nursery.start_soon(server.serve, listener)
+            if renewals is not None:
+                nursery.start_soon(_renew, server, renewals, nursery)
             name = listeners[0].getsockname()
             yield f"[{name[0]}]:{name[1]}" if ":" in name[0] else f"{name[0]}:{name[1]}"
             nursery.cancel_scope.cancel()
     finally:
         for listener in listeners:
             listener.close()
+
+
+async def _renew(server: Server, renewals: AsyncIterator[ssl.SSLContext], nursery: trio.Nursery) -> None:
+    async for server.tls in renewals:
+        nursery.start_soon(server.renew)
 
 
 async def _listen(host: str, port: int) -> list[socket.socket]:

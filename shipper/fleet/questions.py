@@ -19,11 +19,12 @@ it was judged (`at`), and is never older than its question.
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Callable, Mapping
-from contextlib import asynccontextmanager
+from contextlib import AsyncExitStack, aclosing, asynccontextmanager
 
 import msgspec
 import trio
 
+from shipper.fleet.certificates import renewals
 from shipper.fleet.http import LONGEST_WAIT, Answer, Door, Refused, Request, refusal, serve
 from shipper.fleet.judge import Asked, State, Verdict, asked
 from shipper.fleet.observer import Observer, Observers, wait
@@ -97,11 +98,13 @@ async def answering(
     http: str | None,
     sidecar: Callable[[], str | None],
     restored: Callable[[], bool] = lambda: False,
+    trouble: Callable[[str | None], None] = lambda problem: None,
 ) -> AsyncIterator[str | None]:
     """Answers on this member while the block runs; yields the bound `host:port`, or None if there is none.
 
     That is the address `fleet.http`, else `http` of the whole configuration: then the sidecar gets `of_sidecar`.
-    `sidecar` returns the address at which it answers, or None.
+    `sidecar` returns the address at which it answers, or None. `trouble` is called with the reason while a renewed
+    certificate cannot be used, and with None at its end.
     """
     own = fleet.settings.http
     address = own.address if own else http
@@ -113,8 +116,11 @@ async def answering(
     door = Door(parse_address(address)[0], own.context() if own else None, tokens)
     async with trio.open_nursery() as nursery:
         questions = Questions(Observers(fleet.store, fleet.seals, nursery), restored)
-        async with serve(address, door, questions.answer, sidecar) as bound:
-            yield bound
+        async with AsyncExitStack() as stack:
+            renewed = None
+            if own and own.certificate and own.key:
+                renewed = await stack.enter_async_context(aclosing(renewals(own.certificate, own.key, trouble)))
+            yield await stack.enter_async_context(serve(address, door, questions.answer, sidecar, renewed))
         nursery.cancel_scope.cancel()
 
 

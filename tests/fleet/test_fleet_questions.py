@@ -1,6 +1,7 @@
 """Questions about a fleet, asked of members by HTTP over a store in memory."""
 
 import json
+import ssl
 from contextlib import asynccontextmanager
 
 import pytest
@@ -17,6 +18,7 @@ from shipper.fleet.seal import Seals
 from shipper.fleet.settings import FleetSettings, Http
 from shipper.sdk.credentials import Credential
 from tests.fleet.memory import MemoryStore
+from tests.fleet.test_fleet_certificates import AUTHORITY, Files, serial
 from tests.fleet.test_fleet_http import Client, connected
 
 PATIENCE = 2 * LONGEST_WAIT
@@ -272,6 +274,30 @@ async def test_a_member_answers_at_an_address_of_its_own_with_a_token():
         status, _, _ = await client.get("/fleet/members", f"Authorization: Bearer {'t' * 16}")
 
     assert (without, status) == (401, 200)
+
+
+async def test_a_member_answers_with_a_renewed_certificate(tmp_path):
+    files = Files(tmp_path)
+    certificate, key = files.first
+    own = Http(address="127.0.0.1:0", certificate=certificate, key=key)
+    tls = ssl.create_default_context()
+    AUTHORITY.configure_trust(tls)
+    async with (
+        fleet() as made,
+        answering(opened(made.server.client(), http=own), None, lambda: None) as address,
+        connected(address, tls) as client,
+    ):
+        await client.get("/fleet/members")
+        before = serial(client.stream)
+        files.renew()
+        with pytest.raises((EOFError, trio.BrokenResourceError)):
+            await client.some()
+        async with connected(address, tls) as new:
+            status, _, _ = await new.get("/fleet/members")
+            after = serial(new.stream)
+
+    assert status == 200
+    assert after != before
 
 
 async def test_a_member_without_an_address_answers_nothing():
