@@ -22,7 +22,7 @@ import trio
 from shipper.fleet.judge import Asked, Tally, Verdict, View
 from shipper.fleet.records import ALIVE, HEAD, MEMBERS, RESTORED, Alive, Head, Report, Restored, Version, is_name
 from shipper.fleet.seal import Seals, Unauthentic
-from shipper.fleet.store import Change, Compacted, Entry, Found, Listing, Store, StoreError, StoreUnreachable
+from shipper.fleet.store import PROMPT, Change, Compacted, Entry, Found, Listing, Store, StoreError, StoreUnreachable
 from shipper.supervise.answers import Stage
 
 RELIST = 30.0
@@ -234,8 +234,8 @@ class Watching:
         self._wanted = trio.Event()
         self._begun = self._ended = 0
         """Listings, by number; those that failed have ended too."""
-        self._failed: tuple[int, StoreError] | None = None
-        """The last listing that failed."""
+        self._failed: StoreError | None = None
+        """Why the last listing failed that did."""
         self._lock = trio.Lock()
         """Of what is known, for a listing as for the changes of the watch, which come after it."""
         self.turns = 0
@@ -250,24 +250,22 @@ class Watching:
         return self._known.view()
 
     async def refresh(self) -> None:
-        """Returns after a listing that began after this call; raises StoreError if that failed."""
-        wanted = self._begun + 1
+        """Returns after a listing that began after this call; raises StoreError when any listing has failed since."""
+        wanted, before = self._begun + 1, self._failed
         self._wanted.set()
-        await self._until_ended(wanted)
-        if self._failed is not None and self._failed[0] >= wanted:
-            raise self._failed[1]
+        while self._ended < wanted and self._failed is before:
+            await self._turn.wait()
+        if self._failed is not None and self._failed is not before:
+            raise self._failed
 
     async def begun(self) -> None:
         """Returns after the first listing, even if that failed."""
-        await self._until_ended(1)
+        while not self._ended:
+            await self._turn.wait()
 
     async def turned(self, since: int) -> None:
         """Returns when `turns` is not `since`."""
         while self.turns == since:
-            await self._turn.wait()
-
-    async def _until_ended(self, number: int) -> None:
-        while self._ended < number:
             await self._turn.wait()
 
     async def run(self) -> None:
@@ -325,7 +323,7 @@ class Watching:
             head, listings = await self._read_all()
             self._tell(await self._known.listed(head, listings, began, trio.current_time()))
         except StoreError as error:
-            self._failed = number, error
+            self._failed = error
             self._listed(number, error)
             raise
         self._listed(number, None)
@@ -336,7 +334,7 @@ class Watching:
         Who registers after the reports were listed reads this head or a newer one. So no answer about a version misses
         a joiner that began before it. A head that changes meanwhile is read again, for reports that are ahead of it.
         """
-        again = await self._store.read(HEAD)
+        again = await self._store.read(HEAD, seconds=PROMPT)
         for _ in range(_ATTEMPTS):
             head, listings = again, {kind: await self._store.list(kind) for kind in (ALIVE, MEMBERS, RESTORED)}
             again = await self._store.read(HEAD)
@@ -402,7 +400,8 @@ class Observer:
     async def fresh(self) -> View:
         """Returns what a listing found that began after this call.
 
-        Raises StoreError if that listing failed, within the store's own bounds; Unauthentic for a forged head.
+        Raises StoreError if the store is away, after `PROMPT` seconds if it answers nothing; Unauthentic for a forged
+        head.
         """
         await self._watching.refresh()
         return self.view()

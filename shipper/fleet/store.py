@@ -24,6 +24,8 @@ from shipper.sdk.errors import ShipperError
 
 SECONDS = 10.0
 """The longest call, all attempts at all hosts included."""
+PROMPT = 3.0
+"""The longest reading of one key for somebody who waits, and would rather be told that the store is away."""
 LARGEST = 1_400_000
 """Bytes of a value; etcd refuses requests of more than 1.5 MiB."""
 ABSENT = 0
@@ -104,8 +106,8 @@ class Lease:
 class Store(Protocol):
     """A store; each method raises StoreError, and may be cancelled: the effect of a swap is unknown then."""
 
-    async def read(self, key: str) -> Found:
-        """Returns the key's entry."""
+    async def read(self, key: str, *, seconds: float = SECONDS) -> Found:
+        """Returns the key's entry; the call takes at most `seconds`."""
         ...
 
     async def list(self, prefix: str) -> Listing:

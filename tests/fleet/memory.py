@@ -313,8 +313,8 @@ class Client:
 
     # a Store
 
-    async def read(self, key: str) -> Found:
-        return await self._call("read", lambda: self.server.read(key))
+    async def read(self, key: str, *, seconds: float = SECONDS) -> Found:
+        return await self._call("read", lambda: self.server.read(key), seconds=seconds)
 
     async def list(self, prefix: str) -> Listing:
         return await self._call("list", lambda: self.server.list(prefix))
@@ -361,10 +361,10 @@ class Client:
                 return fault[1]
         return None
 
-    async def _call(self, kind: str, act: Callable[[], T], mishap: Mishap | None = None) -> T:
+    async def _call(self, kind: str, act: Callable[[], T], mishap: Mishap | None = None, seconds: float = SECONDS) -> T:
         self.calls[kind] += 1
         await self.running()
-        with trio.move_on_after(SECONDS):
+        with trio.move_on_after(seconds):
             await self._passage()
             if mishap == "late":
                 self.server.late(lambda: outcome.capture(act))
@@ -377,7 +377,7 @@ class Client:
             await self.running()
             return answer.unwrap()
         await self.running()
-        raise StoreUnreachable(f"{self.name or 'a client'}: the store did not answer for {SECONDS:g} s")
+        raise StoreUnreachable(f"{self.name or 'a client'}: the store did not answer for {seconds:g} s")
 
     async def running(self) -> None:
         """Returns when this client is not stopped."""

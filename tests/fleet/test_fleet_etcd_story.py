@@ -14,7 +14,17 @@ import trustme
 from shipper.fleet.etcd import gateway, watch
 from shipper.fleet.etcd.hosts import TlsFiles
 from shipper.fleet.etcd.store import open_etcd
-from shipper.fleet.store import ABSENT, SECONDS, Change, Compacted, Store, StoreError, StoreRefused, StoreUnreachable
+from shipper.fleet.store import (
+    ABSENT,
+    PROMPT,
+    SECONDS,
+    Change,
+    Compacted,
+    Store,
+    StoreError,
+    StoreRefused,
+    StoreUnreachable,
+)
 from shipper.sdk.errors import ShipperError
 from tests.backends import etcd as server
 from tests.backends.etcd import Etcd, cluster, coded, issue
@@ -125,6 +135,36 @@ async def test_without_a_quorum_each_call_ends_in_time_and_the_watch_too(prefix:
                         await call()
                 with trio.fail_after(2 * SECONDS + 5), pytest.raises(StoreUnreachable):
                     await anext(changes)
+
+
+async def test_who_waits_is_told_promptly_that_no_host_answers_and_not_for_one_that_hangs(prefix: str):
+    with own(3) as etcd, trio.fail_after(PATIENCE):
+        async with open_etcd(etcd.urls, prefix) as store:
+            await store.swap("key", b"1", expected=ABSENT)
+            for node in etcd.nodes[:1]:
+                node.stop()
+            found = await until_answered(lambda: store.read("key", seconds=PROMPT))
+            for node in etcd.nodes[1:]:
+                node.stop()
+            began = trio.current_time()
+            with pytest.raises(StoreUnreachable, match="no answer within"):
+                await store.read("key", seconds=PROMPT)
+            took = trio.current_time() - began
+            for node in etcd.nodes:
+                node.go_on()
+
+    assert found.entry
+    assert found.entry.value == b"1"
+    assert took < PROMPT + 1
+
+
+async def until_answered(call):
+    """Returns the first answer; a new leader may have to be elected first."""
+    while True:
+        try:
+            return await call()
+        except StoreUnreachable:
+            continue
 
 
 async def test_an_idle_connection_of_a_host_that_was_restarted_is_not_used(prefix: str):

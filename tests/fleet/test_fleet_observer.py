@@ -10,10 +10,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from shipper.fleet import judge
-from shipper.fleet.observer import PAUSE, RELIST, Observer, Observers, observing, wait, went_back
+from shipper.fleet.observer import PAUSE, RELIST, RETRY, Observer, Observers, observing, wait, went_back
 from shipper.fleet.records import Alive, Fence, Head, Line, Report, Version
 from shipper.fleet.seal import Seals, Unauthentic
-from shipper.fleet.store import SECONDS, StoreUnreachable
+from shipper.fleet.store import PROMPT, SECONDS, StoreUnreachable
 from tests.fleet.memory import MemoryStore
 
 SEALS = Seals("prod", [bytes(32)])
@@ -401,7 +401,22 @@ async def test_a_first_question_is_answered_by_the_first_look(fleet, autojump_cl
         with pytest.raises(StoreUnreachable):
             await observer.fresh()
 
-    assert trio.current_time() - began < 1.5 * SECONDS
+    assert trio.current_time() - began <= PROMPT
+
+
+async def test_a_question_to_a_store_that_is_known_to_be_away_ends_as_soon(fleet, autojump_clock, nursery):
+    """Others ask already; the answer that the store is away is for all of them."""
+    shared = Observers(fleet.asker, SEALS, nursery)
+    async with shared.observing() as other, shared.observing() as observer:
+        await other.fresh()
+        fleet.asker.set(cut=True)
+        for _ in range(5):
+            began = trio.current_time()
+            with pytest.raises(StoreUnreachable):
+                await observer.fresh()
+
+            assert trio.current_time() - began <= PROMPT + RETRY
+            await trio.sleep(0.7)
 
 
 async def test_an_error_of_the_asker_comes_out_of_observing_as_it_is(fleet, autojump_clock):

@@ -16,7 +16,7 @@ from shipper.fleet.errors import Refused
 from shipper.fleet.publisher import OutcomeUnknown, Publisher
 from shipper.fleet.records import HEAD, SECRETS, VERSIONS, Head, Secret, Settings, Text
 from shipper.fleet.seal import Seals, Unauthentic, digest
-from shipper.fleet.store import Change, Found, Lease, Listing, StoreRefused, StoreUnreachable, Swapped
+from shipper.fleet.store import SECONDS, Change, Found, Lease, Listing, StoreRefused, StoreUnreachable, Swapped
 from shipper.sdk.errors import PolicyError
 from tests.fleet.memory import LATE, Client, MemoryStore
 
@@ -350,8 +350,8 @@ class Unpruned:
             raise StoreRefused("no right to remove")
         return await self.client.swap(key, value, expected=expected, lease=lease)
 
-    async def read(self, key: str) -> Found:
-        return await self.client.read(key)
+    async def read(self, key: str, *, seconds: float = SECONDS) -> Found:
+        return await self.client.read(key, seconds=seconds)
 
     async def list(self, prefix: str) -> Listing:
         return await self.client.list(prefix)

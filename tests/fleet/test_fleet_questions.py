@@ -16,6 +16,7 @@ from shipper.fleet.questions import Questions, answering, of_sidecar
 from shipper.fleet.records import ALIVE, HEAD, MEMBERS, Alive, Head, Line, Refusal, Report, Version
 from shipper.fleet.seal import Seals
 from shipper.fleet.settings import FleetSettings, Http
+from shipper.fleet.store import PROMPT
 from shipper.sdk.credentials import Credential
 from tests.fleet.memory import MemoryStore
 from tests.fleet.test_fleet_certificates import AUTHORITY, Files, serial
@@ -97,8 +98,10 @@ async def test_t152_10_a_member_that_is_cut_off_says_so(autojump_clock):
     async with fleet() as made:
         questions, client = made.member()
         client.set(cut=True)
+        began = trio.current_time()
         answers = [await asked(questions, path) for path in ("/fleet/versions/7", "/fleet/members", "/fleet/versions")]
 
+        assert trio.current_time() - began <= 3 * PROMPT
     assert {(status, answer["code"]) for status, answer in answers} == {(503, "store_unreachable")}
 
 

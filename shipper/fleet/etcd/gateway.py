@@ -7,6 +7,7 @@ in a way that could hide a write of its own.
 
 from __future__ import annotations
 
+import math
 import random
 import re
 from collections.abc import Callable, Mapping, Sequence
@@ -54,6 +55,8 @@ class Call:
     """What for, in words: an error says it."""
     repeatable: bool = True
     """Whether it may be carried out twice."""
+    seconds: float = math.inf
+    """The longest it takes, at most SECONDS."""
 
 
 @dataclass(slots=True)
@@ -93,14 +96,15 @@ class Gateway:
             self._preferred = (self._preferred + 1) % len(self._hosts)
 
     async def call(self, call: Call, type: type[T]) -> T:
-        """Returns the answer; raises StoreError, within SECONDS."""
+        """Returns the answer; raises StoreError, within the seconds of the call."""
         tries = _Tries()
-        with trio.move_on_after(SECONDS):
+        seconds = min(call.seconds, SECONDS)
+        with trio.move_on_after(seconds):
             async with self._turns:
                 return await self._anywhere(call, type, tries)
         if tries.host is not None:
             self.leave(tries.host)
-        late = f"{tries.host or 'etcd'}: {call.purpose}: no answer within {SECONDS:g} s"
+        late = f"{tries.host or 'etcd'}: {call.purpose}: no answer within {seconds:g} s"
         raise StoreUnreachable("; ".join([*tries.problems, late]))
 
     async def _anywhere(self, call: Call, type: type[T], tries: _Tries) -> T:
@@ -120,14 +124,18 @@ class Gateway:
     @property
     def share(self) -> float:
         """Seconds of one try, so that each of up to five hosts gets one."""
-        return max(SHORTEST_TRY, SECONDS / len(self._hosts) - 0.1)
+        return self._share(SECONDS)
+
+    def _share(self, seconds: float) -> float:
+        return max(min(SHORTEST_TRY, seconds / 3), seconds / len(self._hosts) - 0.1)
 
     async def _at(self, host: Host, call: Call, type: type[T]) -> T:
         if not call.repeatable:
             return await self._authorized(host, call, type)
-        with trio.move_on_after(self.share):
+        share = self._share(min(call.seconds, SECONDS))
+        with trio.move_on_after(share):
             return await self._authorized(host, call, type)
-        raise StoreUnreachable(f"{host}: {call.purpose}: no answer within {self.share:.1f} s")
+        raise StoreUnreachable(f"{host}: {call.purpose}: no answer within {share:.1f} s")
 
     async def _authorized(self, host: Host, call: Call, type: type[T]) -> T:
         token = await self.token(host)

@@ -68,8 +68,9 @@ class Etcd:
         self._gateway = gateway
         self._keys = keys
 
-    async def read(self, key: str) -> Found:
-        call = Call("/v3/kv/range", {"key": self._keys.of(key)}, f"read {self._keys.shown(key)}")
+    async def read(self, key: str, *, seconds: float = SECONDS) -> Found:
+        purpose = f"read {self._keys.shown(key)}"
+        call = Call("/v3/kv/range", {"key": self._keys.of(key)}, purpose, seconds=seconds)
         found = await self._gateway.call(call, Range)
         return Found(self._only(found), found.header.revision)
 
