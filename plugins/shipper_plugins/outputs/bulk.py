@@ -1,12 +1,12 @@
-"""The bulk API of Elasticsearch 8/9 and OpenSearch 2/3: answers to outcomes. No I/O. (Requests: `encoding`.)
+"""The bulk API of Elasticsearch 8/9 and OpenSearch 2/3: turns answers into outcomes. No I/O. (Requests: `encoding`.)
 
-Answers are read by item, never by the HTTP status. An answer that is not exactly one item for each event, in their
-order, says nothing about any of them (`Later`: the same ids again). The fast way counts bytes and parses nothing: it
-knows one text alone, "all created" with the first and the last id of this request, since a proxy may answer twice or
-mix connections up; any other text, though it may mean the same, is parsed. Then all ids count, where there are ids (not
-every backend tells them): they are in every answer (25 ns an event).
+Answers are read by item, never by the HTTP status. An answer without exactly one item for each event, in order, says
+nothing about any of them (`Later`: the same ids again). The fast path counts bytes and parses nothing. It knows a
+single text, "all created" with the first and the last id of this request: a proxy may answer twice or mix connections
+up. Any other text is parsed, even one of the same meaning; then all ids are compared, where the backend returns them:
+all its answers have them (25 ns an event).
 
-Nothing that a backend says is repeated unless it is known to be harmless (`reasons`).
+No text of a backend is repeated unless it is known to be harmless (`reasons`).
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from shipper_plugins.outputs.encoding import Request
 from shipper_plugins.outputs.reasons import NO_PIPELINE, NO_PLAIN_INDEX, TOO_MANY_SHARDS, repeatable, repeatable_type
 
 FILTER = "errors,items.*._id,items.*.status,items.*.error.type,items.*.error.reason"
-"""What is asked for of an answer (`filter_path`)."""
+"""The requested parts of an answer (`filter_path`)."""
 
 _LONGEST_ANSWER = 64 << 20  # decompressed; all of 8 MiB of small documents, refused at length, stays below it
 _LONGEST_WAIT = 3600.0
@@ -75,9 +75,9 @@ _MALFORMED = (msgspec.MsgspecError, ValueError, RecursionError)
 
 
 def read(answer: bytes, request: Request) -> dict[int, Answer]:
-    """The outcomes of a request that was answered 200: by position in the batch, those that were not simply delivered.
+    """Returns the outcomes of a request that was answered 200: by position, those that were not simply delivered.
 
-    Raises Later if the answer is not exactly one item for each event.
+    Raises Later unless the answer has exactly one item for each event.
     """
     if _all_created(answer, request.count) and all(b'"_id":' + id in answer for id in request.ends()):
         return {}
@@ -89,7 +89,7 @@ def read(answer: bytes, request: Request) -> dict[int, Answer]:
 
 
 def decoded(decoder: msgspec.json.Decoder[Body], answer: bytes) -> Body:
-    """What an answer says; raises Later if it is of another form."""
+    """Returns an answer's items; raises Later if it has another form."""
     try:
         return decoder.decode(answer)
     except _MALFORMED:
@@ -97,7 +97,7 @@ def decoded(decoder: msgspec.json.Decoder[Body], answer: bytes) -> Body:
 
 
 def check(items: Sequence[Item], request: Request) -> None:
-    """Raises Later if they are not exactly one item for each event of the request, in their order."""
+    """Raises Later unless the items are exactly one for each event of the request, in order."""
     if len(items) != request.count:
         raise Later(f"the answer has {len(items)} items for {request.count} events", code=Code.BAD_ANSWER)
     if any(item.id not in (id, None) for item, id in zip(items, request.ids(), strict=True)):
@@ -114,7 +114,7 @@ def _all_created(answer: bytes, count: int) -> bool:
 
 
 def inflated(answer: bytes, encoding: str) -> bytes:
-    """The answer without its content encoding; raises Later for a broken, unknown or immoderate one."""
+    """Returns the answer without its content encoding; raises Later for a broken, unknown or immoderate one."""
     match encoding.lower():
         case "" | "identity":
             return answer
@@ -138,7 +138,7 @@ _CONDITIONS: Sequence[tuple[re.Pattern[str], Outcome]] = (
     (re.compile(NO_PIPELINE), Outcome.HELD),
     (re.compile(NO_PLAIN_INDEX), Outcome.HELD),
 )
-"""Refusals (400) of the cluster's state or of our configuration: nothing of the event, so no reason to give it up."""
+"""Refusals (400) that the cluster's state or our configuration causes, not the event, so no reason to reject it."""
 
 
 _OF_AN_INDEX = frozenset(
@@ -149,11 +149,11 @@ _OF_AN_INDEX = frozenset(
         "unavailable_shards_exception",
     }
 )
-"""Errors that are over in time, and that only the events of the index have that is named in them."""
+"""Errors that end in time, and that only events of the named index have."""
 
 
 def judge(status: int, error: Error | str | None) -> Answer | None:
-    """What an item means; None: delivered."""
+    """Returns the meaning of an item; None: delivered."""
     if 200 <= status < 300:
         return None
     known = error if isinstance(error, Error) else Error()
@@ -163,7 +163,7 @@ def judge(status: int, error: Error | str | None) -> Answer | None:
 
 
 def _is_of_place(outcome: Outcome, status: int, error: Error) -> bool:
-    """Whether the index is the cause: all its events have this answer, and those of others need not."""
+    """Whether the index is the cause: all its events have this answer, and those of other indices need not."""
     if outcome is Outcome.LATER:
         return status in (400, 404) or error.type in _OF_AN_INDEX
     return outcome is Outcome.HELD and status != 401
@@ -196,10 +196,10 @@ def _reason(status: int, error: Error) -> str:
 
 
 def refusal(status: int, headers: Mapping[str, str], body: bytes, host: str) -> Later | Held | TooLarge:
-    """What it means that a request as a whole was answered with a status other than 200.
+    """Returns the meaning of a status other than 200 for a request as a whole.
 
-    A request that cannot be right (400, 404, a redirection) is held and not rejected: the cause is a setting or
-    something on the way, and a wrong setting must not turn all that is queued into dead letters.
+    An impossible request (400, 404, a redirection) is held, not rejected: a setting or something on the way is the
+    cause, and a wrong setting must not turn all queued events into dead letters.
     """
     cause = _error_of(body, headers.get("Content-Encoding", ""))
     error, known = repeatable_type(cause.type), repeatable(cause.reason)
@@ -215,7 +215,7 @@ def refusal(status: int, headers: Mapping[str, str], body: bytes, host: str) -> 
 
 
 def _code(status: int, *, held: bool) -> Code:
-    """A 403 that is over in time (a blocked index) is no lack of a privilege."""
+    """Whether a 403 ends in time (a blocked index), and is no missing privilege."""
     if held:
         return {401: Code.UNAUTHORIZED, 403: Code.FORBIDDEN}.get(status, Code.REFUSED)
     return Code.OVERLOADED if status == 429 else Code.UNAVAILABLE
@@ -230,9 +230,9 @@ def _error_of(body: bytes, encoding: str) -> Error:
 
 
 def retry_after(headers: Mapping[str, str], now: datetime) -> float | None:
-    """Seconds that the backend asks to wait, at most an hour; None if it does not, or cannot be understood.
+    """Returns the seconds that the backend asks to wait, at most an hour; None without a valid value.
 
-    A date is compared with the answer's own date, so a wrong clock on either side changes nothing.
+    A date is compared with the answer's own date, so a wrong clock on either side does not matter.
     """
     text = headers.get("Retry-After", "").strip()
     if re.fullmatch(r"[0-9]{1,9}", text):

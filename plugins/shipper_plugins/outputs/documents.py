@@ -1,22 +1,22 @@
-"""One file for each key below a directory, and beside them the place of its version; blocking.
+"""One file for each key below a directory, and a database with the place of its version. Blocking.
 
     <directory>/own/inventory/web-1.json     the document, byte by byte as it was given (`document_names`)
-    <directory>/.shipper/places              by SQLite: the place and digest of each key, also of one that is deleted
-    <directory>/.shipper/lock                locked by the one writer
+    <directory>/.shipper/places              SQLite: the place and digest of each key, also of deleted ones
+    <directory>/.shipper/lock                locked by the only writer
     <directory>/.shipper/new                 the document that is being written
 
-Versions are written in four steps: their places are stored as the next ones, durably; each document is written beside,
-synced, and takes the place of the old one by a rename, or the file is removed; the directories are synced; and the next
-places are stored as those that are there. Only then is a version answered.
+A version is written in four steps. (1) Its place is stored as the next one, durably. (2) Its document is written to a
+new file, synced, and renamed over the old one; or the old file is removed. (3) The directories are synced. (4) The next
+place is stored as the present one. Only then is the version answered.
 
-A crash leaves of each key the old document or the new one, and a next place. When a version of it comes, the digest of
-the file says which document it is. If it is the new one, the last two steps are taken; if not, nobody has seen the new
-one, and its place counts for nothing. A version that has no answer comes again from its sender, and goes through all
-steps, which make the same of whatever they find. So it needs no other repair, and no order of what comes after a crash
-lets an older version follow a newer one.
+A crash leaves the old document or the new one of each key, and a next place. When a version of the key comes, the
+digest of the file shows which document it is. If it is the new one, the last two steps are repeated; if not, nobody has
+seen the new one, and its place is ignored. A version without an answer comes again from its sender and goes through all
+steps, whose result does not depend on what they find. So no other repair is needed, and whatever comes after a crash,
+in whatever order, an older version never follows a newer one.
 
-A document that somebody removed is written again when its version comes again; one that somebody changed is not looked
-at. A place stays when its key is deleted: so a version from before the deletion is refused for ever.
+A document that somebody removed is written again when its version comes again; a document that somebody changed is not
+noticed. The place of a deleted key stays, so a version from before the deletion is refused for ever.
 """
 
 from __future__ import annotations
@@ -40,14 +40,14 @@ _FLAGS = os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC | os.O_NOFOLLOW
 
 
 class _Place(NamedTuple):
-    """The version that a key has, durably."""
+    """The durable version of a key."""
 
     place: int
     digest: bytes
 
 
 class _Task(NamedTuple):
-    """A version that is to be written."""
+    """A version to write."""
 
     position: int
     version: Version
@@ -56,20 +56,20 @@ class _Task(NamedTuple):
 
 
 class Documents:
-    """A directory of documents; without I/O until the first `put`. Not to be used by two threads at once."""
+    """A directory of documents; without I/O until the first `put`. Not for two threads at once."""
 
     def __init__(self, directory: str) -> None:
         self._directory = os.path.normpath(directory)
         self._lock: int | None = None
         self._db: sqlite3.Connection | None = None
         self._made: set[str] = set()
-        """Directories that are there, and durably so."""
+        """Directories that exist, durably."""
 
     def put(self, versions: Sequence[Version], documents: Sequence[bytes]) -> dict[int, Answer]:
-        """Write versions, and return the answers for those that were not simply written, by their positions.
+        """Writes versions; returns the answers, by position, for those that were not simply written.
 
-        Raises OSError if nothing more can be stored: any of them may have been written. BlockingIOError says that
-        another one writes here.
+        Raises OSError if nothing more can be stored: any of them may have been written. Raises BlockingIOError if
+        another process writes here.
         """
         try:
             db = self._opened()
@@ -86,7 +86,7 @@ class Documents:
             raise
 
     def close(self) -> None:
-        """Let another one write; the next `put` opens all again."""
+        """Lets another process write; the next `put` opens everything again."""
         db, self._db = self._db, None
         lock, self._lock = self._lock, None
         self._made.clear()
@@ -126,7 +126,7 @@ class Documents:
         return {position: answer for position, answer in answers.items() if answer is not None} | failed
 
     def _answer(self, db: sqlite3.Connection, task: _Task) -> Answer | None:
-        """That for a version that is not to be written."""
+        """Returns the answer for a version that must not be written."""
         has = self._place(db, task.path)
         if has is None or task.version.place > has.place:
             return None
@@ -136,7 +136,7 @@ class Documents:
         return Answer(Outcome.DUPLICATE) if is_there != task.version.deleted else None
 
     def _place(self, db: sqlite3.Connection, path: str) -> _Place | None:
-        """Completes what was begun, if only the last steps are missing."""
+        """Completes a write that was begun, if only the last steps are missing."""
         row = db.execute("SELECT place, digest, next_place, next_digest FROM place WHERE path = ?", (path,)).fetchone()
         if row is None:
             return None
@@ -148,7 +148,7 @@ class Documents:
         return None if place is None else _Place(place, digest)
 
     def _write(self, tasks: Sequence[_Task]) -> dict[int, Answer]:
-        """Write documents, and remove those of deleted keys; the answers for those that cannot be."""
+        """Writes documents, and removes those of deleted keys; returns the answers for those that failed."""
         failed: dict[int, Answer] = {}
         touched: dict[str, list[int]] = {}
         for task in tasks:
@@ -192,7 +192,7 @@ class Documents:
             os.close(file)
 
     def _ensure(self, directory: str) -> None:
-        """Have a directory of a collection, and that of its owner."""
+        """Makes the directory of a collection, and that of its owner."""
         if directory not in self._made:
             if len(self._made) >= _MOST_REMEMBERED:
                 self._made.clear()
@@ -206,7 +206,7 @@ def _later(directory: str, error: OSError) -> Answer:
 
 
 def _rounds(versions: Sequence[Version], documents: Sequence[bytes]) -> Iterator[list[_Task]]:
-    """The versions in their order, in rounds of which each has a key once."""
+    """Yields the versions in order, in rounds that have each key at most once."""
     tasks: dict[str, _Task] = {}
     for position, (version, document) in enumerate(zip(versions, documents, strict=True)):
         path = path_of(version)
@@ -218,7 +218,7 @@ def _rounds(versions: Sequence[Version], documents: Sequence[bytes]) -> Iterator
 
 
 def _make(directory: str) -> None:
-    """Have a directory, durably; one in a directory that may not be read is another's care."""
+    """Makes a directory, durably; where its parent cannot be read, that is left to others."""
     with suppress(FileExistsError):
         os.mkdir(directory, 0o750)
     with suppress(PermissionError):
@@ -234,7 +234,7 @@ def _sync(directory: str) -> None:
 
 
 def _places(path: str) -> sqlite3.Connection:
-    """The database; one process at a time has it, so that it needs no shared memory."""
+    """Opens the database; only one process at a time has it, so it needs no shared memory."""
     db = sqlite3.connect(path, isolation_level=None, check_same_thread=False)
     try:
         db.execute("PRAGMA locking_mode = EXCLUSIVE")
@@ -255,7 +255,7 @@ def _places(path: str) -> sqlite3.Connection:
 
 
 def _announce(db: sqlite3.Connection, tasks: Sequence[_Task]) -> None:
-    """Store the places that are to be written next."""
+    """Stores the places that are written next."""
     _store(
         db,
         "INSERT INTO place (path, next_place, next_digest) VALUES (?, ?, ?)"
@@ -265,7 +265,7 @@ def _announce(db: sqlite3.Connection, tasks: Sequence[_Task]) -> None:
 
 
 def _confirm(db: sqlite3.Connection, paths: Sequence[str]) -> None:
-    """Store that the next versions of these are written."""
+    """Stores that the next versions of these keys are written."""
     _store(
         db,
         "UPDATE place SET place = next_place, digest = next_digest, next_place = NULL, next_digest = NULL"
@@ -289,7 +289,7 @@ def _store(db: sqlite3.Connection, statement: str, rows: Sequence[tuple[object, 
 
 
 def _digest(path: str) -> bytes | None:
-    """That of the document in a file, or of a deletion; None if it cannot be read."""
+    """Returns the digest of the document in a file, or of a deletion; None if it cannot be read."""
     try:
         with open(path, "rb") as file:
             return hashlib.file_digest(file, "sha256").digest()

@@ -1,12 +1,12 @@
-"""The `elasticsearch` output. `encoding` and `bulk` know the format, `keyed` that of keyed state, `shipper.sdk.http`
-the network, this what is done.
+"""The `elasticsearch` output. `encoding` and `bulk` have the format, `keyed` that of keyed state, `shipper.sdk.http`
+the network; this module decides what is sent where.
 
     send(batch) ── encode, in a thread ──> requests ── one after the other, each to the next host ──> answers by item
 
-- No retry and no backoff: a request has one answer, or the lane is told why there is none. Only if a connection could
-  not be made, so that nothing was sent, the same body goes to the next host at once, to each at most once.
-- One `Client`, and so one connection pool, per lane: connections of two credentials never mix, and leaving `open` ends
-  every use of this one.
+- No retry and no backoff: a request gets one answer, or the lane gets the reason. Only if no connection could be made,
+so that nothing was sent, the same body goes to the next host at once, at most once to each.
+- One `Client`, and so one connection pool, for each lane: connections of two credentials never mix, and leaving `open`
+ends every use of the credential.
 """
 
 from __future__ import annotations
@@ -106,33 +106,33 @@ class Backoff(Settings, frozen=True, kw_only=True):
 
 
 class ElasticsearchOutput(Output, frozen=True, kw_only=True):
-    """Writes events to Elasticsearch 8/9 or OpenSearch 2/3 by the bulk API, each under an id of its own."""
+    """Writes events to Elasticsearch 8/9 or OpenSearch 2/3 by the bulk API, each under its own id."""
 
     live: ClassVar[frozenset[str]] = Output.live | {"compression", "bulk_max_bytes", "timeout", "backoff"}
     counts_requests: ClassVar[bool] = True
     tells_of_answers: ClassVar[bool] = True
 
     hosts: Annotated[tuple[Host, ...], msgspec.Meta(min_length=1, max_length=64)]
-    """URLs of the nodes of one cluster, such as https://es-1:9200; requests go round."""
+    """URLs of the nodes of one cluster, such as https://es-1:9200; requests take turns."""
     credential: Annotated[CredentialId, takes(API_KEY, BASIC, BEARER_TOKEN, CERTIFICATE)] | None = None
     """The id of the secret to authenticate with."""
     tls: ClientTls = msgspec.field(default_factory=ClientTls)
     """How to check the hosts."""
     index: Index | None = None
-    """Index or data stream for all events (default: what their client named, else their own data stream)."""
+    """Index or data stream for all events (default: the one that the client named, else their own data stream)."""
     pipeline: Pipeline | None = None
-    """Ingest pipeline to send them through; keyed state passes none."""
+    """Ingest pipeline for the events; not for keyed state."""
     state_index: StateIndex = "state-{collection}"
-    """Index for keyed state, no data stream: data streams know no versions."""
+    """Index for keyed state; not a data stream, since data streams have no versions."""
     deletions: keyed.Deletions = "mark"
-    """What a deleted key of keyed state becomes: a document that says so, or no document, which the backend forgets
-    after a minute (`index.gc_deletes`); then an older version from elsewhere is taken again."""
+    """What replaces a deleted key of keyed state: a document that says so; or nothing, but then the backend forgets the
+    deletion after a minute (`index.gc_deletes`), and accepts an older version from elsewhere."""
     compression: encoding.Compression = "gzip"
-    """Of requests, and of the answers that are asked for."""
+    """Of requests, and wanted for answers."""
     bulk_max_bytes: Size = Size(8 << 20)
-    """Largest request before compression; a batch that is larger goes as several."""
+    """Largest request before compression; a larger batch takes several."""
     timeout: Duration = Duration(60)
-    """How long a request may take in all."""
+    """How long a request may take in total."""
     backoff: Backoff = msgspec.field(default_factory=Backoff)
     """How long to wait before the next attempt."""
 
@@ -246,7 +246,7 @@ def _headers(output: ElasticsearchOutput, credential: Credential | None) -> dict
 
 
 def _tls(output: ElasticsearchOutput, credential: Credential | None) -> ssl.SSLContext | Literal[False]:
-    """False where it is not needed: reading the authorities of the system takes 20 ms, and each session wants them."""
+    """Returns the context of TLS; False where none is needed: reading the system's takes 20 ms a session."""
     if all(host.startswith("http://") for host in output.hosts):
         return False
     return client_context(output.tls, credential)
@@ -256,7 +256,8 @@ def _tls(output: ElasticsearchOutput, credential: Credential | None) -> ssl.SSLC
 
 
 class Rotation:
-    """Decides which host is asked; times are monotonic seconds. A host that failed is set aside for a while."""
+    """Decides which host gets the next request; times are monotonic seconds. A host that failed is set aside for a
+    while."""
 
     def __init__(self, hosts: Sequence[str]) -> None:
         self._hosts = hosts
@@ -264,17 +265,18 @@ class Rotation:
         self._until = dict.fromkeys(hosts, 0.0)
 
     def order(self, now: float) -> list[str]:
-        """All hosts, the next first; those set aside stand last, the one that failed longest ago before the others."""
+        """Returns all hosts, the next one first; those that are set aside come last, the one that failed longest ago
+        first."""
         self._turn = (self._turn + 1) % len(self._hosts)
         turned = [*self._hosts[self._turn :], *self._hosts[: self._turn]]
         return sorted(turned, key=lambda host: max(self._until[host] - now, 0.0))
 
     def failed(self, host: str, now: float) -> None:
-        """Set it aside."""
+        """Sets a host aside."""
         self._until[host] = now + _ASIDE
 
     def answered(self, host: str) -> None:
-        """It is as good as the others."""
+        """Ends that."""
         self._until[host] = 0.0
 
 
@@ -290,10 +292,10 @@ class _Bulk:
         self._rotation = Rotation(output.hosts)
 
     async def send(self, batch: Batch) -> Answers:
-        """Deliver a batch by as many requests as it takes.
+        """Delivers a batch by as many requests as necessary.
 
-        If the first of them gets no answer for its events, that error is raised. If a later one does, its events and
-        those behind it come later or are held, since the answers of the first ones count.
+        If the first one gets no answer for its events, raises that error. If a later one does, its events and those
+        after it are later or held, since the answers to the first ones count.
         """
         unfit = encoding.unfit(batch) if batch.versions is None else await encoded(keyed.unfit, batch)
         if not unfit:
@@ -360,7 +362,7 @@ class _Bulk:
     async def _ask(
         self, path: str, body: Sequence[bytes], read: Callable[[bytes], Said], headers: Mapping[str, str] | None = None
     ) -> Said:
-        """What one host said, as far as one can be reached; raises Later, Held, TooLarge or NotBegun."""
+        """Returns the answer of one host; raises Later, Held, TooLarge or NotBegun if none can be reached."""
         unreachable: Unreachable | None = None
         for host in self._rotation.order(trio.current_time()):
             try:

@@ -1,12 +1,14 @@
-"""The bulk API of Elasticsearch 8/9 and OpenSearch 2/3: a batch to the bodies of requests. No I/O. (State: `keyed`.)
+"""The bulk API of Elasticsearch 8/9 and OpenSearch 2/3: turns a batch into bodies of requests. No I/O. (State:
+`keyed`.)
 
-A request is `{"create":{"_id":"…"}}` and the document, per event, in one join of columns (see `Batch`). `create` under
-a deterministic id makes sending idempotent: what is there already is answered 409. The index stands in the URL where
-one serves the whole batch and its name is plain; any other name goes into the action lines, as JSON, so that no text
-of an event is ever part of a URL.
+A request has `{"create":{"_id":"…"}}` and the document for each event, in one join of columns (see `Batch`). `create`
+under a deterministic id makes sending idempotent: an existing document is answered 409. The index is in the URL if one
+index serves the whole batch and its name is plain. Any other name goes into the action lines, as JSON, so that no text
+of an event becomes part of a URL.
 
-A batch is encoded and compressed piece by piece: so a mebibyte of lines never stands in memory as four mebibytes of
-documents, and what one step writes is still in the cache when the next one reads it (10 % less CPU than all at once).
+A batch is encoded and compressed piece by piece. So a mebibyte of lines never becomes four mebibytes of documents in
+memory, and the output of one step is still in the cache of the processor for the next one (10 % less CPU than all at
+once).
 """
 
 from __future__ import annotations
@@ -26,7 +28,7 @@ from shipper_plugins import data_streams
 Compression = Literal["gzip", "none"]
 
 LONGEST_ID = 512
-"""Bytes that the id of a document may have."""
+"""The longest id of a document, in bytes."""
 
 _PIECE = 128 << 10  # of a batch's body
 _GZIP = 31  # window bits
@@ -42,7 +44,7 @@ class Request:
     first: int
     count: int
     index: str | None
-    """The index of the URL; None: each action names its own."""
+    """The index in the URL; None: each action names its own."""
     body: Sequence[bytes]
     """In pieces."""
 
@@ -51,7 +53,7 @@ class Request:
         return self.batch.id_texts()[self.first : self.first + self.count]
 
     def ends(self) -> tuple[bytes, bytes]:
-        """The first and the last id, as JSON; looked for, they cost 10 ns an event, all of them 70 and more."""
+        """The first and the last id, as JSON: searching for these costs 10 ns an event, for all ids 70 and more."""
         return self._id(self.first), self._id(self.first + self.count - 1)
 
     def _id(self, position: int) -> bytes:
@@ -64,9 +66,9 @@ class Request:
 
 
 def encode(batch: Batch, *, index: str | None, limit: int, compression: Compression) -> list[Request]:
-    """The requests for a batch, each of at most `limit` bytes before compression, or of one event.
+    """Returns the requests for a batch, each of at most `limit` bytes before compression, or of one event.
 
-    All events go to `index`; where it is None to the one that their client named, else to their data streams.
+    All events go to `index`; without it, to the index that their client named, else to their data streams.
     """
     if not batch.count:
         return []
@@ -78,7 +80,8 @@ def encode(batch: Batch, *, index: str | None, limit: int, compression: Compress
 def gathered(
     batch: Batch, texts: Iterable[tuple[int, bytes]], index: str | None, limit: int, compression: Compression
 ) -> list[Request]:
-    """Requests of these texts, each with its count of events, as many in each as `limit` bytes have room for."""
+    """Returns requests of these texts, each text with its count of events; a request has as many as fit into `limit`
+    bytes."""
     bodies = [_Body(0, compression)]
     for count, text in texts:
         body = bodies[-1]
@@ -91,14 +94,14 @@ def gathered(
 
 
 def compressed(text: bytes, compression: Compression) -> bytes:
-    """The body of a request that is made in one piece."""
+    """Returns the body of a request that is made in one piece."""
     return isal_zlib.compress(text, _LEVEL, _GZIP) if compression == "gzip" else text
 
 
 def unfit(batch: Batch) -> dict[int, Answer]:
-    """The answers, by position, for events whose client gave them an id that is too long.
+    """Returns the answers, by position, for events whose client gave them a longer id than the backend accepts.
 
-    One of them has a whole request refused.
+    With one of them, the backend would refuse the whole request.
     """
     ids = enumerate(batch.ids or ())
     return {i: _OVERSIZED_ID for i, id in ids if id is not None and len(id.encode()) > LONGEST_ID}
@@ -108,7 +111,7 @@ _OVERSIZED_ID = Answer(Outcome.REJECTED, f"the client's _id is longer than {LONG
 
 
 class _Body:
-    """The body of a request as it grows; `first` is its first event, `size` what it has before compression."""
+    """The body of a request as it grows; `first` is its first event, `size` its bytes before compression."""
 
     def __init__(self, first: int, compression: Compression) -> None:
         self.first, self.count, self.size = first, 0, 0
@@ -125,13 +128,13 @@ class _Body:
 
 
 def target_of(batch: Batch, index: str | None) -> str | list[str]:
-    """The index or data stream of all events, or that of each; `index` is the output's."""
+    """Returns the index or data stream of all events, or that of each event; `index` is the output's."""
     names = index or batch.route or data_streams.of(batch) or data_streams.DEFAULT
     return names if isinstance(names, str) or len(set(names)) > 1 else names[0]
 
 
 def _texts(batch: Batch, target: str | list[str] | None, limit: int) -> Iterator[tuple[int, bytes]]:
-    """Counts of events and their part of a body, none longer than `limit` bytes if it is of several events."""
+    """Yields counts of events with their part of a body; a part of several events has at most `limit` bytes."""
     first = 0
     for piece in batch.pieces(_PIECE):
         names = target[first : first + piece.count] if isinstance(target, list) else target
@@ -150,7 +153,7 @@ def _actions(batch: Batch, target: str | list[str] | None) -> tuple[Column, ...]
 
 
 def _split(text: bytes, limit: int) -> list[tuple[int, bytes]]:
-    """Parts of at most `limit` bytes each (or of one event), with their counts of events."""
+    """Yields parts of at most `limit` bytes, or of one event, with their counts of events."""
     lines = text.split(b"\n")[:-1]
     parts, begin, size = [], 0, 0
     for event in range(0, len(lines), 2):

@@ -1,22 +1,21 @@
-"""`file`: events as NDJSON in a file of this host; or keyed state, as one file for each key of a directory.
+"""The `file` output: events as NDJSON in a file of this host; or keyed state, as one file for each key of a directory.
 
     outputs: {archive: {type: file, path: /var/log/archive/events.ndjson, rotate_bytes: 100MiB, keep: 7}}
     outputs: {inventory: {type: file, directory: /var/lib/inventory}}
 
-What a directory holds, and why a crash leaves it whole, is said in `documents`. Of a file:
+`documents` describes a directory, and why a crash does not damage it. For a file:
 
-- A batch is answered when its lines are written and synced; so it is written at least once, and twice if a crash comes
-  between the sync and the note of it. With `id_field` each line carries the id of its event: the same id is the same
-  event.
-- The file is whole lines at all times that a reader can rely on: a write that fails is cut off again, and what a crash
-  left of a line is cut off when the file is next opened (or, if it cannot have come from here, ended by a line feed).
-- `path` becomes `path.1`, that `path.2`, and so on, before it would grow beyond `rotate_bytes`. A file that another
-  program moved away is noticed before each write.
+- A batch is answered when its lines are written and synced. So it is written at least once, and twice if a crash comes
+between the sync and the note of it. With `id_field` each line has the id of its event: the same id is the same event.
+- A reader finds whole lines: a failed write is cut off again. Part of a line that a crash left is cut off when the file
+is next opened; foreign text without a line end gets one.
+- Before the file would grow beyond `rotate_bytes`, `path` becomes `path.1`, that `path.2`, and so on. A file that
+another program moved away is noticed before each write.
 - One batch at a time is written to a path, however many outputs name it. Two processes must not share one.
 
-A write is never abandoned: on cancel it is awaited, since bytes must not go out behind the lane's back, and a disk ends
-a write soon or fails it. All calls to the file system are made by a thread of the lane's own: one that hangs holds up
-this output, and nothing else.
+A write is never abandoned: on cancel it is awaited, since no bytes may be written after the lane has given up; a disk
+ends a write soon, or fails it. A thread of the lane's own makes all calls to the file system: one that hangs delays
+this output only.
 """
 
 from __future__ import annotations
@@ -55,7 +54,7 @@ if TYPE_CHECKING:
     from shipper_plugins.outputs.documents import Documents
 
 IN_USE = "directory_in_use"
-"""The code for a directory to which another one writes."""
+"""The code for a directory to which another process writes."""
 _LOOK_BACK = 1 << 16
 _FLAGS = os.O_RDWR | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC | os.O_NONBLOCK
 _locks: WeakValueDictionary[str, trio.Lock] = WeakValueDictionary()
@@ -67,18 +66,18 @@ class FileOutput(Output, frozen=True, kw_only=True):
     live: ClassVar[frozenset[str]] = Output.live | {"sync", "rotate_bytes", "keep"}
 
     path: Annotated[str, msgspec.Meta(min_length=1)] | None = None
-    """The file; its directory must exist. Either this or `directory` is given."""
+    """The file; its directory must exist. Give either this or `directory`."""
     directory: Annotated[str, msgspec.Meta(min_length=1)] | None = None
-    """Takes keyed state, and no log events: each key is a file `owner/collection/key.json` in this directory, which has
-    one writer. The other settings are those of a `path`."""
+    """For keyed state instead of log events: each key is a file `owner/collection/key.json` in this directory, which
+    has one writer. The other settings are those of a `path`."""
     sync: bool = True
     """Whether a batch counts as delivered only when it is on the disk, not just in the page cache."""
     rotate_bytes: Size = Size(100 << 20)
-    """The size beyond which the file does not grow, unless one batch is larger."""
+    """The size beyond which the file does not grow, except for one larger batch."""
     keep: Annotated[int, msgspec.Meta(ge=1, le=1000)] = 7
     """How many rotated files to keep."""
     id_field: Annotated[str, msgspec.Meta(min_length=1)] | None = None
-    """The key under which to write the id of an event, such as `_id`; no event may have it."""
+    """The key for the id of an event, such as `_id`; no event may have it."""
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -126,7 +125,7 @@ class _FileSender:
         self._writer = LineFile(path, settings.sync, settings.rotate_bytes, settings.keep)
         self._thread = trio.CapacityLimiter(1)
         self._lock: trio.Lock | None = None
-        """Of the path; kept, as those that nobody has are forgotten."""
+        """The lock of the path; kept, since those without users are forgotten."""
 
     async def send(self, batch: Batch) -> Answers:
         """See `Sender.send`; raises Later, with the path and the system's reason, if the file cannot be written."""
@@ -142,7 +141,7 @@ class _FileSender:
         return Answers(batch.count)
 
     async def close(self) -> None:
-        """Close the file, which may wait for what is still to be written there."""
+        """Closes the file, after the writes that are still under way."""
         with trio.CancelScope(shield=True):
             await trio.to_thread.run_sync(self._writer.close, limiter=self._thread)
 
@@ -159,7 +158,7 @@ class _DirectorySender:
         self._thread = trio.CapacityLimiter(1)
 
     async def send(self, batch: Batch) -> Answers:
-        """See `Sender.send`; raises Later, with the system's reason, if the directory cannot be written to."""
+        """See `Sender.send`; raises Later, with the system's reason, if the directory cannot be written."""
         try:
             others = await trio.to_thread.run_sync(self._put, batch, limiter=self._thread)
         except OSError as error:
@@ -168,7 +167,7 @@ class _DirectorySender:
         return Answers(batch.count, others)
 
     async def close(self) -> None:
-        """Let another one write there, once what is being written is."""
+        """Lets another process write there, after the write that is under way."""
         with trio.CancelScope(shield=True):
             await trio.to_thread.run_sync(self._documents.close, limiter=self._thread)
 
@@ -184,7 +183,7 @@ def _documents(directory: str) -> Documents:
 
 
 def identified(batch: Batch, field: str) -> bytes:
-    """The events as JSON objects, each ended by a line feed, with their ids in this field."""
+    """Returns the events as JSON objects, each ended by a line feed, with their ids in this field."""
     before = b"{" + orjson.dumps(field) + b':"'
     rest = [b"," + row[1:] if row != b"{}" else b"}" for row in batch.json_lines().split(b"\n")[:-1]]
     return join(batch.count, before, *batch.id_columns(), b'"', rest, b"\n")
@@ -201,7 +200,7 @@ class LineFile:
         self._file: int | None = None
 
     def append(self, lines: bytes) -> None:
-        """Write `lines` (which end with a line feed) and sync them; if that fails, nothing of them stays."""
+        """Writes `lines`, which end with a line feed, and syncs them; if that fails, none of them stays."""
         file = self._current()
         size = os.fstat(file).st_size
         if size and size + len(lines) > self._rotate_bytes:
@@ -219,7 +218,7 @@ class LineFile:
             raise
 
     def close(self) -> None:
-        """Close the file; the next `append` opens it again."""
+        """Closes the file; the next `append` opens it again."""
         file, self._file = self._file, None
         if file is not None:
             os.close(file)
@@ -274,7 +273,7 @@ def _write_all(file: int, lines: bytes) -> None:
 
 
 def _end_last_line(file: int) -> None:
-    """Cut off what a crash left of a line of ours; end a line that is not ours."""
+    """Cuts off part of our line that a crash left; ends a line that is not ours."""
     size = os.fstat(file).st_size
     start = _start_of_last_line(file, size)
     if start == size:
@@ -286,7 +285,7 @@ def _end_last_line(file: int) -> None:
 
 
 def _start_of_last_line(file: int, size: int) -> int:
-    """The offset behind the last line feed."""
+    """Returns the offset after the last line feed."""
     end = size
     while end > 0:
         start = max(0, end - _LOOK_BACK)

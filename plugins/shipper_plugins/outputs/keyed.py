@@ -1,18 +1,19 @@
-"""The bulk API for keyed state: a version of a key becomes a document, and answers become outcomes. No I/O.
+"""The bulk API for keyed state: turns a version of a key into a document, and answers into outcomes. No I/O.
 
-A key has one document, under an id made of its owner, collection and key, in a plain index: the backend orders its
-versions by `version_type: external`, the version being the place, and answers 409 to one that is not newer. Beside the
-fields of the key's own document it has the field `shipper`, which says what version it is:
+A key has one document, under an id made of its owner, collection and key, in a plain index. The backend orders its
+versions by `version_type: external`, where the version is the place, and answers 409 to a version that is not newer.
+Beside the key's own fields the document has the field `shipper`, which identifies the version:
 
     {"index":{"_index":"state-inventory","_id":":inventory:web-1","version":7,"version_type":"external"}}
     {"shipper":{"owner":"","collection":"inventory","key":"web-1","place":7,"digest":"…","deleted":false}, …}
 
-What a 409 means, nothing in it says for certain: the documents of all conflicts of a request are asked for by one
-`_mget` then (`lookup`), and `resolved` compares. What counts there is `_version`, since the backend goes by it:
-somebody who edits a document raises it and leaves `shipper.place` as it was.
+A 409 does not say what the backend has. So one `_mget` reads the documents of all conflicts of a request (`lookup`),
+and `resolved` compares. It goes by `_version`, as the backend does: a person who edits a document raises that, and
+leaves `shipper.place` unchanged.
 
-A deletion is written as a document that has `shipper` alone, or deletes, if that is wanted. The backend remembers the
-version of a deleted document for a while (`index.gc_deletes`), says it in the reason of a 409 only, and forgets it.
+A deletion is written as a document that has only `shipper`; or, where configured, it deletes. The backend remembers the
+version of a deleted document for a while (`index.gc_deletes`), shows it only in the reason of a 409, and then forgets
+it.
 """
 
 from __future__ import annotations
@@ -35,15 +36,15 @@ from shipper_plugins.outputs.reasons import repeatable, repeatable_type
 Deletions = Literal["mark", "delete"]
 
 FIELD = "shipper"
-"""Of a document: which version it is. The document of a key has no such field of its own."""
+"""The field that identifies the version of a document. The document of a key must not have it."""
 COLLECTION = "{collection}"
-"""Stands in the name of an index for that of the collection."""
+"""Stands for the collection in the name of an index."""
 BULK = f"/_bulk?filter_path={bulk.FILTER}"
-"""Where to send requests to."""
+"""The path of requests."""
 LOOKUP = "/_mget?_source_includes=shipper.place,shipper.digest&filter_path=" + ",".join(
     f"docs.{field}" for field in ("_id", "_version", "found", "_source", "error.type", "error.reason")
 )
-"""Where to ask for the documents of conflicts."""
+"""The path for reading the documents of conflicts."""
 
 _LONGEST_INDEX = 255
 _PIECE = 128 << 10
@@ -54,20 +55,20 @@ _NOT_OF_A_NAME = re.compile(rb"[^a-z0-9._-]")
 
 
 def id_of(version: Version) -> str:
-    """The id of the document of a key; different keys have different ids.
+    """Returns the id of the document of a key; different keys have different ids.
 
-    It is owner:collection:key, each with percent-escapes for all but ASCII letters, digits and `_.-~`, or, if that is
-    longer than an id may be, sha256: and the digest of that.
+    It is owner:collection:key, each with percent-escapes for all but ASCII letters, digits and `_.-~`; if that is too
+    long for an id, `sha256:` and its digest.
     """
     id = ":".join([quote(part, safe="") for part in (version.owner, version.collection, version.key)])
     return id if len(id) <= encoding.LONGEST_ID else f"sha256:{hashlib.sha256(id.encode()).hexdigest()}"
 
 
 def index_of(template: str, collection: str) -> str:
-    """The index of a collection.
+    """Returns the index of a collection.
 
-    Each byte of its name that is no small letter, digit or `.-_` becomes `_` and two hexadecimal digits; a name that
-    would be too long ends with the digest of its collection. Collections may share an index, as their ids differ.
+    Each byte of its name other than small letters, digits and `.-_` becomes `_` and two hexadecimal digits; too long a
+    name ends with the digest of its collection. Collections may share an index, as their ids differ.
     """
     part = _NOT_OF_A_NAME.sub(lambda found: f"_{found[0][0]:02x}".encode(), collection.encode()).decode()
     name = template.replace(COLLECTION, part)
@@ -79,7 +80,7 @@ def index_of(template: str, collection: str) -> str:
 
 
 def targets(batch: Batch, template: str) -> list[str]:
-    """The index of each version."""
+    """Returns the index of each version."""
     names = {collection: index_of(template, collection) for collection in {v.collection for v in _versions(batch)}}
     return [names[version.collection] for version in _versions(batch)]
 
@@ -95,7 +96,7 @@ def _versions(batch: Batch) -> Sequence[Version]:
 
 
 def unfit(batch: Batch) -> dict[int, Answer]:
-    """The answers, by position, for documents that have a field `shipper` of their own."""
+    """Returns the answers, by position, for documents that have a field `shipper` themselves."""
     if FIELD.encode() not in batch.body and b"\\u" not in batch.body:
         return {}
     return {position: _TAKEN for position, document in enumerate(batch.own()) if FIELD in document}
@@ -107,7 +108,7 @@ _TAKEN = Answer(Outcome.REJECTED, f"the document has a field {FIELD} of its own"
 def encode(
     batch: Batch, *, template: str, deletions: Deletions, limit: int, compression: encoding.Compression
 ) -> list[encoding.Request]:
-    """The requests for a batch, each of at most `limit` bytes before compression, or of one version."""
+    """Returns the requests for a batch, each of at most `limit` bytes before compression, or of one version."""
     if not batch.count:
         return []
     named = replace(batch, ids=tuple([id_of(version) for version in _versions(batch)]))
@@ -140,7 +141,7 @@ def _text(index: str, id: str, version: Version, document: bytes, deletions: Del
 
 @dataclass(frozen=True, slots=True)
 class Conflict:
-    """A version that the backend refused, since what it has is not older."""
+    """A version that the backend refused, as it has one that is not older."""
 
     position: int
     index: str
@@ -148,12 +149,12 @@ class Conflict:
     version: Version
     reason: str
     current: int | None
-    """The version that the backend has, as far as it says so."""
+    """The version that the backend has, as far as its answer shows."""
 
 
 @dataclass(frozen=True, slots=True)
 class Reading:
-    """What the answer to a request says: by position in the batch, what was not simply delivered."""
+    """The meaning of the answer to a request: by position, what was not simply delivered."""
 
     others: dict[int, Answer]
     conflicts: list[Conflict]
@@ -199,9 +200,9 @@ _CURRENT = re.compile(
 
 
 def read(answer: bytes, request: encoding.Request, names: Sequence[str]) -> Reading:
-    """What a bulk request came to that was answered 200; `names` are the `targets` of its batch.
+    """Returns the meaning of a bulk answer with status 200; `names` are the `targets` of its batch.
 
-    Raises Later if the answer is not exactly one item for each version.
+    Raises Later unless the answer has exactly one item for each version.
     """
     items = [_item(entry) for entry in bulk.decoded(_bulk, answer).items]
     bulk.check(items, request)
@@ -233,14 +234,14 @@ def _current(error: bulk.Error | str | None) -> int | None:
 
 
 def lookup(conflicts: Sequence[Conflict]) -> bytes:
-    """The body of a request to `LOOKUP`."""
+    """Returns the body of a request to `LOOKUP`."""
     return orjson.dumps({"docs": [{"_index": conflict.index, "_id": conflict.id} for conflict in conflicts]})
 
 
 def resolved(answer: bytes, conflicts: Sequence[Conflict]) -> dict[int, Answer]:
-    """The answers for conflicts, by position, from the documents that the backend has.
+    """Returns the answers for conflicts, by position, from the documents that the backend has.
 
-    Raises Later if these are not exactly one for each conflict.
+    Raises Later unless these are exactly one for each conflict.
     """
     documents = bulk.decoded(_documents, answer).docs
     if [document.id for document in documents] != [conflict.id for conflict in conflicts]:
@@ -265,7 +266,7 @@ def _answer(conflict: Conflict, document: _Document) -> Answer:
 
 
 def _digest(document: _Document) -> bytes:
-    """That of the version that it says it is; empty if it was changed since, or never was one."""
+    """Returns the digest of the version that a document names; empty if it was changed since, or is not ours."""
     try:
         told = _source.decode(document.source).shipper
         return bytes.fromhex(told.digest or "") if told is not None and told.place == document.version else b""
@@ -274,7 +275,7 @@ def _digest(document: _Document) -> bytes:
 
 
 def _unread(error: bulk.Error | str) -> Answer:
-    """What it means that the document of a conflict could not be read."""
+    """Returns the answer for a conflict whose document could not be read."""
     known = error if isinstance(error, bulk.Error) else bulk.Error()
     words = ": ".join(filter(None, (repeatable_type(known.type), repeatable(known.reason))))
     reason = f"409, and what is there cannot be read: {words}" if words else "409, and what is there cannot be read"
