@@ -54,6 +54,11 @@ INSIDE = {
         {"head", "steps"},
         {"order"},
     ],
+    "fleet/membership": [
+        {"membership"},
+        {"fetching", "offers", "session", "watching"},
+        {"host", "offered", "sealed", "troubles"},
+    ],
     "control": [{"conversation"}, {"actions", "outbox", "door", "statements"}, {"pipes"}],
     "status": [{"observer", "http"}, {"ages", "blame", "health", "metrics", "relays"}],
     "revisions": [

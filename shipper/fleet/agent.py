@@ -15,7 +15,7 @@ import trio
 
 from shipper.fleet.home import Home, new_id
 from shipper.fleet.host import Host
-from shipper.fleet.membership import Membership
+from shipper.fleet.membership.membership import Membership
 from shipper.fleet.observer import observing
 from shipper.fleet.opening import Opened, opened
 from shipper.fleet.questions import answering, of_sidecar

@@ -8,7 +8,7 @@ from typing import Any
 
 import trio
 
-from shipper.fleet.membership import APART, HELD, OUT, REFUSED, TAKEN, UNREACHABLE, UNSAVED
+from shipper.fleet.membership.troubles import APART, HELD, OUT, REFUSED, TAKEN, UNREACHABLE, UNSAVED
 from shipper.fleet.records import Undelivered, Version
 from shipper.fleet.settings import FleetSettings
 from shipper.policy import document

@@ -16,7 +16,8 @@ from typing import Any
 
 import trio
 
-from shipper.fleet.membership import Membership, Offered
+from shipper.fleet.membership.membership import Membership
+from shipper.fleet.membership.offered import Offered
 from shipper.policy.registry import Registry
 from shipper.protocol.messages import Result
 from shipper.sdk.codes import Code

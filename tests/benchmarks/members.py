@@ -23,7 +23,8 @@ from shipper.fleet.etcd.hosts import Host, TlsFiles
 from shipper.fleet.etcd.keys import Keys
 from shipper.fleet.etcd.store import Etcd
 from shipper.fleet.home import Home
-from shipper.fleet.membership import Membership, Offered
+from shipper.fleet.membership.membership import Membership
+from shipper.fleet.membership.offered import Offered
 from shipper.fleet.records import Undelivered, Version
 from shipper.fleet.seal import Seals
 from shipper.fleet.settings import FleetSettings

@@ -13,7 +13,7 @@ import trio
 from msgspec.structs import replace
 
 from shipper.fleet.home import Home
-from shipper.fleet.membership import Membership
+from shipper.fleet.membership.membership import Membership
 from shipper.fleet.records import (
     ALIVE,
     HEAD,

@@ -7,7 +7,7 @@ from typing import Any, Literal
 
 import trio
 
-from shipper.fleet.membership import Offered
+from shipper.fleet.membership.offered import Offered
 from shipper.fleet.records import Text
 from shipper.fleet.records import Version as Triple
 from shipper.supervise.answers import Stage

@@ -7,7 +7,8 @@ import trio
 from msgspec.structs import replace
 
 from shipper.fleet.home import Home
-from shipper.fleet.membership import NotLeft, parse
+from shipper.fleet.membership.membership import NotLeft
+from shipper.fleet.membership.offered import parse
 from shipper.fleet.observer import observing, wait
 from shipper.fleet.operations import forget
 from shipper.fleet.publisher import Publisher

@@ -15,7 +15,7 @@ from shipper.fleet import operations
 from shipper.fleet.errors import Refused
 from shipper.fleet.etcd.store import open_etcd
 from shipper.fleet.home import Home
-from shipper.fleet.membership import Membership
+from shipper.fleet.membership.membership import Membership
 from shipper.fleet.observer import observing, wait
 from shipper.fleet.operations import accept_restore
 from shipper.fleet.publisher import Publisher

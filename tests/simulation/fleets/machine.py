@@ -9,7 +9,7 @@ from typing import Any, TypeVar
 import trio
 
 from shipper.fleet.home import Home, new_id
-from shipper.fleet.membership import Membership, NotLeft
+from shipper.fleet.membership.membership import Membership, NotLeft
 from shipper.fleet.memory import Kept, Memory
 from shipper.fleet.observer import observing
 from shipper.fleet.records import Leader, Undelivered, Version

@@ -1,0 +1,78 @@
+"""What the agent of a member is to run: the newest version, or the one that an earlier process has kept."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import trio
+
+from shipper.fleet.home import Home
+from shipper.fleet.member.machine import Member
+from shipper.fleet.membership.offered import Offered
+from shipper.fleet.memory import Kept
+from shipper.fleet.records import Version
+from shipper.fleet.seal import Unauthentic
+
+HASTE = 1.0
+"""Seconds from the start of a process for which the store may offer a newer version than the one that is kept."""
+
+
+class Offers:
+    """The newest offer; it never goes back."""
+
+    def __init__(self, home: Home, authentic: Callable[[Kept], Offered]) -> None:
+        self.newest: Offered | None = None
+        self._home = home
+        self._kept = _opened(home, authentic)
+        self._late = False
+        """Whether the store had its chance to offer something newer than `_kept`."""
+        self._fetched: tuple[Kept, Offered] | None = None
+        self._changed = trio.Event()
+
+    @property
+    def kept(self) -> Version | None:
+        """The version of an earlier process that may be offered again."""
+        return self._kept.version if self._kept is not None else None
+
+    async def changed(self) -> None:
+        """Waits for the next offer."""
+        await self._changed.wait()
+
+    def fetched(self, kept: Kept, offered: Offered) -> None:
+        """This is what `offer` offers."""
+        self._fetched = kept, offered
+
+    async def offer(self) -> Version:
+        """Keeps what was fetched durably, offers it, and returns its version; raises OSError."""
+        assert self._fetched is not None
+        kept, offered = self._fetched
+        await self._home.keep(kept)
+        self._fetched = None
+        self._give(offered)
+        return kept.version
+
+    def wait_no_longer(self) -> None:
+        """The store had its chance."""
+        self._late = True
+
+    def offer_kept(self, member: Member) -> None:
+        """Offers the version of an earlier process, unless this host turned out to be a joiner, or its name is taken:
+        with it the sidecar gets the newest local secrets, whatever the store does."""
+        is_member = member.memory.state == "member" and member.place in ("unknown", "apart", "ours")
+        if self._late and self._kept is not None and is_member:
+            self._give(self._kept)
+
+    def _give(self, offered: Offered) -> None:
+        self.newest, self._kept = offered, None
+        self._changed.set()
+        self._changed = trio.Event()
+
+
+def _opened(home: Home, authentic: Callable[[Kept], Offered]) -> Offered | None:
+    """Returns the version of an earlier process, if this is still a member's directory."""
+    if home.kept is None or home.memory.state != "member":
+        return None
+    try:
+        return authentic(home.kept)
+    except (Unauthentic, KeyError):
+        return None

@@ -1,0 +1,81 @@
+"""The member's own records in the store: the key of its lease, its report, and its mark."""
+
+from __future__ import annotations
+
+from shipper.fleet.member.steps import Claim, Mark, Seen, Write
+from shipper.fleet.membership.sealed import Sealed
+from shipper.fleet.records import ALIVE, HEAD, MEMBERS, RESTORED, Alive, Report, Restored
+from shipper.fleet.seal import Seals
+from shipper.fleet.store import ABSENT, Entry, Lease, Store
+from shipper.sdk.units import Duration
+
+
+class MemberSession:
+    """One process of a member, in the store; every method raises StoreError."""
+
+    def __init__(self, store: Store, seals: Seals, sealed: Sealed, member: str, seconds: Duration) -> None:
+        self._store, self._seals, self._sealed, self._seconds = store, seals, sealed, seconds
+        self._alive, self._report, self._restored = ALIVE + member, MEMBERS + member, RESTORED + member
+        self._lease: Lease | None = None
+        self._claimed = ABSENT
+        """The revision of the lease's key as this process wrote it."""
+
+    async def look(self) -> Seen:
+        """Reads the records of the member, and then the head."""
+        alive = await self._store.read(self._alive)
+        report = await self._store.read(self._report)
+        restored = await self._store.read(self._restored)
+        head = await self._store.read(HEAD)
+        return Seen(
+            self._sealed.open(report.entry, Report),
+            _revision(report.entry),
+            self._sealed.open(alive.entry, Alive),
+            _revision(alive.entry),
+            self._sealed.open_head(head.entry),
+            head.at,
+            self._sealed.open(restored.entry, Restored),
+            _revision(restored.entry),
+        )
+
+    async def claim(self, step: Claim) -> bool:
+        """Writes the key under a new lease; returns whether that was done."""
+        lease = await self._store.grant(self._seconds)
+        raw = self._seals.seal(self._alive, step.alive)
+        swapped = await self._store.swap(self._alive, raw, expected=step.expected, lease=lease)
+        if swapped.done:
+            self._lease, self._claimed = lease, _revision(swapped.entry)
+        return swapped.done
+
+    async def renew(self) -> bool:
+        """Renews the lease; returns whether its key is there, for only that proves to others that this host is alive.
+
+        The key is read after the renewal has begun: whoever sees it gone later counts a whole lease from then.
+        """
+        if self._lease is not None and await self._store.renew(self._lease):
+            found = await self._store.read(self._alive)
+            if _revision(found.entry) == self._claimed:
+                return True
+        self._lease = None
+        return False
+
+    async def write(self, step: Write) -> int | None:
+        """Writes the report; returns its revision, None if something else is in its place."""
+        raw = self._seals.seal(self._report, step.report)
+        swapped = await self._store.swap(self._report, raw, expected=step.expected)
+        return swapped.entry.revision if swapped.done and swapped.entry is not None else None
+
+    async def mark(self, step: Mark) -> int | None:
+        """Writes or removes the mark; returns its revision, 0 for none, and None if something else is in its place."""
+        raw = None if step.restored is None else self._seals.seal(self._restored, step.restored)
+        swapped = await self._store.swap(self._restored, raw, expected=step.expected)
+        return _revision(swapped.entry) if swapped.done else None
+
+    async def revoke(self) -> None:
+        """Ends the lease, if there is one."""
+        if self._lease is not None:
+            await self._store.revoke(self._lease)
+            self._lease = None
+
+
+def _revision(entry: Entry | None) -> int:
+    return 0 if entry is None else entry.revision

@@ -1,0 +1,63 @@
+"""What keeps a member from taking part, as its host shows it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+
+from shipper.fleet.member.machine import Member
+from shipper.fleet.store import StoreError, StoreRefused
+
+UNREACHABLE, REFUSED, UNSAVED = "store_unreachable", "store_refused", "fleet_unsaved"
+APART, TAKEN, OUT, FORGED, HELD = "store_restored", "name_taken", "fleet_left", "unauthentic", "fleet_held"
+"""Causes of troubles."""
+_PLACES = {"apart": APART, "taken": TAKEN, "out": OUT}
+_REMEDY = {
+    APART: "this host runs on and acknowledges nothing; if the store was restored: `shipper fleet accept-restore`; "
+    "if this directory is a copy of another host's: give it another member name",
+    TAKEN: "nothing of the fleet is taken over before its lease is over; stop it, or give one of them another `member`",
+    OUT: "restart this supervisor to join the fleet again",
+}
+
+
+class Troubles:
+    """Passes each trouble on when it is new, and when it is over."""
+
+    def __init__(self, show: Callable[[str, str | None], None]) -> None:
+        """`show` gets a cause, and a message or None."""
+        self._show = show
+        self._failures: dict[str, StoreError] = {}
+        self._messages: dict[str, str] = {}
+
+    def all(self) -> dict[str, str]:
+        """Returns the messages by cause."""
+        return dict(self._messages)
+
+    def failed(self, task: str, error: StoreError | None) -> None:
+        """Notes the trouble of a task with the store; None: it is over."""
+        self._failures.pop(task, None)
+        if error is not None:
+            self._failures[task] = error
+        for cause, is_it in ((REFUSED, True), (UNREACHABLE, False)):
+            of_it = [str(one) for one in self._failures.values() if isinstance(one, StoreRefused) is is_it]
+            self._put(cause, of_it[0] if of_it else None)
+
+    def unsaved(self, message: str | None) -> None:
+        """Notes that the disk took nothing; None: it is over."""
+        self._put(UNSAVED, message)
+
+    def look_at(self, member: Member, forged: Iterable[str]) -> None:
+        """Notes what the state of a member, and forged records, keep it from."""
+        for place, cause in _PLACES.items():
+            what = f"the store is not as this host knows it: {member.why}" if place == "apart" else member.why
+            self._put(cause, f"{what}; {_REMEDY[cause]}" if member.place == place else None)
+        self._put(HELD, f"nothing is sent without a lease: {member.held}" if member.held else None)
+        self._put(FORGED, "; ".join(forged) or None)
+
+    def _put(self, cause: str, message: str | None) -> None:
+        if self._messages.get(cause) == message:
+            return
+        if message is None:
+            del self._messages[cause]
+        else:
+            self._messages[cause] = message
+        self._show(cause, message)
