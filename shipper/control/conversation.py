@@ -232,8 +232,10 @@ class Performing:
 
     def begin(self, action: Action) -> None:
         """Starts an action, when there is room for it; its result is sent at its end."""
-        limit = self._taps if action.name == "tap" else self._others
-        if limit.statistics().tasks_waiting >= ACTIONS_WAITING:
+        is_tap = action.name == "tap"
+        limit = self._taps if is_tap else self._others
+        unfinished = sum((other.name == "tap") == is_tap for other in self._unfinished)
+        if unfinished >= ACTIONS_AT_ONCE + ACTIONS_WAITING:
             self._say(
                 Result(id=action.id, status="FAILED", message="too many actions wait", code=Code.TOO_MANY_ACTIONS)
             )

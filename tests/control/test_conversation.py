@@ -15,6 +15,7 @@ from msgspec.structs import replace
 
 from shipper.control.conversation import (
     ACTIONS_AT_ONCE,
+    ACTIONS_WAITING,
     LEAST_HEARTBEAT,
     LOOK_SECONDS,
     QUIET_SECONDS,
@@ -260,13 +261,11 @@ async def test_actions_run_beside_policies_and_a_flood_of_them_is_refused(ends: 
         actions = [{"type": "action", "id": f"a{number}", "name": "tap"} for number in range(200)]
         async with performing(outbox, parts), trio.open_nursery() as nursery:
             nursery.start_soon(conversation.run, parts)
-            ends.send(*actions[:100])
-            await trio.testing.wait_all_tasks_blocked(0.05)
-            ends.send(*actions[100:], {"type": "policy", "revision": 1, "policy": ""}, {"type": "stop"})
+            ends.send(*actions, {"type": "policy", "revision": 1, "policy": ""}, {"type": "stop"})
 
         assert parts.offered == [1]
         refused = [message for message in outbox.said if isinstance(message, Result) and "too many" in message.message]
-        assert 100 <= len(refused) < 200
+        assert len(refused) == 200 - ACTIONS_AT_ONCE - ACTIONS_WAITING
         assert sorted(results(outbox)) == sorted((action["id"], "FAILED") for action in actions)
 
 
