@@ -285,7 +285,7 @@ class Lane:
             self._report(stuck, Code.CLIENT_STUCK)
         elif self._session is not None and (overdue := self._session.overdue()) is not None:
             self._report(overdue, Code.NO_ANSWER)
-        elif self._own is None and now - self._moved > STALLED_SECONDS:
+        elif self._stalls() and now - self._moved > STALLED_SECONDS:
             text = f"nothing was delivered for more than {STALLED_SECONDS:g} s{self._queue()}"
             self._report(text, Code.NO_PROGRESS)
 
@@ -308,6 +308,10 @@ class Lane:
             return None
         return self._failing.batch, trio.current_time() - self._failing.since
 
+    def _stalls(self) -> bool:
+        """Whether nothing else is reported; what a lane waits for may have changed since the last look."""
+        return self._own is None or self._own.code == Code.NO_PROGRESS
+
     def _queue(self) -> str:
         if self._heads.is_waiting_for_memory:
             return ", it waits for memory that other requests hold"
@@ -323,6 +327,8 @@ class Lane:
                 continue
             first = await self._spool.window(self.id, 0, 1)
             hold = self._hold()
+            if hold is None and self.hold is not None:
+                self._report(None)
             if first and first[0].is_barrier:
                 await self._settle_barrier(first[0].seq)
             elif hold is not None and (first or hold.code != Code.CREDENTIAL_MISSING):
@@ -353,8 +359,6 @@ class Lane:
         self._report(hold.problem, hold.code, held=True)
         self.hold = hold
         await self._heads.logs.news.wait()
-        if self.may_begin():
-            self._report(None)
 
     async def _rest(self) -> None:
         self._idle.set()
