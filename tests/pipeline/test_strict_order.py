@@ -76,8 +76,7 @@ async def test_an_event_that_is_refused_for_ever_holds_all_that_came_later(tmp_p
         poke(on.delivery)
         script.send = script.deliver
         await on.empty()
-        await trio.testing.wait_all_tasks_blocked(0.05)
-        assert lane.failing is None
+        await script.until(lambda: lane.failing is None)
 
 
 async def test_a_destination_that_is_not_there_makes_no_batch_one_that_fails(tmp_path: Path) -> None:
