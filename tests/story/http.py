@@ -12,14 +12,18 @@ from urllib.parse import urlsplit
 import trio
 
 _PORTS = range(15_000, 32_000)
+_given: set[int] = set()
 
 
 def free_port() -> int:
-    """Returns a port without a listener, below those that outgoing connections get: so nobody takes it meanwhile."""
+    """Returns a port without a listener, each once, below those that outgoing connections get: so nobody takes it."""
     while True:
         port = _PORTS[secrets.randbelow(len(_PORTS))]
+        if port in _given:
+            continue
         with socket.socket() as probe, suppress(OSError):
             probe.bind(("127.0.0.1", port))
+            _given.add(port)
             return port
 
 

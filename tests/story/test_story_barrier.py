@@ -62,9 +62,9 @@ async def test_T49_2_a_change_that_touches_no_queued_event_is_drained_at_once(tm
         await world.settled(sidecar, 1, "a")
         await queued(world, sidecar, 100)
         await world.offer(sidecar, 2, "a", more="log_level: warning\nqueue: {max_bytes: 512MiB}\n")
-        live = await sidecar.ack(2, "drained", seconds=5)
+        live = await sidecar.ack(2, "drained")
         await world.offer(sidecar, 3, "a", more="# a comment\nqueue: {max_bytes: 512MiB}\nlog_level: warning\n")
-        same = await sidecar.ack(3, "drained", seconds=5)
+        same = await sidecar.ack(3, "drained")
         events = (await sidecar.observe())["queue"]["events"]
         world.destination.script = None
         await world.delivered()

@@ -91,7 +91,7 @@ async def test_the_end_of_standard_input_is_a_stop(tmp_path: Path) -> None:
         world.write(1000)
         assert sidecar.process.stdin is not None
         await sidecar.process.stdin.aclose()
-        with trio.fail_after(20):
+        with trio.fail_after(30):
             status = await sidecar.process.wait()
 
     assert status == 0

@@ -11,6 +11,7 @@ import pytest
 import trio
 
 from tests.story.driver import launched
+from tests.story.http import free_port
 from tests.story.world import open_world
 
 FEW = 64
@@ -21,7 +22,7 @@ async def test_a_process_whose_descriptors_strangers_take_goes_on_and_says_so(tm
     async with open_world(tmp_path, "a") as world, launched(world.state) as sidecar:
         resource.prlimit(sidecar.process.pid, resource.RLIMIT_NOFILE, (FEW, FEW))
         await sidecar.hello()
-        port = await _free_port()
+        port = free_port()
         inputs = f'  access: {{type: file, paths: ["{world.log}"]}}\n'
         inputs += f'  strange: {{type: elasticsearch, address: "127.0.0.1:{port}"}}\n'
         await world.settled(sidecar, 1, "a", inputs=inputs)
@@ -36,9 +37,3 @@ async def test_a_process_whose_descriptors_strangers_take_goes_on_and_says_so(tm
         world.write(100)
         await world.delivered()
         await sidecar.stop()
-
-
-async def _free_port() -> int:
-    (listener,) = await trio.open_tcp_listeners(0, host="127.0.0.1")
-    async with listener:
-        return int(listener.socket.getsockname()[1])

@@ -71,8 +71,8 @@ def holding_back(fleet: Fleet, name: str) -> list[str]:
 
 def arrived(fleet: Fleet, name: str) -> int:
     """How many lines of a host have arrived."""
-    (lines,) = fleet.destination.documents.values()
-    return sum(f" {name} ".encode() in line for line in [*lines.values()])
+    indices = list(fleet.destination.documents.values())
+    return sum(f" {name} ".encode() in line for lines in indices for line in list(lines.values()))
 
 
 async def test_t152_4_the_shared_key_is_revoked_when_all_have_drained_and_not_before(
@@ -264,8 +264,8 @@ async def test_t152_11_and_13_traffic_goes_on_without_any_node_of_the_store_and_
         await fleet.opens(await fleet.rotate("k2"), *NAMES)
         tagging = [{"type": "add_fields", "fields": {"cloud.region": "${DATACENTER}"}}]
         bad = await fleet.publish(fleet.policy(processors=tagging))
-        began = trio.current_time()
-        refused, seconds = await fleet.wait(bad), trio.current_time() - began
+        with trio.fail_after(PATIENCE):
+            refused = await fleet.wait(bad, seconds=10 * PATIENCE)
         before["web-3"] = arrived(fleet, "web-3")
         await fleet.until(lambda: arrived(fleet, "web-3") > before["web-3"] + 50)
         await fleet.opens(await fleet.publish(fleet.policy()), *NAMES)
@@ -273,6 +273,5 @@ async def test_t152_11_and_13_traffic_goes_on_without_any_node_of_the_store_and_
 
     assert (refused.state, [one.name for one in refused.members if one.kind == "refused"]) == ("refused", ["web-3"])
     assert "DATACENTER" in refused.members[0].problems[0]
-    assert seconds < 5
     assert [len(fleet.hosts[name].said("launched")) for name in NAMES] == [1, 2, 1]
     assert fleet.destination.refused == 0

@@ -109,7 +109,7 @@ async def test_a_stop_waits_for_nothing_that_a_lapsed_lease_holds(tmp_path: Path
         await world.settled(sidecar, 1, "a")
         world.write(10)
         await sidecar.state(lambda o: o["queue"]["events"] == 10)
-        with trio.fail_after(10):
+        with trio.fail_after(30):
             stopped = await sidecar.stop(within=3600)
 
     assert (stopped["clean"], stopped["undelivered"]) == (True, 10)

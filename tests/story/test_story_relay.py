@@ -90,7 +90,7 @@ async def test_events_pass_a_principal_and_keep_the_ids_of_their_edge(tmp_path: 
 
 
 def documents(world: World) -> list[bytes]:
-    return [document for index in world.destination.documents.values() for document in index.values()]
+    return [document for index in list(world.destination.documents.values()) for document in list(index.values())]
 
 
 async def test_t117_2_a_principal_that_is_killed_again_and_again_loses_nothing_and_takes_nothing_twice(
@@ -101,8 +101,8 @@ async def test_t117_2_a_principal_that_is_killed_again_and_again_loses_nothing_a
         for revision in range(1, 6):
             async with running(relay.principal_state) as door:
                 await relay.offer_principal(door, revision, "k1")
-                relay.world.write(2000)
                 before = relay.world.destination.total
+                relay.world.write(2000)
                 await relay.world.destination.wait_until(lambda before=before: relay.world.destination.total > before)
                 await door.kill()
         async with running(relay.principal_state) as door:
@@ -206,8 +206,8 @@ async def test_t117_9_an_edge_that_is_killed_again_and_again_goes_on_where_it_wa
         for revision in range(1, 5):
             async with running(relay.edge_state) as edge:
                 await relay.offer_edge(edge, revision, "k1")
-                relay.world.write(2000)
                 before = relay.world.destination.total
+                relay.world.write(2000)
                 await relay.world.destination.wait_until(lambda before=before: relay.world.destination.total > before)
                 await edge.kill()
         async with running(relay.edge_state) as edge:
@@ -358,8 +358,8 @@ async def test_t117_4_answers_survive_kills_of_both_sides_and_a_rotation_at_the_
             async with running(relay.principal_state) as door, running(relay.edge_state) as edge:
                 await relay.offer_principal(door, 2 * round - 1, "k1", mode=DELIVERED)
                 await relay.offer_edge(edge, round, "k1")
-                relay.world.write(2000)
                 before = relay.world.destination.total
+                relay.world.write(2000)
                 await relay.world.destination.wait_until(lambda before=before: relay.world.destination.total > before)
                 text = relay.of_principal("k1", mode=DELIVERED, backend=f"backend-{round}")
                 relay.world.grant(f"backend-{round}")

@@ -76,7 +76,8 @@ class World:
 
     def numbers(self) -> list[int]:
         """Returns the numbers of the lines at the destination, sorted."""
-        documents = (document for index in self.destination.documents.values() for document in index.values())
+        indices = list(self.destination.documents.values())  # the server may be adding to them
+        documents = [document for index in indices for document in list(index.values())]
         return sorted(int(json.loads(document)["message"].split()[1]) for document in documents)
 
     def check(self) -> None:
