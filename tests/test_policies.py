@@ -28,6 +28,7 @@ from shipper.supervise.sources import read_tree
 from shipper.testing import BulkDestination, open_destination
 from shipper.values import Revision
 from tests.plugins.kafka_broker import open_cluster, values
+from tests.story.http import free_port
 
 POLICIES = Path(__file__).parents[1] / "policies"
 KEY = Credential.parse({"api_key": "example:s3cret"})
@@ -278,11 +279,6 @@ async def test_syslog_messages_are_in_a_file_with_their_fields(tmp_path: Path) -
     assert sorted(event["message"] for event in events) == ["over TCP", "over UDP"]
     assert {event["process"]["name"] for event in events} == {"su"}
     assert {event["host"]["name"] for event in events} == {"web-1"}
-
-
-def free_port() -> int:
-    with socket.create_server(("127.0.0.1", 0)) as listener:
-        return int(listener.getsockname()[1])
 
 
 async def said(agent: trio.Process, stage: str) -> None:

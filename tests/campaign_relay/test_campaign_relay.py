@@ -54,7 +54,7 @@ async def test_a_line_that_is_missing_or_there_twice_is_found(tmp_path: Path) ->
 async def test_a_release_that_a_refusal_of_a_superseded_revision_names_is_heard(tmp_path: Path) -> None:
     party = Party("principal", tmp_path / "state", lambda: 0.0)
     party._hear({"type": "nack", "reason": "superseded", "revision": 1, "released": ["backend-1"]})
-    with trio.fail_after(5):
+    with trio.fail_after(30):
         await party.released("backend-1")
 
 
@@ -62,7 +62,7 @@ async def test_a_stage_that_a_killed_process_did_not_say_is_heard_from_the_next_
     party = Party("principal", tmp_path / "state", lambda: 0.0)
     revisions = {"received": [0, 2], "active": [0, 2], "drained": None}
     party._hear({"type": "ready", "revisions": revisions, "credentials_in_use": []})
-    with trio.fail_after(5):
+    with trio.fail_after(30):
         await party.reached("active", 2)
 
 

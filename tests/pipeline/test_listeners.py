@@ -98,7 +98,7 @@ async def test_two_who_wait_for_one_name_get_one_socket(monkeypatch: pytest.Monk
 async def test_a_name_that_is_not_answered_cannot_start_and_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
     with hanging(monkeypatch):
         monkeypatch.setattr(resolve, "RESOLVE_SECONDS", 0.01)
-        with trio.fail_after(20), pytest.raises(StartFailed, match=r"cannot listen on logs\.example:1: no answer"):
+        with trio.fail_after(30), pytest.raises(StartFailed, match=r"cannot listen on logs\.example:1: no answer"):
             await Listeners().get(object(), "in", Endpoint("tcp", "logs.example", 1))
 
 
@@ -150,7 +150,7 @@ async def test_a_socket_in_the_file_system_is_there_as_long_as_an_input_has_it(s
 
 
 async def gone(path: Path) -> None:
-    with trio.fail_after(20):
+    with trio.fail_after(30):
         while path.exists():  # noqa: ASYNC240 - in a folder of the test
             await trio.lowlevel.checkpoint()
 

@@ -226,7 +226,7 @@ async def test_what_is_held_is_stored_before_the_cut_so_that_the_barrier_counts_
             on,
             policy(more=HOLDING),
         )
-        with trio.fail_after(4):
+        with trio.fail_after(30):
             async with trio.open_nursery() as nursery:
                 nursery.start_soon(spring.context.emit, events(1, 2))
                 await held(on)

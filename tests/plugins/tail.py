@@ -61,7 +61,7 @@ async def following(config: FileInput, store: Store) -> AsyncIterator[tailer.Tai
 async def read_all(config: FileInput, store: Store) -> list[str]:
     """Run once to the end of all files; the messages of this run."""
     before = store.count
-    with trio.fail_after(20):
+    with trio.fail_after(30):
         async with msgspec.structs.replace(config, stop_at_end=True).open(store) as source:
             await source.run()
     return store.messages[before:]

@@ -762,7 +762,7 @@ async def test_at_the_end_a_request_under_way_completes_and_connections_are_clos
         context = Context(aio=aio)
         async with an_input().open(context) as source, trio.open_nursery() as nursery:
             listener = await context.listen(FREE)
-            with trio.fail_after(20):
+            with trio.fail_after(30):
                 nursery.start_soon(source.run)
                 address = listener.getsockname()
                 async with (
@@ -787,7 +787,7 @@ async def test_at_the_end_a_request_under_way_completes_and_connections_are_clos
 async def test_at_the_end_a_request_that_cannot_be_stored_is_given_up():
     async with open_asyncio() as aio:
         context = Context(aio=aio)
-        with trio.fail_after(20):
+        with trio.fail_after(30):
             async with an_input().open(context) as source, trio.open_nursery() as nursery:
                 nursery.start_soon(source.run)
                 client = Client(await trio.open_tcp_stream(*(await context.listen(FREE)).getsockname()))

@@ -38,7 +38,7 @@ def settings(path: Path | str, *more: Path | str, **others: Any) -> StateInput:
 
 @asynccontextmanager
 async def running(input: StateInput, context: RecordingInputContext) -> AsyncIterator[Any]:
-    with trio.fail_after(20):
+    with trio.fail_after(30):
         async with input.open(context) as source, trio.open_nursery() as nursery:
             nursery.start_soon(source.run)
             yield source
@@ -47,7 +47,7 @@ async def running(input: StateInput, context: RecordingInputContext) -> AsyncIte
 
 async def once(path: Path | str, *more: Path | str, context: RecordingInputContext, **others: Any) -> None:
     """Read what is there, and stop."""
-    with trio.fail_after(20):
+    with trio.fail_after(30):
         async with settings(path, *more, stop_at_end=True, **others).open(context) as source:
             await source.run()
 

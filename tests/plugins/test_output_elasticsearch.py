@@ -438,7 +438,7 @@ async def test_names_that_are_not_answered_hold_up_no_other_output(
     aio: Asyncio, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """More of them than the threads that asyncio has for all questions."""
-    with hanging(monkeypatch, but="localhost"), trio.fail_after(20):
+    with hanging(monkeypatch, but="localhost"), trio.fail_after(30):
         async with open_destination(aio) as destination, trio.open_nursery() as nursery:
             for number in range(40):
                 nursery.start_soon(_send_to, aio, f"http://es{number}.invalid:9200")

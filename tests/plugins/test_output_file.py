@@ -252,7 +252,7 @@ async def test_file_systems_that_hang_hold_up_no_other_output(context: OutputCon
         async with FileOutput(path=str(to)).open(context) as sender:
             await sender.send(numbers(1))
 
-    with hanging(tmp_path / "remote", "open", "lstat") as fake, trio.fail_after(20):
+    with hanging(tmp_path / "remote", "open", "lstat") as fake, trio.fail_after(30):
         async with trio.open_nursery() as nursery:
             for number in range(int(threads) + 1):
                 nursery.start_soon(send, tmp_path / "remote" / str(number))
@@ -298,7 +298,7 @@ async def test_what_is_no_file_is_not_written_to(context: OutputContext, tmp_pat
     os.mkfifo(fifo)
     for path, reason in ((tmp_path, "Is a directory"), (fifo, "not a regular file")):
         async with FileOutput(path=str(path)).open(context) as sender:
-            with trio.fail_after(5), pytest.raises(Later, match=reason):
+            with trio.fail_after(30), pytest.raises(Later, match=reason):
                 await sender.send(numbers(1))
 
 

@@ -58,7 +58,7 @@ def test_a_credential_over_a_plain_connection_is_told() -> None:
 
 async def test_a_certificate_that_is_none_is_no_start() -> None:
     tls, secret = KafkaTls(credential=_ID), Credential.parse({"certificate": "-----BEGIN", "key": "canary-secret"})
-    with trio.fail_after(20):
+    with trio.fail_after(30):
         async with open_asyncio() as aio:
             with pytest.raises(StartFailed) as failed:
                 async with output(tls=tls).open(OutputContext("main", aio, {_ID: secret})):

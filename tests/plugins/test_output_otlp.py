@@ -163,7 +163,7 @@ async def opened(protocol, port, credential=None, context=None, **settings):
 async def sending(protocol, receiver, **options):
     with (over_grpc if protocol == "grpc" else over_http)(receiver) as port:
         async with opened(protocol, port, **options) as sender:
-            with trio.fail_after(20):
+            with trio.fail_after(30):
                 yield sender
 
 

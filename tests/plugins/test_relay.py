@@ -293,7 +293,7 @@ async def test_a_sender_that_has_nothing_to_send_says_that_it_is_there(
     async with principal(aio) as door, edge(aio, door.url) as sender:
         monkeypatch.setattr(door.source._edges, "heard", note)
         await sender.send(entry(1))
-        with trio.fail_after(10):
+        with trio.fail_after(30):
             await heard.wait()
 
 

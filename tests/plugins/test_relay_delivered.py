@@ -60,13 +60,13 @@ class Sending:
                 await trio.testing.wait_all_tasks_blocked(0.01)
 
     async def answered(self, *places: int) -> None:
-        with trio.fail_after(20):
+        with trio.fail_after(30):
             while not set(places) <= self.answers.keys():
                 await self._news.wait()
 
 
 async def stored(door: Principal, count: int) -> None:
-    with trio.fail_after(10):
+    with trio.fail_after(30):
         await door.context.wait_for(count)
 
 
@@ -308,7 +308,7 @@ async def test_a_change_of_the_mode_begins_a_session_that_says_so(aio: Asyncio) 
         await stored(door, 1)
         changed = type(door.settings)(address=door.settings.address, edges=door.settings.edges)
         door.source.change(changed, door.context.credentials)
-        with trio.fail_after(5):
+        with trio.fail_after(30):
             answers = await sender.send(entry(2))
         nursery.cancel_scope.cancel()
 
@@ -331,13 +331,13 @@ async def test_a_handshake_that_a_change_of_the_mode_overtakes_says_the_new_mode
         edge(aio, door.url, lane=2),
         edge(aio, door.url, queue=queue) as sender,
     ):
-        with trio.fail_after(5):
+        with trio.fail_after(30):
             while not (known := door.source._edges._edges) or not known["berlin"].lock.statistics().tasks_waiting:
                 await trio.testing.wait_all_tasks_blocked(0.01)
         changed = type(door.settings)(address=door.settings.address, edges=door.settings.edges)
         door.source.change(changed, door.context.credentials)
         context.go_on.set()
-        with trio.fail_after(5):
+        with trio.fail_after(30):
             answers = await sender.send(entry(1))
 
     assert (answers, queue.delivers[0]) == (Answers(1, is_stored=True), False)

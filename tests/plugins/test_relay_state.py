@@ -303,7 +303,7 @@ async def test_an_edge_compares_again_when_its_principal_has_taken_keys_of_it_fr
     async with door(aio) as far, edge(aio, far.url, here=here) as sender:
         await sender.send(versions(("a", 1, ONE)))
         far.source.adopted(["berlin/below", "paris", "unknown"])
-        with trio.fail_after(5):
+        with trio.fail_after(30):
             while here.asked == 1:
                 await sender.send(versions(("a", 1, ONE)))
 
@@ -436,7 +436,7 @@ async def test_an_edge_is_given_documents_of_its_own_keys_only(aio: Asyncio) -> 
 
 
 async def until(condition: Any) -> None:
-    with trio.fail_after(10):
+    with trio.fail_after(30):
         while not condition():
             await trio.lowlevel.checkpoint()
 
@@ -570,7 +570,7 @@ async def test_versions_without_room_are_put_off_alone_while_log_events_are_on_t
         with pytest.raises(Later):
             await sender.send(versions(("a", 5, ONE)))
         nursery.start_soon(sender.send, entry(1))
-        with trio.fail_after(10):
+        with trio.fail_after(30):
             await far.context.wait_for(1)
         answers = await sender.send(versions(("a", 5, ONE)))
         nursery.cancel_scope.cancel()
@@ -594,7 +594,7 @@ async def test_state_goes_on_while_a_request_waits_for_answers_and_log_events_ar
             await trio.sleep_forever()
 
         monkeypatch.setattr(far.source._edges, "answers", waits)
-        with trio.fail_after(5):
+        with trio.fail_after(30):
             async with trio.open_nursery() as nursery:
                 nursery.start_soon(sender.send, entry(1))
                 await asked.wait()

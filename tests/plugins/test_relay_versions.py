@@ -69,13 +69,13 @@ class Sending:
                 await trio.testing.wait_all_tasks_blocked(0.01)
 
     async def answered(self, *numbers: int) -> None:
-        with trio.fail_after(20):
+        with trio.fail_after(30):
             while not set(numbers) <= self.answers.keys():
                 await self._news.wait()
 
 
 async def until(condition: Callable[[], bool]) -> None:
-    with trio.fail_after(20):
+    with trio.fail_after(30):
         while not condition():
             await trio.testing.wait_all_tasks_blocked(0.001)
 
@@ -367,7 +367,7 @@ async def test_what_was_stored_in_another_session_is_sent_again() -> None:
     waiting.leave_to(first)
     before = job.goes_again
     waiting.leave_to(second)
-    with trio.fail_after(5):
+    with trio.fail_after(30):
         await job.wait()
 
     assert (before, job.open()) == (False, [1])

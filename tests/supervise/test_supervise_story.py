@@ -56,7 +56,7 @@ async def test_keys_are_rotated_under_load_each_revoked_when_drained_and_no_even
                 await destination.release()
                 await site.when(lambda number=number: len(site.revoked) == number)
                 destination.keys.discard(key(number))
-            with trio.fail_after(20):
+            with trio.fail_after(30):
                 await destination.wait_for(COUNT)
             process.send_signal(signal.SIGTERM)
             assert await site.ended(process) == 0
