@@ -28,7 +28,8 @@ from shipper.plugin import Credential
 from shipper.sdk.aio import open_asyncio
 from shipper.supervise import questions
 from shipper.supervise.answers import Stage
-from shipper.testing import BulkDestination, open_destination
+from shipper.testing import BulkDestination, Reply, open_destination
+from shipper_demo.wire import Wire
 from tests import canary
 from tests.backends.etcd import Etcd
 from tests.canary import EVENT
@@ -64,8 +65,8 @@ class Run(NamedTuple):
 class Host:
     """A host with `shipper supervise`, and a log file that it ships."""
 
-    def __init__(self, directory: Path, name: str, config: dict[str, Any]) -> None:
-        self.directory, self.name = directory, name
+    def __init__(self, directory: Path, name: str, member: str, config: dict[str, Any]) -> None:
+        self.directory, self.name, self.member = directory, name, member
         self.log, self.out, self.state = directory / "app.log", directory / "out", directory / "state"
         directory.mkdir()
         self.log.touch()
@@ -98,6 +99,27 @@ class Host:
             if line.endswith(b"\n") and b'"shipper.supervise"' in line:
                 at = datetime.fromisoformat(json.loads(line)["@timestamp"])
                 yield {**told(line), "at": at.timestamp()}
+
+    def status(self) -> dict[str, Any]:
+        """What its `shipper status` says of the fleet."""
+        found: dict[str, Any] = questions.ask(self.state, questions.Status())["fleet"]
+        return found
+
+    def copy_of_state(self, to: Path) -> Path:
+        """Copies the state directory, as a backup or an image of the disk does; nothing changes meanwhile."""
+        if self.process is not None:
+            self.pause()
+        subprocess.run(["cp", "-a", self.state, to], check=True)
+        if self.process is not None:
+            self.go_on()
+        return to
+
+    def replace_state(self, by: Path | None = None) -> None:
+        """Loses the state directory, or has a copy in its place; it must not run."""
+        assert self.process is None
+        self.state.rename(self.directory / f"state.{time.monotonic_ns()}")
+        if by is not None:
+            by.rename(self.state)
 
     # -- what happens to it --------------------------------------------------------------------------------------------
 
@@ -146,19 +168,32 @@ class Fleet:
 
     # -- hosts ---------------------------------------------------------------------------------------------------------
 
-    def host(self, name: str, *, releases: bool = False, variables: dict[str, str] | None = None, **more: Any) -> Host:
+    def host(
+        self,
+        name: str,
+        *,
+        releases: bool = False,
+        variables: dict[str, str] | None = None,
+        member: str = "",
+        state: Path | None = None,
+        **more: Any,
+    ) -> Host:
         """Starts a host; `more` is what its section of the fleet has beside the least. It can be asked over HTTP.
 
+        `member` is its name in the fleet, by default the host's own; with `state` it begins with that state directory.
         `releases`: its `on_release` writes the time, the host, the token and the name of the key to `begun`, waits
         while the file NAME.waits exists, and writes to `released`.
         """
         line = f"$(date +%s.%N) {name} $SHIPPER_FENCING_TOKEN $SHIPPER_CREDENTIAL_NAME"
         wait = f"while [ -e {self.directory}/{name}.waits ]; do sleep 0.02; done"
         script = f"echo {line} >> {self.begun}; {wait}; echo {line} >> {self.released}"
-        section: dict[str, Any] = {"name": self.settings.name, "member": name, "etcd": self.etcd.urls, "lease": "2s"}
+        section: dict[str, Any] = {"name": self.settings.name, "etcd": self.etcd.urls, "lease": "2s"}
+        section |= {"member": member or name}
         section |= {"keys": [{"file": str(self.directory / "fleet.key")}], "http": "127.0.0.1:0"}
         section |= {"on_release": {"command": ["sh", "-c", script]}} if releases else {}
-        host = Host(self.directory / name, name, {"fleet": section | more})
+        host = Host(self.directory / name, name, member or name, {"fleet": section | more})
+        if state is not None:
+            state.rename(host.state)
         host.variables |= variables or {}
         self.hosts[name] = host
         host.start()
@@ -190,6 +225,13 @@ class Fleet:
 
     async def head(self) -> Head:
         return (await self._publisher.head())[0]
+
+    async def order(self, *words: str) -> tuple[int, str]:
+        """Runs `shipper fleet …` with the configuration of a host; returns the exit status, and what it said."""
+        config = next(iter(self.hosts.values())).directory / "supervise.yaml"
+        command = [sys.executable, "-m", "shipper", "fleet", *words, "--config", str(config)]
+        done = await trio.run_process(command, capture_stdout=True, capture_stderr=True, check=False)
+        return done.returncode, (done.stdout + done.stderr).decode()
 
     async def report(self, name: str) -> Report | None:
         found = (await self.store.read(MEMBERS + name)).entry
@@ -236,6 +278,10 @@ class Fleet:
         assert report is not None
         return await ask(report.http, path)
 
+    async def ask_host(self, host: Host, path: str) -> tuple[int, dict[str, Any]]:
+        """Asks a host over HTTP, at the address that its status has."""
+        return await ask((await trio.to_thread.run_sync(host.status))["http"], path)
+
     def runs(self, file: Path | None = None) -> list[Run]:
         """Each run of `on_release` that has ended; those that have begun of another file."""
         found = file or self.released
@@ -263,13 +309,37 @@ class Fleet:
                     host.write()
             await trio.sleep(0.02)
 
-    async def delivered(self) -> None:
-        """Ends the writing, and waits until each line of each host has arrived; fails where one is there twice."""
+    def arrived(self, name: str) -> int:
+        """How many lines of a host have arrived."""
+        found = [line for lines in [*self.destination.documents.values()] for line in [*lines.values()]]
+        return sum(f" {name} ".encode() in line for line in found)
+
+    async def ships(self, *names: str, lines: int = 20) -> None:
+        """Waits until so many more lines of each of these hosts have arrived."""
+        before = {name: self.arrived(name) for name in names}
+        await self.until(lambda: all(self.arrived(name) >= before[name] + lines for name in names))
+
+    def hold_back(self, *names: str) -> list[str]:
+        """Has the destination refuse what these hosts send, for now; returns the list of refusals, by host."""
+        refused: list[str] = []
+
+        def script(request: Any, documents: Any) -> Reply | None:
+            found = [name for name in names if any(f" {name} ".encode() in one.source for one in documents)]
+            refused.extend(found)
+            return Reply(status=503) if found else None
+
+        self.destination.script = script
+        return refused
+
+    async def delivered(self, *, once: bool = True) -> None:
+        """Ends the writing, and waits until each line of each host has arrived; fails where one is there twice, unless
+        `once` is false: a host that has lost its state reads its file again."""
         for host in self.hosts.values():
             host.is_busy = False
         wanted = sorted(f"{EVENT} {host.name} {n}" for host in self.hosts.values() for n in range(host.lines))
-        await self.until(lambda: self.destination.total >= len(wanted))
-        assert sorted(one["message"] for one in self.destination.events) == wanted
+        await self.until(lambda: {*wanted} <= {one["message"] for one in self.destination.events})
+        if once:
+            assert sorted(one["message"] for one in self.destination.events) == wanted
 
     # -- what nobody sees ----------------------------------------------------------------------------------------------
 
@@ -284,13 +354,13 @@ class Fleet:
         for host in self.hosts.values():
             assert canary.left_in(host.out, unseen) == {}
             assert canary.left_in(host.state, secrets) == {}
-        for name, host in self.hosts.items():
+        for host in self.hosts.values():
             if host.process is None:
                 continue
             for path in ("/fleet/members", "/fleet/versions", "/fleet/versions/1"):
-                assert canary.found(json.dumps(await self.ask(name, path)).encode(), unseen) == []
+                assert canary.found(json.dumps(await self.ask_host(host, path)).encode(), unseen) == []
             status = await trio.to_thread.run_sync(questions.ask, host.state, questions.Status())
-            assert status["fleet"]["member"] == name
+            assert status["fleet"]["member"] == host.member
             assert canary.found(json.dumps(status).encode(), unseen) == []
 
 
@@ -331,3 +401,23 @@ async def open_fleet(directory: Path, etcd: Etcd, name: str) -> AsyncIterator[Fl
             for host in made.hosts.values():
                 if host.process is not None and host.process.poll() is None:
                     host.kill()
+
+
+@asynccontextmanager
+async def busy(directory: Path, etcd: Etcd) -> AsyncIterator[Fleet]:
+    """A fleet whose hosts write all the time, and whose keys are revoked once the fleet has released them."""
+    async with open_fleet(directory, etcd, directory.name) as fleet, trio.open_nursery() as nursery:
+        nursery.start_soon(fleet.revoke_what_is_released)
+        nursery.start_soon(fleet.keep_writing)
+        yield fleet
+        nursery.cancel_scope.cancel("the test has ended")
+
+
+@asynccontextmanager
+async def wired(port: int) -> AsyncIterator[Wire]:
+    """A wire to a node of the store, which can be cut."""
+    wire = Wire()
+    async with trio.open_nursery() as nursery:
+        await nursery.start(wire.serve, port)
+        yield wire
+        nursery.cancel_scope.cancel("the test has ended")

@@ -6,19 +6,16 @@ The destination judges: which key each request carried, when it arrived, and whi
 from __future__ import annotations
 
 import time
-from collections.abc import AsyncIterator, Iterator
-from contextlib import asynccontextmanager
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 import trio
 
-from shipper.testing import Reply
-from shipper_demo.wire import Wire
 from tests.backends import etcd as server
 from tests.backends.etcd import Etcd
-from tests.story.fleet import PATIENCE, Fleet, ask, open_fleet
+from tests.story.fleet import PATIENCE, Fleet, ask, busy, wired
 
 pytestmark = pytest.mark.backend
 NAMES = ("web-1", "web-2", "web-3")
@@ -35,46 +32,6 @@ def nodes() -> Iterator[Etcd]:
         yield etcd
 
 
-@asynccontextmanager
-async def busy(directory: Path, etcd: Etcd) -> AsyncIterator[Fleet]:
-    """A fleet whose hosts write all the time, and whose keys are revoked once the fleet has released them."""
-    async with open_fleet(directory, etcd, directory.name) as fleet, trio.open_nursery() as nursery:
-        nursery.start_soon(fleet.revoke_what_is_released)
-        nursery.start_soon(fleet.keep_writing)
-        yield fleet
-        nursery.cancel_scope.cancel("the test has ended")
-
-
-@asynccontextmanager
-async def wired(port: int) -> AsyncIterator[Wire]:
-    """A wire to a node of the store, which can be cut."""
-    wire = Wire()
-    async with trio.open_nursery() as nursery:
-        await nursery.start(wire.serve, port)
-        yield wire
-        nursery.cancel_scope.cancel("the test has ended")
-
-
-def holding_back(fleet: Fleet, name: str) -> list[str]:
-    """Has the destination refuse what one host sends, for now; returns the list to which each refusal is added."""
-    refused: list[str] = []
-
-    def script(request: Any, documents: Any) -> Reply | None:
-        if not any(f" {name} ".encode() in document.source for document in documents):
-            return None
-        refused.append(name)
-        return Reply(status=503)
-
-    fleet.destination.script = script
-    return refused
-
-
-def arrived(fleet: Fleet, name: str) -> int:
-    """How many lines of a host have arrived."""
-    indices = list(fleet.destination.documents.values())
-    return sum(f" {name} ".encode() in line for lines in indices for line in list(lines.values()))
-
-
 async def test_t152_4_the_shared_key_is_revoked_when_all_have_drained_and_not_before(
     tmp_path: Path, nodes: Etcd
 ) -> None:
@@ -83,7 +40,7 @@ async def test_t152_4_the_shared_key_is_revoked_when_all_have_drained_and_not_be
         for name in NAMES:
             fleet.host(name, releases=True)
         await fleet.started(one, *NAMES)
-        refused = holding_back(fleet, "web-3")
+        refused = fleet.hold_back("web-3")
         await fleet.until(lambda: refused)
         two = await fleet.rotate("k2")
         nodes.nodes[0].kill()  # T152.2: whoever knows of the version can read it
@@ -120,7 +77,7 @@ async def test_t152_5_a_stopped_host_that_holds_is_fenced_and_sends_nothing_befo
         stopped.is_busy = False
         await fleet.started(one, "web-1", "web-2")
         stopped.write(20)
-        await fleet.until(lambda: arrived(fleet, "web-2") == 20)
+        await fleet.until(lambda: fleet.arrived("web-2") == 20)
         await fleet.until(lambda: _idle(fleet, "web-2"))
         stopped.pause()
         began = time.time()
@@ -128,7 +85,7 @@ async def test_t152_5_a_stopped_host_that_holds_is_fenced_and_sends_nothing_befo
         two = await fleet.rotate("k2")
         opened, at = await fleet.wait(two), time.time()
         (run,) = await fleet.until(fleet.runs)
-        before = arrived(fleet, "web-2")
+        before = fleet.arrived("web-2")
         stopped.go_on()
         await fleet.started(two, "web-2")
         await fleet.delivered()
@@ -219,7 +176,7 @@ async def test_t152_10_each_host_gives_the_same_answer_and_one_that_is_cut_off_s
         same = [await fleet.ask(name, "/fleet/versions/1") for name in NAMES]
         unknown = [await fleet.ask(name, "/fleet/versions/9") for name in NAMES]
         wire.cut()
-        cut_off, before = await ask(address, "/fleet/versions/1"), arrived(fleet, "web-3")
+        cut_off, before = await ask(address, "/fleet/versions/1"), fleet.arrived("web-3")
         two = await fleet.publish(fleet.policy(timeout="3s"))
         answers: list[Any] = []
 
@@ -230,7 +187,7 @@ async def test_t152_10_each_host_gives_the_same_answer_and_one_that_is_cut_off_s
         await fleet.started(two, "web-1", "web-2")
         nodes.nodes[1].kill()
         closed = await fleet.wait(two, seconds=0)
-        await fleet.until(lambda: arrived(fleet, "web-3") > before + 50)
+        await fleet.until(lambda: fleet.arrived("web-3") > before + 50)
         wire.mend()
         await fleet.until(lambda: answers)
         nodes.start(nodes.nodes[1])
@@ -258,16 +215,16 @@ async def test_t152_11_and_13_traffic_goes_on_without_any_node_of_the_store_and_
             await fleet.until(lambda host=host: host.said("fleet_trouble", code="store_unreachable"))
         fleet.hosts["web-2"].kill()
         fleet.hosts["web-2"].start()
-        before = {name: arrived(fleet, name) for name in NAMES}
-        await fleet.until(lambda: all(arrived(fleet, name) > before[name] + 50 for name in NAMES))
+        before = {name: fleet.arrived(name) for name in NAMES}
+        await fleet.until(lambda: all(fleet.arrived(name) > before[name] + 50 for name in NAMES))
         nodes.start()
         await fleet.opens(await fleet.rotate("k2"), *NAMES)
         tagging = [{"type": "add_fields", "fields": {"cloud.region": "${DATACENTER}"}}]
         bad = await fleet.publish(fleet.policy(processors=tagging))
         with trio.fail_after(PATIENCE):
             refused = await fleet.wait(bad, seconds=10 * PATIENCE)
-        before["web-3"] = arrived(fleet, "web-3")
-        await fleet.until(lambda: arrived(fleet, "web-3") > before["web-3"] + 50)
+        before["web-3"] = fleet.arrived("web-3")
+        await fleet.until(lambda: fleet.arrived("web-3") > before["web-3"] + 50)
         await fleet.opens(await fleet.publish(fleet.policy()), *NAMES)
         await fleet.delivered()
 
