@@ -9,6 +9,7 @@ import base64
 import importlib.util
 import json
 import os
+import re
 import signal
 import socket
 import subprocess
@@ -145,6 +146,21 @@ class Etcd:
     def revision(self) -> int:
         """The store's revision now."""
         return int(json.loads(self.ctl("get", "-w", "json", "nothing"))["header"]["revision"])
+
+    @property
+    def calls(self) -> int:
+        """How many calls the nodes have answered since they were started, and the calls that failed."""
+        return self._metric("grpc_server_handled_total")
+
+    @property
+    def watchers(self) -> int:
+        """How many watches there are now."""
+        return self._metric("etcd_debugging_mvcc_watcher_total")
+
+    def _metric(self, name: str) -> int:
+        pages = [urllib.request.urlopen(f"{node.url}/metrics", timeout=PATIENCE) for node in self.nodes]
+        lines = [line.decode() for page in pages for line in page]
+        return sum(int(float(line.rsplit(" ", 1)[1])) for line in lines if re.match(rf"{name}[{{ ]", line))
 
     def compact(self) -> None:
         """Forgets all history."""

@@ -31,7 +31,8 @@ from shipper.supervise.answers import Stage
 from shipper.testing import BulkDestination, Reply, open_destination
 from shipper_demo.wire import Wire
 from tests import canary
-from tests.backends.etcd import Etcd
+from tests.backends import etcd as server
+from tests.backends.etcd import Etcd, coded
 from tests.canary import EVENT
 from tests.supervise.driver import told
 
@@ -122,6 +123,10 @@ class Host:
             by.rename(self.state)
 
     # -- what happens to it --------------------------------------------------------------------------------------------
+
+    def pause_sidecar(self) -> None:
+        """As SIGSTOP of the sidecar alone; `go_on` ends it."""
+        os.kill(self.said("launched")[-1]["pid"], signal.SIGSTOP)
 
     def kill(self) -> None:
         """As kill -9 of all its processes."""
@@ -223,6 +228,29 @@ class Fleet:
         await self.rotate("k1")
         return await self.publish(self.policy(**more))
 
+    # -- what somebody does to the store -------------------------------------------------------------------------------
+
+    def raw(self, key: str) -> bytes:
+        """The record of this key, as anybody reads it who can read etcd."""
+        (found,) = self._call("range", key=self._key(key))["kvs"]
+        return base64.b64decode(found["value"])
+
+    def is_there(self, key: str) -> bool:
+        return "kvs" in self._call("range", key=self._key(key))
+
+    def forge(self, key: str, raw: bytes | None) -> None:
+        """Writes a record, or removes it, as anybody does who can write etcd."""
+        if raw is None:
+            self._call("deleterange", key=self._key(key))
+        else:
+            self._call("put", key=self._key(key), value=base64.b64encode(raw).decode())
+
+    def _key(self, key: str) -> str:
+        return coded(f"{self.settings.prefix}{self.settings.name}/{key}")
+
+    def _call(self, method: str, **message: str) -> Any:
+        return server.ask(f"{self.etcd.urls[0]}/v3/kv/{method}", message)
+
     async def head(self) -> Head:
         return (await self._publisher.head())[0]
 
@@ -237,10 +265,12 @@ class Fleet:
         found = (await self.store.read(MEMBERS + name)).entry
         return None if found is None else self.seals.open(MEMBERS + name, found.value, Report)
 
-    async def wait(self, version: Version | None, stage: Stage = "drained", seconds: float = PATIENCE) -> Verdict:
+    async def wait(
+        self, version: Version | None, stage: Stage = "drained", seconds: float = PATIENCE, grace: float = GRACE
+    ) -> Verdict:
         assert version is not None
         async with observing(self.store, self.seals) as observer:
-            return await wait(observer, version, stage, seconds, GRACE)
+            return await wait(observer, version, stage, seconds, grace)
 
     async def opens(self, version: Version | None, *names: str) -> Verdict:
         """Waits until the answer is open, with all these members."""
