@@ -352,7 +352,18 @@ def _instead(view: View, number: int | Asked | Version) -> Iterator[str]:
 
 
 def standings(view: View, name: str, target: Version, stage: Stage, grace: float) -> Iterator[Standing]:
-    """Yields the standing of a member, then those of the directories that it has lost."""
+    """Yields the standing of a member, then those of the directories that it has lost, or that take no part."""
+    apart = _of_apart(view, name)
+    for each in _of_member(view, name, target, stage, grace):
+        if apart is None or each.name != apart.name:
+            yield each
+        else:
+            apart = msgspec.structs.replace(apart, undelivered=each.undelivered, seen=each.seen)
+    if apart is not None:
+        yield apart
+
+
+def _of_member(view: View, name: str, target: Version, stage: Stage, grace: float) -> Iterator[Standing]:
     report = view.reports.get(name)
     if report is not None and name not in view.unauthentic:
         yield from _of_report(view, report, target, stage, grace)
@@ -360,8 +371,6 @@ def standings(view: View, name: str, target: Version, stage: Stage, grace: float
         yield _without_report(view, name)
     for lost in view.forgotten.get(name, ()):
         yield _of_lost(view, name, lost, target, stage)
-    if (apart := _of_apart(view, name)) is not None:
-        yield apart
 
 
 def _of_report(view: View, report: Report, target: Version, stage: Stage, grace: float) -> Iterator[Standing]:

@@ -191,6 +191,16 @@ def test_a_member_that_takes_no_part_closes_the_answer_by_itself_whatever_it_kno
     assert kinds(ask(view(report("a", v(7)), apart=apart(**changes)))) == {"b/dir-b": "absent"}
 
 
+def test_a_directory_that_was_lost_and_takes_no_part_is_one_that_holds_what_it_held():
+    held = Undelivered(9, 900, 1.0)
+    taken = report("b", v(7), lost=[Lost("dir-b", 5.0, {}, held), Lost("other", 6.0, {}, Undelivered())])
+    verdict = ask(view(taken, apart=apart(why="clone")))
+    assert sorted(one.name for one in verdict.members) == ["b/dir-b", "b/other"]
+    assert verdict.counts == {"reached": 1, "absent": 2}
+    assert verdict.undelivered == {"absent": held}
+    assert "another process" in next(one.why for one in verdict.members if one.name == "b/dir-b")
+
+
 def test_a_later_epoch_or_a_person_ends_what_a_member_says_that_takes_no_part():
     lost = Lost("dir-b", 0.0, {}, Undelivered())
     later = replace_fields(head(v(7), v(8, 1)), epoch=1)
