@@ -2,12 +2,14 @@
 
 Each host replaces its own variables, reads its own files and finds its own secrets, so none of them is looked at here.
 In place of a variable without a default stands a value that fits; a setting that no such value fits is not checked. In
-place of every PEM file stands a certificate that belongs to nobody.
+place of every PEM file stands a certificate that belongs to nobody. A path of a file is absolute: the directory of who
+publishes means nothing on the hosts.
 """
 
 from __future__ import annotations
 
 import datetime
+import os
 import re
 import zlib
 from collections.abc import Callable, Collection, Iterator, Mapping
@@ -19,13 +21,14 @@ import msgspec
 
 from shipper.fleet.secret import FleetSecret
 from shipper.pipeline.plan import lane_key
-from shipper.policy.document import Node
+from shipper.policy.document import Node, below
 from shipper.policy.policy import Policy, build, meaning
 from shipper.policy.registry import Registry
 from shipper.sdk.codes import Code
 from shipper.sdk.errors import PolicyError, Problem
 from shipper.sdk.tls import Material
 from shipper.supervise import sources
+from shipper.supervise.secret_sources import FileSecret
 from shipper.supervise.secrets import Place, Reference, references, substituted
 from shipper.supervise.variables import imagined
 from shipper.values import Change
@@ -42,6 +45,7 @@ _NAMED: tuple[Callable[[str], str], ...] = (
     lambda name: "true",
 )
 """What a variable may be, from its name; the first one that fits is taken."""
+_RELATIVE = "a relative path has no meaning on the hosts of a fleet; write an absolute one"
 
 
 @dataclass(frozen=True)
@@ -143,6 +147,8 @@ class _Imagined:
     """What stands for the variables of one text: for each path with variables, the number of the kind of value."""
 
     kinds: dict[str, int] = field(default_factory=dict)
+    led: set[str] = field(default_factory=set)
+    """Paths of values that begin with a variable."""
 
     def replaced(self, node: Node, path: str, quoted: bool) -> str:
         names: list[str] = []
@@ -154,13 +160,16 @@ class _Imagined:
         text = imagined(str(node.value), value)
         if names:
             self.kinds.setdefault(path, 0)
+        if names and str(node.value).startswith("${"):
+            self.led.add(path)
         return text
 
     def concerned(self, problem: Problem) -> list[str]:
         """Returns the paths with variables that may be the cause of a problem."""
         if problem.code in (Code.UNKNOWN_KEY, Code.SECRET_IN_POLICY):
             return []
-        return [path for path in self.kinds if _is_below(path, problem.path) or _is_below(problem.path, path)]
+        may_be = self.led if problem.message == _RELATIVE else self.kinds
+        return [path for path in may_be if _is_below(path, problem.path) or _is_below(problem.path, path)]
 
     def another(self, problems: Collection[Problem]) -> bool:
         """Takes the next kind of value where there were problems; returns whether there was one."""
@@ -196,10 +205,10 @@ def _references(tree: Node, registry: Registry, imagined: _Imagined) -> dict[Ref
     try:
         found = references(tree, registry)
         problems = [
-            place.problem("the name of a secret of the fleet has no variables; write it out", Code.SECRET_IN_POLICY)
+            problem
             for one, places in found.items()
             for place in places
-            if isinstance(one.source, FleetSecret) and any(_is_below(path, place.path) for path in imagined.kinds)
+            if (problem := _unfit(one, place, imagined)) is not None
         ]
     except PolicyError as error:
         problems = [
@@ -208,6 +217,23 @@ def _references(tree: Node, registry: Registry, imagined: _Imagined) -> dict[Ref
     if problems:
         raise PolicyError(problems)
     return found
+
+
+def _unfit(reference: Reference, place: Place, imagined: _Imagined) -> Problem | None:
+    """Returns the problem of a reference that does not mean the same on every host."""
+    if isinstance(reference.source, FleetSecret):
+        if not any(_is_below(path, place.path) for path in imagined.kinds):
+            return None
+        text = "the name of a secret of the fleet has no variables; write it out"
+        return place.problem(text, Code.SECRET_IN_POLICY)
+    if isinstance(reference.source, FileSecret) and not os.path.isabs(_as_written(place.node).source.name):
+        return place._replace(path=below(place.path, reference.kind)).problem(_RELATIVE)
+    return None
+
+
+def _as_written(node: Node) -> Reference:
+    """Returns the reference of a node as if it was in no file, whose directory relative paths would count from."""
+    return Reference.parse(replace(node, mark=node.mark._replace(file=None)))
 
 
 def _id(reference: Reference, ids: Mapping[str, str]) -> str:
@@ -229,7 +255,12 @@ def _host(name: str) -> str:
 
 
 def _material(path: str) -> Material:
-    """Returns a certificate and its key in place of a PEM file; another path has another content."""
+    """Returns a certificate and its key in place of a PEM file; another path has another content.
+
+    Raises ValueError for a relative path.
+    """
+    if not os.path.isabs(path):
+        raise ValueError(_RELATIVE)
     return Material(path, f"{path}\n{_pem()}")
 
 

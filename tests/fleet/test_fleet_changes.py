@@ -46,6 +46,28 @@ def problems(text: str) -> list[str]:
     return [f"{problem.line}: {problem.path}: {problem.message}" for problem in caught.value.problems]
 
 
+RELATIVE = "a relative path has no meaning on the hosts of a fleet; write an absolute one"
+
+
+@pytest.mark.parametrize("file", [None, "/home/anna/policy.yaml"])
+def test_a_relative_path_is_refused_where_it_is_written(file: str | None) -> None:
+    text = POLICY.replace("'/no/such/${NODE}.pem'", "certificates/ca.pem")
+    text = text.replace("'/no/such/${NODE}'", "'keys/${NODE}'")
+    for part in (text, text.replace("'keys/${NODE}'", "/keys/es"), text.replace("certificates/", "/")):
+        with pytest.raises(PolicyError) as caught:
+            changes.read(part, REGISTRY, file=file)
+
+        assert {problem.message for problem in caught.value.problems} == {RELATIVE}
+
+
+def test_a_path_that_begins_with_a_variable_is_that_of_the_host() -> None:
+    text = POLICY.replace("'/no/such/${NODE}.pem'", "'${DIRECTORY}/ca.pem'")
+    candidate = read(text.replace("'/no/such/${NODE}'", "'${KEYS}/es'"))
+
+    assert candidate.policy is not None
+    assert candidate.unchecked == ()
+
+
 def test_files_secrets_and_variables_of_hosts_need_not_be_here() -> None:
     candidate = read(POLICY)
 
@@ -55,7 +77,17 @@ def test_files_secrets_and_variables_of_hosts_need_not_be_here() -> None:
     assert "version" not in repr(candidate)
 
 
-EXAMPLES = [path for path in sorted(Path("policies").glob("*.yaml")) if "credential: {" in path.read_text()]
+BESIDE = "demo.yaml"
+"""Its key is beside it, so it is for one host."""
+EXAMPLES = [
+    path
+    for path in sorted(Path("policies").glob("*.yaml"))
+    if "credential: {" in path.read_text() and path.name != BESIDE
+]
+
+
+def test_an_example_for_one_host_is_refused() -> None:
+    assert problems((Path("policies") / BESIDE).read_text())[0].endswith(RELATIVE)
 
 
 @pytest.mark.parametrize("path", EXAMPLES, ids=str)
