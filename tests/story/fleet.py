@@ -189,13 +189,7 @@ class Fleet:
         `releases`: its `on_release` writes the time, the host, the token and the name of the key to `begun`, waits
         while the file NAME.waits exists, and writes to `released`.
         """
-        line = f"$(date +%s.%N) {name} $SHIPPER_FENCING_TOKEN $SHIPPER_CREDENTIAL_NAME"
-        wait = f"while [ -e {self.directory}/{name}.waits ]; do sleep 0.02; done"
-        script = f"echo {line} >> {self.begun}; {wait}; echo {line} >> {self.released}"
-        section: dict[str, Any] = {"name": self.settings.name, "etcd": self.etcd.urls, "lease": "2s"}
-        section |= {"member": member or name}
-        section |= {"keys": [{"file": str(self.directory / "fleet.key")}], "http": "127.0.0.1:0"}
-        section |= {"on_release": {"command": ["sh", "-c", script]}} if releases else {}
+        section = self.section(name, member=member or name, releases=releases)
         host = Host(self.directory / name, name, member or name, {"fleet": section | more})
         if state is not None:
             state.rename(host.state)
@@ -203,6 +197,16 @@ class Fleet:
         self.hosts[name] = host
         host.start()
         return host
+
+    def section(self, name: str, *, member: str = "", releases: bool = False) -> dict[str, Any]:
+        """Returns the least section of a host; see `host`."""
+        line = f"$(date +%s.%N) {name} $SHIPPER_FENCING_TOKEN $SHIPPER_CREDENTIAL_NAME"
+        wait = f"while [ -e {self.directory}/{name}.waits ]; do sleep 0.02; done"
+        script = f"echo {line} >> {self.begun}; {wait}; echo {line} >> {self.released}"
+        section: dict[str, Any] = {"name": self.settings.name, "etcd": self.etcd.urls, "lease": "2s"}
+        section |= {"member": member or name}
+        section |= {"keys": [{"file": str(self.directory / "fleet.key")}], "http": "127.0.0.1:0"}
+        return section | ({"on_release": {"command": ["sh", "-c", script]}} if releases else {})
 
     # -- versions ------------------------------------------------------------------------------------------------------
 

@@ -1,0 +1,1 @@
+"""`python -m tests.campaign_fleet`: real hosts of a fleet under random faults; see `campaign`."""

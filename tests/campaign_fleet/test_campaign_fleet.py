@@ -1,0 +1,151 @@
+"""The campaign, for a short while; and its judge must be able to find something wrong."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from shipper.fleet.judge import Standing, Verdict
+from shipper.fleet.records import Version
+from tests.backends import etcd as server
+from tests.backends.etcd import Etcd
+from tests.campaign_fleet.campaign import opened_campaign
+from tests.campaign_fleet.oracle import Answer, Published, Revoked, Seen, Use, faults
+from tests.campaign_fleet.transcript import Transcript, What, mark
+
+ONE, TWO, THREE = (Version(0, number, f"digest-{number}") for number in (1, 2, 3))
+
+
+@pytest.fixture
+def nodes() -> Iterator[Etcd]:
+    try:
+        server.program("etcd")
+    except server.Unavailable as why:
+        pytest.skip(str(why))
+    with server.cluster(3) as etcd:
+        yield etcd
+
+
+@pytest.mark.backend
+@pytest.mark.timeout(600)
+async def test_a_fleet_keeps_its_word_whatever_fails(tmp_path: Path, nodes: Etcd) -> None:
+    async with opened_campaign(tmp_path, nodes, seed=4, hosts=5) as campaign:
+        await campaign.run(seconds=12)
+
+    assert len(campaign.seen.history) > 5
+    assert campaign.seen.revoked
+    assert any(answer.verdict.state == "open" for answer in campaign.seen.answers)
+
+
+# -- the judge ---------------------------------------------------------------------------------------------------------
+
+
+class Told:
+    """A transcript that a test writes."""
+
+    def __init__(self, directory: Path, name: str = "web-1") -> None:
+        self.transcript = Transcript(directory / name)
+
+    def _write(self, at: float, direction: str, message: dict[str, Any]) -> None:
+        with self.transcript.path.open("a") as file:
+            file.write(f"{at:.6f} {direction} {json.dumps(message)}\n")
+
+    def hears(self, at: float, revision: int, name: str, *ids: str) -> None:
+        policy = {"type": "policy", "epoch": 0, "revision": revision, "policy": mark(name)}
+        self._write(at, "<", policy | {"credentials": {id: {"api_key": "a:b"} for id in ids}})
+
+    def says(self, at: float, revision: int, stage: str = "drained") -> None:
+        self._write(at, ">", {"type": "ack", "epoch": 0, "revision": revision, "stage": stage})
+
+    def says_ready(self, at: float, drained: int) -> None:
+        revisions = {"received": [0, drained], "active": [0, drained], "drained": [0, drained]}
+        self._write(at, ">", {"type": "ready", "revisions": revisions})
+
+
+@pytest.fixture
+def told(tmp_path: Path) -> Told:
+    return Told(tmp_path)
+
+
+@pytest.fixture
+def seen(told: Told) -> Seen:
+    """Three versions: the third is the first one again."""
+    secrets = frozenset({"es-1"})
+    whats = [What("a", secrets), What("b", secrets), What("a", secrets)]
+    pairs = enumerate(zip((ONE, TWO, THREE), whats, strict=True), 1)
+    history = [Published(one, at * 10.0, what) for at, (one, what) in pairs]
+    return Seen({"web-1": told.transcript}, {"web-1": 0.0}, history)
+
+
+def answer(at: float, version: Version, state: Any = "open", *members: Standing) -> Answer:
+    verdict = Verdict(str(version), "drained", state, 1, triple=version, members=[*members])
+    return Answer(at, verdict, "somebody")
+
+
+def test_an_answer_that_opens_before_a_member_has_said_so_is_found(told: Told, seen: Seen) -> None:
+    told.hears(21, 1, "b", "es-1")
+    told.says(22, 1, "active")
+    told.says(24, 1)
+    seen.answers = [answer(23, TWO), answer(25, TWO)]
+    (fault,) = faults(seen)
+    assert "web-1 had not said so" in fault
+    assert "23.000" in fault
+
+
+def test_what_a_restarted_sidecar_says_when_it_is_ready_counts(told: Told, seen: Seen) -> None:
+    told.hears(21, 1, "b", "es-1")
+    told.says_ready(22, 1)
+    seen.answers = [answer(23, TWO)]
+    assert faults(seen) == []
+
+
+def test_a_newer_version_counts_for_an_older_one_and_an_older_one_never_for_a_newer(told: Told, seen: Seen) -> None:
+    told.hears(11, 1, "a", "es-1")
+    told.says(12, 1)
+    told.hears(21, 2, "b", "es-1")
+    seen.answers = [answer(13, ONE), answer(23, TWO), answer(31, THREE)]
+    assert [fault.split(" drained")[0] for fault in faults(seen)] == [
+        f"somebody: version {TWO}",
+        f"somebody: version {THREE}",
+    ]
+    told.hears(31, 3, "a", "es-1")
+    told.says(32, 3)
+    seen.answers = [answer(33, TWO), answer(33, THREE)]
+    assert faults(seen) == []
+
+
+def test_a_member_that_the_answer_lists_as_fenced_may_have_said_nothing(told: Told, seen: Seen) -> None:
+    seen.answers = [answer(23, TWO, "open", Standing("web-1", "fenced", None, "its lease is over"))]
+    assert faults(seen) == []
+
+
+def test_an_answer_that_is_closed_without_a_reason_is_found(seen: Seen) -> None:
+    waiting = Standing("web-1", "waiting", None, "not yet")
+    seen.answers = [answer(23, TWO, "closed"), answer(24, TWO, "closed", waiting)]
+    (fault,) = faults(seen)
+    assert "closed without a reason" in fault
+
+
+def test_a_number_that_is_used_twice_and_a_promise_that_is_broken_are_found(seen: Seen) -> None:
+    seen.promised = [ONE, ONE, Version(0, 2, "another"), TWO]
+    assert faults(seen) == [
+        "the number (0, 2) is of 2 versions: ['another', 'digest-2']",
+        f"two publishers were answered {ONE}",
+        "version 2 was answered to a publisher, and was never in the store",
+    ]
+
+
+def test_a_use_of_a_revoked_key_is_found_unless_its_member_was_named(told: Told, seen: Seen) -> None:
+    seen.revoked = {"k1": Revoked(20.0, "a reason", "es-1", ["web-2"])}
+    seen.uses = [Use(19, "web-1", "k1", 200), Use(21, "web-2", "k1", 401), Use(22, "web-1", "k1", 401)]
+    told.hears(23, 1, "a", "es-1")
+    assert faults(seen) == [
+        "web-1 used k1 2.000 s after it was revoked, for a reason: 401",
+        "the sidecar of web-1 was given es-1 3.000 s after it was revoked",
+    ]
+    seen.uses, seen.revoked = [Use(22, "web-1", "k1", 401)], {}
+    assert faults(seen) == ["web-1 was refused at 22.000, with the key 'k1'"]

@@ -1,0 +1,109 @@
+"""What one member's sidecar has heard and said, as its recorder wrote it down."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from shipper.supervise.answers import STAGES, Stage
+
+Revision = tuple[int, int]
+
+_MARK = re.compile(r"mark-(\w+)-")
+
+
+class What(NamedTuple):
+    """What a version is, as far as a sidecar can see."""
+
+    mark: str
+    """Of the policy's text."""
+    secrets: frozenset[str]
+    """The ids of the fleet's secrets."""
+
+
+def mark(name: str) -> str:
+    """Returns the text by which a policy is known again."""
+    return f"mark-{name}-"
+
+
+def marked(policy: str) -> str:
+    """Returns the name by which a policy is known; empty for one without a mark."""
+    found = _MARK.search(policy)
+    return "" if found is None else found[1]
+
+
+@dataclass
+class Transcript:
+    """Read on by `again`; instants are of CLOCK_MONOTONIC."""
+
+    path: Path
+    offered: dict[Revision, tuple[float, What]] = field(default_factory=dict)
+    """When each revision was first heard, and what it is."""
+    reached: list[tuple[float, Stage, Revision]] = field(default_factory=list)
+    """Each stage that was said, in order."""
+    supplied: list[tuple[float, str]] = field(default_factory=list)
+    """Each secret that was heard."""
+    newest: list[str] = field(default_factory=list)
+    """The last lines, for people."""
+    _read: int = 0
+
+    def again(self) -> Transcript:
+        """Reads what is new."""
+        if not self.path.exists():
+            return self
+        with self.path.open("rb") as file:
+            file.seek(self._read)
+            for line in file:
+                if not line.endswith(b"\n"):
+                    break
+                self._read += len(line)
+                self._take(line)
+        return self
+
+    def _take(self, line: bytes) -> None:
+        at, _, rest = line.partition(b" ")
+        direction, _, message = rest.partition(b" ")
+        try:
+            said = json.loads(message)
+        except ValueError:
+            return  # torn, by a kill
+        (self._heard if direction == b"<" else self._said)(float(at), said)
+        if said["type"] != "observed":
+            self.newest = [*self.newest[-11:], f"{float(at):.3f} {direction.decode()} {_short(said)}"]
+
+    def _heard(self, at: float, message: dict[str, Any]) -> None:
+        if message["type"] in ("policy", "credentials"):
+            self.supplied += [(at, id) for id, secret in message["credentials"].items() if secret is not None]
+        if message["type"] == "policy":
+            what = What(marked(message["policy"]), frozenset(message["credentials"]))
+            self.offered.setdefault((message.get("epoch", 0), message["revision"]), (at, what))
+
+    def _said(self, at: float, message: dict[str, Any]) -> None:
+        if message["type"] == "ack":
+            self.reached.append((at, message["stage"], (message["epoch"], message["revision"])))
+        if message["type"] == "ready":
+            found = message["revisions"]
+            self.reached += [(at, stage, (found[stage][0], found[stage][1])) for stage in STAGES if found[stage]]
+
+    def implied(self, stage: Stage, until: float) -> Iterator[tuple[Revision, float, What]]:
+        """Yields the revisions that had reached a stage by an instant, with when each was heard, and what it is."""
+        enough = STAGES[STAGES.index(stage) :]
+        newest = max((revision for at, said, revision in self.reached if said in enough and at <= until), default=None)
+        if newest is not None:
+            yield from ((one, *self.offered[one]) for one in self.offered if one <= newest)
+
+    def follows(self, revision: Revision, since: float) -> bool:
+        """Whether another revision was heard after this one, and before an instant."""
+        return any(one > revision and at < since for one, (at, _) in self.offered.items())
+
+
+def _short(message: dict[str, Any]) -> str:
+    shown = {
+        key: value for key, value in message.items() if key not in ("policy", "sha256", "credentials", "state_keys")
+    }
+    ids = message.get("credentials")
+    return json.dumps(shown | ({"credentials": list(ids)} if ids else {}))[:300]
