@@ -11,7 +11,7 @@
 | 78 | a wrong value of an option, or in a configuration file; a refused policy; a state that these keys do not open |
 | 130, 141 | interrupted; standard output was closed by its reader |
 
-`status` returns the health as 0 to 3 (`commands/status.py`), and `fleet` an answer as 0 to 5 (`commands/fleet.py`).
+`status` returns the health as 0 to 3 (`commands/status.py`), and `fleet` an answer as 0 to 5 (`commands/fleet`).
 
 A verb is imported only when it is chosen, since a supervisor waits for the first line of `shipper run` (importing
 aiohttp alone takes 0.2 s); therefore the list of verbs is a table here, and not read from the modules.

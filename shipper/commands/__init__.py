@@ -1,4 +1,4 @@
-"""The command line: one module a verb, named like it, each with a click command called `command`.
+"""The command line: one module (or package) a verb, named like it, with a click command called `command`.
 
 A verb imports its implementation only when it runs. This package has only code of the command line itself.
 """
