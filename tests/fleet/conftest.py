@@ -1,11 +1,24 @@
-"""Real etcds, each started once for all tests of this directory that may share it."""
+"""A fleet in memory, and real etcds, each started once for all tests of this directory that may share it."""
 
 from collections.abc import Iterator
 from contextlib import ExitStack
+from pathlib import Path
 
 import pytest
 
 from tests.backends import etcd as server
+from tests.fleet.hosts import Fleet
+
+
+@pytest.fixture
+def fleet() -> Fleet:
+    return Fleet()
+
+
+@pytest.fixture
+def place(tmp_path: Path) -> Path:
+    """Where the state directory of a member will be."""
+    return tmp_path / "state"
 
 
 @pytest.fixture(scope="session")

@@ -1,0 +1,102 @@
+"""What the agent of a member is offered, at first and after a restart, on a store in memory."""
+
+import pytest
+import trio
+
+from shipper.fleet.membership.offered import parse
+from shipper.fleet.records import Version
+from tests.fleet.hosts import LEASE, running, until
+
+
+def test_the_name_of_an_offer_names_the_whole_triple():
+    assert parse("1.7.abc") == Version(1, 7, "abc")
+
+
+async def test_a_member_restarted_without_the_store_is_offered_what_it_ran(fleet, place, autojump_clock):
+    version = fleet.publish(pins={"es": "es-1"})
+    async with running(fleet, place) as one:
+        await one.offered(version)
+    fleet.server.stop()
+    async with running(fleet, place) as two:
+        await two.offered(version)
+        assert two.member.offered.secrets == {"es": b"content of es-1"}
+        fleet.server.start()
+        newest = fleet.publish()
+        await two.offered(newest)
+
+
+@pytest.mark.parametrize("on_lapse", ["continue", "hold"])
+async def test_a_member_restarted_on_a_store_that_hangs_is_offered_what_it_ran_at_once(
+    fleet, place, on_lapse, autojump_clock
+):
+    version = fleet.publish()
+    async with running(fleet, place, on_lapse=on_lapse) as one:
+        await one.offered(version)
+        one.answer("active")
+        await trio.sleep(LEASE)
+    async with running(fleet, place, on_lapse=on_lapse) as two:
+        two.client.set(stopped=True)
+        with trio.fail_after(2):
+            await two.offered(version)
+        await trio.sleep(LEASE)
+        assert two.host.leases == []
+
+
+async def test_a_member_restarted_on_its_newest_version_is_offered_it_again_for_its_local_secrets(
+    fleet, place, autojump_clock
+):
+    version = fleet.publish()
+    async with running(fleet, place) as one:
+        await one.offered(version)
+    async with running(fleet, place) as two:
+        with trio.fail_after(2):
+            await two.offered(version)
+
+
+async def test_a_host_that_has_left_is_offered_nothing_by_a_store_that_hangs(fleet, place, autojump_clock):
+    version = fleet.publish()
+    async with running(fleet, place) as one:
+        await one.offered(version)
+        await one.member.leave()
+    async with running(fleet, place) as two:
+        two.client.set(stopped=True)
+        await trio.sleep(LEASE)
+        assert two.member.offered is None
+
+
+async def test_a_member_that_was_killed_before_its_agent_took_a_version_is_offered_it_again(
+    fleet, place, autojump_clock
+):
+    version = fleet.publish(pins={"es": "es-1"})
+    async with running(fleet, place) as one:
+        await one.offered(version)
+    async with running(fleet, place) as two:
+        await two.offered(version)
+        assert two.member.offered.secrets == {"es": b"content of es-1"}
+
+
+async def test_a_restarted_member_is_offered_a_newer_version_and_not_the_one_that_it_kept(fleet, place, autojump_clock):
+    version = fleet.publish()
+    async with running(fleet, place) as one:
+        await one.offered(version)
+    newest = fleet.publish()
+    async with running(fleet, place) as two:
+        await until(lambda: two.member.offered is not None)
+        assert two.member.offered.version == newest
+
+
+async def test_t152_8_a_joiner_without_a_local_version_begins_with_the_newest(fleet, place, autojump_clock):
+    fleet.publish()
+    newest = fleet.publish()
+    async with running(fleet, place) as one:
+        await one.offered(newest)
+
+
+async def test_t152_8_a_joiner_with_an_old_local_version_is_offered_the_newest_only(fleet, place, autojump_clock):
+    old = fleet.publish()
+    async with running(fleet, place) as one:
+        await one.offered(old)
+    newest = fleet.publish()
+    async with running(fleet, place) as two:
+        await until(lambda: two.member.offered is not None)
+        assert two.member.offered.version == newest
