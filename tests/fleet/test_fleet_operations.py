@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
 
-import msgspec
 import pytest
 import trio
 from msgspec.structs import replace
@@ -32,7 +31,7 @@ from shipper.fleet.records import (
 )
 from shipper.fleet.release import retired, retired_ids
 from shipper.fleet.seal import Seals, digest
-from tests.fleet.memory import MemoryStore
+from tests.fleet import hosts
 
 SEALS = Seals("prod", [b"k" * 32])
 SOME = Undelivered(events=12)
@@ -44,39 +43,27 @@ START = Head("prod", number=2, history=LINES, secrets={"es": "es-new"}, fingerpr
 MEMBER = Report("web-1", "dir", "boot", "i", 1, 0, state="member", begun=ONE, using=["es-old"], undelivered=SOME)
 
 
-class Fleet:
+class Fleet(hosts.Fleet):
+    """A fleet of one member, and a person with a client of its store."""
+
     def __init__(self) -> None:
-        self.server = MemoryStore()
+        super().__init__()
         self.client = self.server.client("admin")
 
-    async def put(self, key: str, record: msgspec.Struct) -> None:
-        entry = (await self.client.read(key)).entry
-        await self.client.swap(key, SEALS.seal(key, record), expected=entry.revision if entry else 0)
-
-    async def member(self, report: Report, *, alive: bool = False) -> None:
-        await self.put(MEMBERS + report.name, report)
+    def member(self, report: Report, *, alive: bool = False) -> None:
+        self.put(MEMBERS + report.name, report)
         if alive:
-            await self.put(ALIVE + report.name, Alive("dir", "boot", "i"))
+            self.put(ALIVE + report.name, Alive("dir", "boot", "i"))
 
-    async def report(self, name: str = "web-1") -> Report:
-        entry = (await self.client.read(MEMBERS + name)).entry
-        assert entry is not None
-        return SEALS.open(MEMBERS + name, entry.value, Report)
-
-    async def head(self) -> Head:
-        entry = (await self.client.read(HEAD)).entry
-        assert entry is not None
-        return SEALS.open(HEAD, entry.value, Head)
-
-    async def view(self) -> View:
-        report = await self.report()
-        return View(1, await self.head(), {report.name: report}, {}, {report.name: 0.0}, 60.0)
+    def view(self) -> View:
+        report = self.report()
+        return View(1, self.head, {report.name: report}, {}, {report.name: 0.0}, 60.0)
 
 
 @pytest.fixture
 async def fleet() -> Fleet:
     fleet = Fleet()
-    await fleet.put(HEAD, START)
+    fleet.put(HEAD, START)
     return fleet
 
 
@@ -87,39 +74,39 @@ async def refused(order: Awaitable[object]) -> str:
 
 
 async def test_a_forgotten_member_leaves_its_last_report_as_a_tombstone(fleet: Fleet) -> None:
-    await fleet.member(MEMBER)
+    fleet.member(MEMBER)
 
     done = await forget(fleet.client, SEALS, "web-1")
 
     assert (done.undelivered, "may still send" in done.warning) == (SOME, True)
-    assert await fleet.report() == replace(MEMBER, state="forgotten")
+    assert fleet.report() == replace(MEMBER, state="forgotten")
     assert await forget(fleet.client, SEALS, "web-1") == done
 
 
 async def test_a_member_that_stops_without_its_lease_is_forgotten_without_a_warning(fleet: Fleet) -> None:
-    await fleet.member(replace(MEMBER, fence=FENCE))
+    fleet.member(replace(MEMBER, fence=FENCE))
 
     assert (await forget(fleet.client, SEALS, "web-1")).warning == ""
 
 
 async def test_a_live_member_is_forgotten_only_by_force(fleet: Fleet) -> None:
-    await fleet.member(MEMBER, alive=True)
+    fleet.member(MEMBER, alive=True)
 
     assert "--force" in await refused(forget(fleet.client, SEALS, "web-1"))
-    assert await fleet.report() == MEMBER
+    assert fleet.report() == MEMBER
     await forget(fleet.client, SEALS, "web-1", force=True)
-    assert (await fleet.report()).state == "forgotten"
+    assert fleet.report().state == "forgotten"
 
 
 async def test_a_member_that_wrote_since_the_order_was_decided_is_not_forgotten(fleet: Fleet) -> None:
-    await fleet.member(MEMBER)
+    fleet.member(MEMBER)
 
     await refused(forget(fleet.client, SEALS, "web-1", only="i.0"))
     await forget(fleet.client, SEALS, "web-1", only="i.1")
 
 
 async def test_unknown_members_and_directories_are_refused(fleet: Fleet) -> None:
-    await fleet.member(MEMBER)
+    fleet.member(MEMBER)
 
     assert "no member web-9" in await refused(forget(fleet.client, SEALS, "web-9"))
     assert "no directory x" in await refused(forget(fleet.client, SEALS, "web-1/x"))
@@ -130,22 +117,20 @@ async def test_a_forged_record_can_be_forgotten(fleet: Fleet) -> None:
 
     await forget(fleet.client, SEALS, "web-1")
 
-    assert (await fleet.report()).state == "forgotten"
+    assert fleet.report().state == "forgotten"
 
 
 async def test_a_lost_directory_is_forgotten_in_the_head_and_delays_no_release(fleet: Fleet) -> None:
     lost = Lost("before", 0.0, {}, SOME)
-    await fleet.member(replace(MEMBER, lost=[lost], using=[], stages={"active": TWO}))
-    await fleet.put(HEAD, replace(START, history=[*LINES, Line(Version(0, 3, "c"), 0.0, "p@h", {}, "n3")]))
-    assert [o.member for o in retired(await fleet.view(), 0.0)[0].obstacles if o.why == "directory lost"] == [
-        "web-1/before"
-    ]
+    fleet.member(replace(MEMBER, lost=[lost], using=[], stages={"active": TWO}))
+    fleet.put(HEAD, replace(START, history=[*LINES, Line(Version(0, 3, "c"), 0.0, "p@h", {}, "n3")]))
+    assert [o.member for o in retired(fleet.view(), 0.0)[0].obstacles if o.why == "directory lost"] == ["web-1/before"]
 
     done = await forget(fleet.client, SEALS, "web-1/before")
 
     assert (done.member, done.undelivered) == ("web-1/before", SOME)
-    assert (await fleet.head()).forgotten == {"web-1/before": lost}
-    assert not [o for o in retired(await fleet.view(), 0.0)[0].obstacles if o.why == "directory lost"]
+    assert fleet.head.forgotten == {"web-1/before": lost}
+    assert not [o for o in retired(fleet.view(), 0.0)[0].obstacles if o.why == "directory lost"]
     assert await forget(fleet.client, SEALS, "web-1/before") == done
 
 
@@ -153,41 +138,41 @@ async def test_the_head_remembers_a_bounded_number_of_forgotten_directories(
     fleet: Fleet, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(operations, "MOST_FORGOTTEN", 2)
-    await fleet.member(replace(MEMBER, lost=[Lost(name, 0.0, {}, SOME) for name in "abc"]))
+    fleet.member(replace(MEMBER, lost=[Lost(name, 0.0, {}, SOME) for name in "abc"]))
 
     for name in "abc":
         await forget(fleet.client, SEALS, f"web-1/{name}")
 
-    assert list((await fleet.head()).forgotten) == ["web-1/b", "web-1/c"]
+    assert list(fleet.head.forgotten) == ["web-1/b", "web-1/c"]
 
 
 UNPINNED = replace(START, history=[*LINES, Line(Version(0, 3, "c"), 0.0, "p@h", {"es": "es-new"}, "n3")], number=3)
 
 
 async def test_an_order_releases_despite_the_undelivered_events_of_a_fenced_member(fleet: Fleet) -> None:
-    await fleet.put(HEAD, UNPINNED)
-    await fleet.member(replace(MEMBER, fence=FENCE))
-    assert [o.why for o in retired(await fleet.view(), 0.0)[0].obstacles] == ["undelivered"]
+    fleet.put(HEAD, UNPINNED)
+    fleet.member(replace(MEMBER, fence=FENCE))
+    assert [o.why for o in retired(fleet.view(), 0.0)[0].obstacles] == ["undelivered"]
 
     await order_release(fleet.client, SEALS, "es-old", "web-1")
-    once = await fleet.head()
+    once = fleet.head
     await order_release(fleet.client, SEALS, "es-old", "web-1")
 
-    assert await fleet.head() == once
-    assert retired(await fleet.view(), 0.0)[0].despite == ["web-1"]
-    await fleet.member(replace(MEMBER, fence=FENCE, write=2))
-    assert not retired(await fleet.view(), 0.0)[0].released
+    assert fleet.head == once
+    assert retired(fleet.view(), 0.0)[0].despite == ["web-1"]
+    fleet.member(replace(MEMBER, fence=FENCE, write=2))
+    assert not retired(fleet.view(), 0.0)[0].released
 
 
 async def test_an_order_to_release_is_refused_for_whoever_may_still_send(fleet: Fleet) -> None:
-    await fleet.put(HEAD, UNPINNED)
-    await fleet.member(MEMBER)
+    fleet.put(HEAD, UNPINNED)
+    fleet.member(MEMBER)
 
     assert "shipper fleet forget web-1" in await refused(order_release(fleet.client, SEALS, "es-old", "web-1"))
     assert "no retired secret" in await refused(order_release(fleet.client, SEALS, "es-new", "web-1"))
-    await fleet.put(ALIVE + "web-1", Alive("dir", "boot", "i"))
+    fleet.put(ALIVE + "web-1", Alive("dir", "boot", "i"))
     assert "is live" in await refused(order_release(fleet.client, SEALS, "es-old", "web-1"))
-    assert (await fleet.head()).lapses == {}
+    assert fleet.head.lapses == {}
 
 
 @pytest.mark.parametrize("mishap", ["before", "after", "late"])
@@ -195,16 +180,16 @@ async def test_an_order_to_release_is_refused_for_whoever_may_still_send(fleet: 
 async def test_an_order_whose_answer_was_lost_is_done_once(
     autojump_clock: MockClock, fleet: Fleet, mishap: str, order: str
 ) -> None:
-    await fleet.put(HEAD, UNPINNED)
-    await fleet.member(replace(MEMBER, fence=FENCE, lost=[Lost("before", 0.0, {}, SOME)]))
+    fleet.put(HEAD, UNPINNED)
+    fleet.member(replace(MEMBER, fence=FENCE, lost=[Lost("before", 0.0, {}, SOME)]))
     fleet.client.lose(mishap)  # type: ignore[arg-type]
 
     if order == "release":
         await order_release(fleet.client, SEALS, "es-old", "web-1")
-        assert (await fleet.head()).lapses["web-1"].ordered == ["es-old"]
+        assert fleet.head.lapses["web-1"].ordered == ["es-old"]
     else:
         await forget(fleet.client, SEALS, "web-1" if order == "forget" else "web-1/before")
-        assert ((await fleet.report()).state, len((await fleet.head()).forgotten)) == (
+        assert (fleet.report().state, len(fleet.head.forgotten)) == (
             ("forgotten", 0) if order == "forget" else ("member", 1)
         )
 
@@ -214,8 +199,8 @@ async def test_an_order_whose_answer_was_lost_is_done_once(
 
 @pytest.fixture
 async def restored(fleet: Fleet) -> Fleet:
-    await fleet.put(VERSIONS + TWO.sha256, TEXT)
-    await fleet.member(replace(MEMBER, lease=30.0))
+    fleet.put(VERSIONS + TWO.sha256, TEXT)
+    fleet.member(replace(MEMBER, lease=30.0))
     return fleet
 
 
@@ -223,9 +208,9 @@ def registering(fleet: Fleet, **changes: object) -> Callable[[], Awaitable[None]
     """A member that registers again as soon as it sees the order."""
 
     async def register() -> None:
-        while (accepting := (await fleet.head()).accepting) is None:  # noqa: ASYNC110 (another task writes to the store)
+        while (accepting := fleet.head.accepting) is None:  # noqa: ASYNC110 (another task writes to the store)
             await trio.sleep(1)
-        await fleet.member(replace(MEMBER, **{"epoch": accepting.epoch, "write": 2, **changes}))  # type: ignore[arg-type]
+        fleet.member(replace(MEMBER, **{"epoch": accepting.epoch, "write": 2, **changes}))  # type: ignore[arg-type]
 
     return register
 
@@ -236,7 +221,7 @@ async def test_a_new_epoch_begins_a_lease_later_with_todays_secrets(autojump_clo
         accepted = await accept_restore(restored.client, SEALS, "me@here", wall=lambda: 5.0)
     assert trio.current_time() >= 30
 
-    head = await restored.head()
+    head = restored.head
     assert head.newest is not None
     assert head.newest[:2] == (1, 3)
     assert (accepted.epoch, accepted.version, accepted.registered, accepted.missing) == (1, head.newest, 1, [])
@@ -253,12 +238,12 @@ async def test_an_interrupted_order_is_continued_and_begins_one_epoch(
 ) -> None:
     with trio.move_on_after(5):
         await accept_restore(restored.client, SEALS, "me@here")
-    assert (await restored.head()).accepting is not None
+    assert restored.head.accepting is not None
 
     accepted = await accept_restore(restored.client, SEALS, "me@here")
 
     assert (accepted.epoch, accepted.registered, accepted.missing) == (1, 0, ["web-1"])
-    assert len((await restored.head()).history) == 3
+    assert len(restored.head.history) == 3
 
 
 @pytest.mark.parametrize("mishap", ["before", "after", "late"])
@@ -270,7 +255,7 @@ async def test_an_epoch_begins_once_whatever_answer_is_lost(
 
     await accept_restore(restored.client, SEALS, "me@here")
 
-    assert [str(line.version) for line in (await restored.head()).history] == ["1", "2", "1.3"]
+    assert [str(line.version) for line in restored.head.history] == ["1", "2", "1.3"]
 
 
 async def test_a_secret_that_is_known_to_be_released_is_refused_with_the_remedy(
@@ -281,7 +266,7 @@ async def test_a_secret_that_is_known_to_be_released_is_refused_with_the_remedy(
         message = await refused(accept_restore(restored.client, SEALS, "me@here", force=True))
 
     assert "shipper fleet secret set es" in message
-    assert await restored.head() == START  # so secrets can be set: nobody is registering
+    assert restored.head == START  # so secrets can be set: nobody is registering
 
 
 async def test_members_with_secrets_that_the_store_does_not_know_are_accepted_only_by_force(
@@ -292,7 +277,7 @@ async def test_members_with_secrets_that_the_store_does_not_know_are_accepted_on
         assert "es-newest" in await refused(accept_restore(restored.client, SEALS, "me@here"))
 
     assert (await accept_restore(restored.client, SEALS, "me@here", force=True)).epoch == 1
-    assert "es-newest" in retired_ids(await restored.head())  # so it is released once nobody uses it
+    assert "es-newest" in retired_ids(restored.head)  # so it is released once nobody uses it
 
 
 async def test_a_restore_during_the_order_is_noticed(autojump_clock: MockClock, restored: Fleet) -> None:
@@ -300,14 +285,14 @@ async def test_a_restore_during_the_order_is_noticed(autojump_clock: MockClock, 
 
         async def restore_again() -> None:
             await trio.sleep(5)
-            await restored.put(HEAD, START)
+            restored.put(HEAD, START)
 
         nursery.start_soon(restore_again)
         assert "restored again" in await refused(accept_restore(restored.client, SEALS, "me@here"))
 
 
 async def test_a_fleet_without_a_version_begins_its_epoch_too(autojump_clock: MockClock, fleet: Fleet) -> None:
-    await fleet.put(HEAD, Head("prod", accepting=Accepting(3, 0.0, "me")))
+    fleet.put(HEAD, Head("prod", accepting=Accepting(3, 0.0, "me")))
 
     assert (await accept_restore(fleet.client, SEALS, "me@here")).version is None
-    assert (await fleet.head()).epoch == 3
+    assert fleet.head.epoch == 3
