@@ -11,6 +11,9 @@ from shipper.fleet.records import Version
 FORMAT = 1
 """Of both files; a newer one is refused and not changed."""
 
+MOST_WRITERS = 16
+"""Processes that are killed in a row, each with a write under way."""
+
 
 class Memory(msgspec.Struct, frozen=True):
     """What a member must know for certain after a crash."""
@@ -27,6 +30,8 @@ class Memory(msgspec.Struct, frozen=True):
     """For which it registered last."""
     instance: str = ""
     """The process of the last write."""
+    writers: tuple[str, ...] = ()
+    """Processes before it whose last write may still arrive, the newest last: none of a later one was done since."""
     write: int = 0
     """The number of the last write, which the store may have or not."""
     revision: int = 0

@@ -343,6 +343,26 @@ def test_a_restarted_member_keeps_the_ledger_of_the_version_that_is_still_the_ne
     assert (world.report.ledger, world.report.local) == (ledger, "drained 2")
 
 
+def test_a_late_write_of_a_process_before_the_last_one_is_still_a_members_own():
+    world = World()
+    world.publish()
+    _rest(world)
+    world.pass_time(LEASE / 3)
+    assert isinstance(world.step(), Save)
+    assert isinstance(world.step("late"), Write)
+    world.start()
+    _until(world, Save)
+    world.start()
+    _until(world, Look)
+    world.swap(world.late.pop())
+
+    _rest(world)
+    assert (world.member.place, world.report.instance) == ("ours", "instance-3")
+    world.pass_time(LEASE / 3)
+    _rest(world)
+    assert world.disk.writers == ()
+
+
 def _rest(world):
     """Performs all steps up to a rest, and returns it."""
     return _until(world, Rest)

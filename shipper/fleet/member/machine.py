@@ -206,7 +206,14 @@ class Member:
             self._pending = replace(self.memory, state="forgotten")
         elif finding.kind == "outdated":
             self._pending = replace(
-                self.memory, directory=self.terms.spare, state="new", instance="", write=0, revision=0, epoch=0
+                self.memory,
+                directory=self.terms.spare,
+                state="new",
+                instance="",
+                writers=(),
+                write=0,
+                revision=0,
+                epoch=0,
             )
         elif finding.kind == "foreign":
             self._set_apart(now, finding.why, self._registration.cause(seen, self.memory))

@@ -13,7 +13,7 @@ from shipper.fleet.member.answers import Answers
 from shipper.fleet.member.head import KnownHead
 from shipper.fleet.member.losses import bounded, counts_as_lost, lost_with
 from shipper.fleet.member.steps import Seen, Terms
-from shipper.fleet.memory import Memory
+from shipper.fleet.memory import MOST_WRITERS, Memory
 from shipper.fleet.records import Lost, Report, Version
 
 
@@ -46,8 +46,8 @@ class Registration:
         """Whether something else is in the place of the report, and is to be replaced."""
         self.since: float | None = None
         self.begun: Version | None = None
-        self._writers = frozenset({terms.instance, memory.instance})
-        """Processes of this directory whose late writes may still arrive: this one, and the one before it."""
+        self._writers = frozenset({terms.instance, memory.instance, *memory.writers})
+        """Processes of this directory whose late writes may still arrive: this one, and those before it."""
         self._lost: tuple[Lost, ...] = ()
         self._taken_over: Report | None = None
         """The report of a directory that is lost with the next write."""
@@ -63,6 +63,17 @@ class Registration:
         new = () if self._taken_over is None else (lost_with(self._taken_over, wall),)
         forgotten = self._known.head.forgotten if self._known.head is not None else {}
         return bounded([one for one in (*self._lost, *new) if f"{self._terms.name}/{one.directory}" not in forgotten])
+
+    def earlier_writers(self, memory: Memory) -> tuple[str, ...]:
+        """Returns the processes whose writes may still arrive once this one writes.
+
+        A write of theirs expects a record before the first that this process has written, so none is done after that.
+        """
+        if self.report is not None and self.report.instance == self._terms.instance:
+            return ()
+        if memory.instance in ("", self._terms.instance):
+            return memory.writers
+        return (*memory.writers, memory.instance)[-MOST_WRITERS:]
 
     # -- what becomes of writes ----------------------------------------------------------------------------------------
 

@@ -58,6 +58,7 @@ class Reporting:
             newest=self._known.newest,
             epoch=self._known.epoch(memory.epoch),
             instance=self._terms.instance,
+            writers=self._registration.earlier_writers(memory),
             write=self._registration.attempted + 1,
             revision=self._registration.revision,
             fence=memory.fence or self._terms.hold,
