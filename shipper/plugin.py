@@ -606,8 +606,9 @@ class OutputContext:
     lineages: Lineages | None = field(default=None, repr=False, compare=False, kw_only=True)
     """What each state directory of a destination that is a shipper has confirmed."""
     beside: Callable[[], Sequence[Principal]] = field(default=_nobody_beside, repr=False, compare=False, kw_only=True)
-    """Returns the principals (`Sender.principal`) of the open senders of other lanes to the same destination, for
-    example while a credential changes: an output of several hosts can begin at the same host. In trio's thread."""
+    """Returns the principals (`Sender.principal`) of the senders of all lanes of the same destination, also of closed
+    ones: an output of several hosts can begin at the host that they use, for example while a credential changes. In
+    trio's thread."""
     notice: Callable[[str | None, str], None] = field(default=_unheard, repr=False, compare=False, kw_only=True)
     """Makes the output DEGRADED, by a text and a code, though it delivers events; None ends that. Shown while nothing
     else is wrong."""

@@ -177,13 +177,12 @@ class Delivery:
             lane.hasten()
 
     def _beside(self, key: LaneKey) -> list[Principal]:
-        said = [lane.principal() for lane in self._others(key)]
+        said = [lane.relayed_to() for lane in self.lanes.values() if _is_beside(lane.key, key)]
         return [principal for principal in said if principal is not None]
 
     def _others(self, key: LaneKey) -> list[Lane]:
         """Returns the other lanes of a destination: those with other credentials."""
-        lanes = self.lanes.values()
-        return [lane for lane in lanes if lane.key != key and lane.key.with_credentials(key.credentials) == key]
+        return [lane for lane in self.lanes.values() if lane.key != key and _is_beside(lane.key, key)]
 
     def _look_at(self, lanes: Collection[int]) -> None:
         for id in lanes:
@@ -288,3 +287,8 @@ class Delivery:
             "held": any(lane.is_held for lane in lanes),
             "next_attempt_seconds": round(min(waits), 3) if waits else None,
         }
+
+
+def _is_beside(other: LaneKey, key: LaneKey) -> bool:
+    """Whether both are of one destination, with whatever credentials."""
+    return other.with_credentials(key.credentials) == key

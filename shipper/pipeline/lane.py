@@ -71,7 +71,7 @@ class Lane:
 
     `on_change` is called when its problem changes, `on_barrier` when a barrier was settled, `on_success` when the
     destination took events for the first time in a session, `on_moved` with lanes that have something to do now.
-    `beside` returns, for a lane's key, whom other lanes of its destination relay to.
+    `beside` returns, for a lane's key, whom the lanes of its destination relay to, or did last.
     """
 
     def __init__(
@@ -152,6 +152,8 @@ class Lane:
         self._client: Client | None = None
         self._says_no_principal = False
         """Whether its sender failed to name the principal."""
+        self._relayed_to: Principal | None = None
+        """The principal of the last client that was closed."""
         self._session: Session | None = None
         self._trouble: Trouble | None = None
         """What ended the last session, if it was a trouble."""
@@ -516,6 +518,11 @@ class Lane:
             _log.error("an output cannot say whom it relays to", output=self.key.output, error=raised_at(error))
             return None
 
+    def relayed_to(self) -> Principal | None:
+        """Returns the shipper that it relays to; that of the client before, while this one has reached none."""
+        there = self.principal()
+        return self._relayed_to if there is None or there.confirms is None else there
+
     @property
     def confirms(self) -> Confirms:
         """Returns what a confirmation of its destination is worth."""
@@ -538,9 +545,13 @@ class Lane:
     async def _run_sessions(self, sender: Sender) -> None:
         """Ends the last session when the client is closed: an error of closing is trouble too."""
         session = self._session
-        while session is not None:
-            await session.run(sender, self._trouble, asks=not (self.active or self._answers))
-            session = await self._next_session(session)
+        try:
+            while session is not None:
+                await session.run(sender, self._trouble, asks=not (self.active or self._answers))
+                session = await self._next_session(session)
+        finally:
+            if (there := self.relayed_to()) is not None:
+                self._relayed_to = there._replace(connected_seconds=None)
 
     async def _next_session(self, last: Session) -> Session | None:
         """Waits with an open client for the next session; returns None if the client must be closed instead."""

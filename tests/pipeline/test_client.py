@@ -9,9 +9,10 @@ from pathlib import Path
 import pytest
 import trio
 
-from shipper.plugin import Code, Held, Later
+from shipper.plugin import Code, Held, Later, Principal
 from shipper.spool.queue import Settlement
 from shipper.values import Counts
+from tests import fakes
 from tests.fakes import DESTINATIONS, PATIENCE, Bench, Destination, bench, poke
 
 NEVER = 3600.0
@@ -141,6 +142,27 @@ async def test_an_idle_client_waits_for_its_credential(tmp_path: Path) -> None:
         await script.until(lambda: script.open_senders == 1)
 
         assert script.log == ["open k1", "close k1", "open k1"]
+
+
+# -- whom it relays to -------------------------------------------------------------------------------------------------
+
+
+async def test_the_lanes_of_a_destination_know_whom_each_other_and_themselves_relayed_to(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    there = Principal("principal:1", 7.0, "", "stored")
+    monkeypatch.setattr(fakes._Scripted, "principal", lambda _: there, raising=False)
+    async with lasting(tmp_path, is_open_idle=True) as (on, script):
+        lane, away = on.active["main"], there._replace(connected_seconds=None)
+        await script.until(lambda: script.open_senders == 1)
+        assert script.contexts[0].beside() == [there]
+        with trio.fail_after(PATIENCE):
+            async with lane.suspended():
+                assert script.contexts[0].beside() == [away]
+
+        there = there._replace(confirms=None)
+        await script.until(lambda: script.open_senders == 1)
+        assert script.contexts[1].beside() == [away]
 
 
 # -- closed when it has to be ------------------------------------------------------------------------------------------

@@ -1,8 +1,8 @@
 """Sessions of a `relay` output with its principal: which host is used, the handshake, and the heartbeat.
 
 One host at a time. A host that cannot be reached gives its place to the next one; where a request got no answer, the
-same host is asked for a handshake first, as it may have the events. The first session is looked for where another lane
-of the destination has its own: so while a credential is changed, what both of them send goes to one principal.
+same host is asked for a handshake first, as it may have the events. The first session is looked for where a lane of the
+destination has one, or had its last: so while a credential is changed, what both of them send goes to one principal.
 
 A session begins with a handshake. In each request the sender says up to where it has the answers durably; so the other
 side forgets what cannot come again. A principal that was started anew wants another handshake.
@@ -152,7 +152,7 @@ class Sessions:
         raise AssertionError
 
     def _used_beside(self) -> int:
-        """The host that another lane is connected to, or was; the first one if there is none."""
+        """The host that a lane of the destination is connected to, or was; the first one if there is none."""
         reached = [one for one in self._context.beside() if one.confirms is not None]
         reached.sort(key=lambda one: one.connected_seconds is None)
         used = [one.host for one in reached]
