@@ -13,8 +13,12 @@ from shipper_plugins.relay.digests import DEPTHS, FEW, Comparison, Differences, 
 
 # Points that are near each other, or the same: what differs stands deep in the tree.
 _points = st.integers(0, 2**64 - 1) | st.integers(0, 40) | st.sampled_from([2**64 - 1, 2**63, 2**60 - 1])
-_entries = st.tuples(_points, st.binary(min_size=16, max_size=16) | st.just(b"d" * 16))
-_sets = st.sets(_entries, max_size=3 * FEW)
+_sets = st.sets(st.builds(lambda point, what: entry(point, what), _points, st.binary(max_size=2)), max_size=3 * FEW)
+
+
+def entry(point: int, what: bytes) -> Entry:
+    """Of what is there, at a point."""
+    return point, hashlib.blake2b(b"%d/%b" % (point, what), digest_size=16).digest()
 
 
 def compared(ours: set[Entry], theirs: set[Entry]) -> tuple[Differences, int, int]:
@@ -29,8 +33,8 @@ def compared(ours: set[Entry], theirs: set[Entry]) -> tuple[Differences, int, in
 
 
 def many(count: int) -> set[Entry]:
-    digests = [hashlib.sha256(b"key %d" % n).digest() for n in range(count)]
-    return {(int.from_bytes(digest[:8], "big"), digest[8:24]) for digest in digests}
+    points = [int.from_bytes(hashlib.sha256(b"key %d" % n).digest()[:8]) for n in range(count)]
+    return {entry(point, b"a document") for point in points}
 
 
 @given(_sets, _sets, _sets)
@@ -56,7 +60,7 @@ def test_a_hundred_thousand_equal_entries_cost_one_question_of_a_few_bytes() -> 
 def test_ten_changes_among_a_hundred_thousand_cost_a_few_kilobytes() -> None:
     ours = many(100_000)
     changed = set(random.Random(1).sample(sorted(ours), 10))
-    theirs = (ours - changed) | {(point, b"another digest.."[:16]) for point, _ in changed}
+    theirs = (ours - changed) | {entry(point, b"another one") for point, _ in changed}
 
     found, size, questions = compared(ours, theirs)
 
@@ -67,7 +71,7 @@ def test_ten_changes_among_a_hundred_thousand_cost_a_few_kilobytes() -> None:
 
 
 def test_what_differs_everywhere_is_found_too() -> None:
-    ours, theirs = many(5000), {(point ^ 1, digest) for point, digest in many(5000)}
+    ours, theirs = many(5000), {entry(point ^ 1, b"a document") for point, _ in many(5000)}
 
     assert compared(ours, theirs)[0] == (ours, theirs)
 

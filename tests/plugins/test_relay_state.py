@@ -626,3 +626,15 @@ def test_sets_are_the_same_in_whatever_order_their_keys_were_read() -> None:
 
     assert asked == Comparison(state.digests_of(marks[::-1])).question()
     assert asked != Comparison(state.digests_of(marks[1:])).question()
+
+
+def test_keys_that_have_each_others_versions_are_a_difference() -> None:
+    one, other = (5, digest_of(ONE), False), (6, digest_of(b"{}"), False)
+    ours = state.digests_of([Mark("", 1, *one), Mark("", 2, *other)])
+    theirs = state.digests_of([Mark("berlin", 1, *other), Mark("berlin", 2, *one)], edge="berlin")
+
+    question = Comparison(ours).question()
+
+    assert question is not None
+    assert not theirs.is_same(question)
+    assert ours.is_same(question)

@@ -214,8 +214,10 @@ class Sets:
             own = [one.place for one in refused if not one.owner]
             below = [one.place for one in refused] + [mark.place for mark in marks]
             highest = max([*own, state.highest(marks, name)])
-            is_same = question.startswith(_FIRST) and digests.answer(question) == _FIRST
-            owners = [] if is_same else sorted((mark.point, mark.owner) for mark in marks if not mark.deleted)
+            owners: list[tuple[int, str]] = []
+            if not digests.is_same(question):
+                digests.in_order()
+                owners = sorted((mark.point, mark.owner) for mark in marks if not mark.deleted)
             return _Set(digests, highest, max(below, default=0), owners)
 
         return await trio.to_thread.run_sync(build)

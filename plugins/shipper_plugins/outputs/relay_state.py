@@ -125,22 +125,22 @@ class StateSide:
         self.agreed = talk.session
 
     async def _compare(self, talk: Talk, marks: list[Mark]) -> _Found:
-        comparison = Comparison(await trio.to_thread.run_sync(state.digests_of, marks))
+        comparison, highest = await trio.to_thread.run_sync(_begun, marks)
         while (question := comparison.question()) is not None:
             asked = Compare(talk.session.generation, self._context.lane, question)
             compared = await talk.ask("compare", JSON, [msgspec.json.encode(asked)], Compared)
-            await self._see(talk.session, compared, marks)
+            await self._see(talk.session, compared, highest)
             try:
-                comparison.take(compared.answer)
+                await trio.to_thread.run_sync(comparison.take, compared.answer)
             except Unreadable:
                 raise Later(_FORMER, code=Code.BAD_ANSWER) from None
         return _Found(marks, comparison.differences())
 
-    async def _see(self, session: Welcome, compared: Compared, marks: list[Mark]) -> None:
+    async def _see(self, session: Welcome, compared: Compared, highest: int) -> None:
         """Places above what the other side knows, as after a loss of the directory; or below, as it lost its own."""
         self._sessions.lineage.compared(session.lineage, compared.highest_of_all)
         assert self._context.state is not None
-        if compared.highest > state.highest(marks, ""):
+        if compared.highest > highest:
             await self._context.state.place_above(compared.highest)
 
     async def _repair(self, talk: Talk, found: _Found) -> None:
@@ -148,9 +148,10 @@ class StateSide:
         routed = self._context.state
         assert routed is not None
         mine = frozenset(point for point, _ in found.differences.ours)
-        again = state.keys_of(found.marks, mine)
-        self._sent_again.add(len(again))
-        await routed.send_again(again)
+        if mine:
+            again = await trio.to_thread.run_sync(state.keys_of, found.marks, mine)
+            self._sent_again.add(len(again))
+            await routed.send_again(again)
         there = sorted({point for point, _ in found.differences.theirs} - mine)
         for chunk in state.chunks(there):
             asked = Surplus(talk.session.generation, self._context.lane, list(chunk))
@@ -192,6 +193,11 @@ class StateSide:
         except PluginFault:
             raise Later("the principal gives versions that cannot be", code=Code.BAD_ANSWER) from None
         self._adopted.add(len(changes))
+
+
+def _begun(marks: list[Mark]) -> tuple[Comparison, int]:
+    """A comparison of these, and the highest place of own keys."""
+    return Comparison(state.digests_of(marks)), state.highest(marks, "")
 
 
 # -- answers -----------------------------------------------------------------------------------------------------------

@@ -294,7 +294,7 @@ def digests_of(
     owners = {owner: (owner_from(edge, owner) if edge else owner).encode() for owner in {mark.owner for mark in marks}}
     blake2b = hashlib.blake2b  # a hundred thousand times
     return Digests(
-        (point, blake2b(b"%b%d/%b" % (owners[owner], place, digest), digest_size=16).digest())
+        (point, blake2b(b"%b%d/%d/%b" % (owners[owner], point, place, digest), digest_size=16).digest())
         for owner, point, place, digest, deleted in marks
         if not deleted
     )
