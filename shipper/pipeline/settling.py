@@ -24,7 +24,7 @@ QUIET_SECONDS = 10.0
 
 
 class Settling:
-    """Settles for one session of a lane; `is_quiet`: whether nobody waits for what is to be written.
+    """Settles for one session of a lane; `is_quiet`: whether nobody here waits for what is to be written.
 
     `counters` counts final answers by name, and dead letters that were dropped to make room. `on_moved` is called with
     the lanes that have something to do after a settlement.
@@ -58,6 +58,7 @@ class Settling:
         dead-letter store has no room stay open; the others of their entry do not.
         """
         fits: Mapping[int, Collection[int]] | None = None
+        is_awaited = any(entry.is_awaited for entry, _ in parts)
         while True:
             settlements = {
                 entry.seq: attempt.settlement(
@@ -66,7 +67,7 @@ class Settling:
                 for entry, part in parts
             }
             try:
-                renewed = await self._write(settlements)
+                renewed = await self._write(settlements, is_awaited=is_awaited)
             except Full as full:  # once more: another lane was quicker, and then none is written
                 fits = full.fits if fits is None else {}
             else:
@@ -79,13 +80,14 @@ class Settling:
     async def damaged(self, entry: Entry) -> None:
         """Settles an entry whose events can no longer be read."""
         _log.error("stored events are damaged", output=self._output, events=entry.events)
-        await self._write({entry.seq: Settlement(Counts(damaged=entry.events))})
+        await self._write({entry.seq: Settlement(Counts(damaged=entry.events))}, is_awaited=entry.is_awaited)
 
-    async def _write(self, settlements: Mapping[int, Settlement | None]) -> frozenset[int]:
+    async def _write(self, settlements: Mapping[int, Settlement | None], *, is_awaited: bool) -> frozenset[int]:
+        """Where an input waits for the answers, a barrier of another shipper may wait for them too."""
         changed = {seq: settlement for seq, settlement in settlements.items() if settlement is not None}
         if not changed:
             return frozenset()
-        noted = await self._spool.settle(self._lane, changed, patient=self._is_quiet())
+        noted = await self._spool.settle(self._lane, changed, patient=self._is_quiet() and not is_awaited)
         self._counters["letters_dropped"] += noted.letters_dropped
         for seq, settlement in changed.items():
             if seq in noted.renewed:

@@ -59,6 +59,8 @@ class Entry(NamedTuple):
     at: float
     place: int | None = None
     """Of a slot that was loaded: that of its version."""
+    is_awaited: bool = False
+    """Of what a window has: whether an input waits for its final answers."""
 
     @property
     def is_barrier(self) -> bool:
@@ -216,7 +218,7 @@ class Window(NamedTuple):
     upto: int
 
 
-_COLUMNS = "seq, kind, epoch, revision, count, bytes, at"
+_COLUMNS = "seq, kind, epoch, revision, count, bytes, at, awaited"
 
 
 def window(db: sqlite3.Connection, lane: int, after: int, limit: int) -> list[Entry]:
@@ -450,5 +452,5 @@ def _sharers(db: sqlite3.Connection, lane: int, seq: int) -> dict[int, int]:
 
 
 def entry_of(row: Sequence[Any]) -> Entry:
-    seq, kind, epoch, number, count, size, at = row
-    return Entry(seq, kind, Revision(epoch, number), count, size, at)
+    seq, kind, epoch, number, count, size, at, *awaited = row
+    return Entry(seq, kind, Revision(epoch, number), count, size, at, is_awaited=any(awaited))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
 
 import pytest
@@ -9,6 +10,8 @@ import trio
 import trio.testing
 
 from shipper.plugin import Answer, Answers, Batch, InputContext, Outcome, PluginFault, Ranked
+from shipper.spool.queue import Settlement
+from shipper.spool.spool import Noted
 from tests.fakes import DESTINATIONS, PATIENCE, SPRINGS, Theatre, theatre
 
 OUTPUTS = "outputs:\n  main: {type: scripted, to: main}\n  other: {type: scripted, to: other}\n"
@@ -51,6 +54,27 @@ async def test_an_input_is_told_when_all_outputs_have_answered(tmp_path: Path) -
 
         assert (before, after) == ({"k": None}, {"k": bytes([0, Ranked.DEAD_LETTER, Ranked.DUPLICATE])})
         assert await context.answers(["k"]) == {}
+
+
+async def test_answers_that_an_input_awaits_do_not_wait_for_the_next_commit(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with theatre(tmp_path) as on:
+        context, settle, waits = await begun(on), on.spool.settle, list[bool]()
+
+        async def seen(lane: int, settlements: Mapping[int, Settlement], *, patient: bool) -> Noted:
+            waits.append(patient)
+            return await settle(lane, settlements, patient=patient)
+
+        monkeypatch.setattr(on.spool, "settle", seen)
+        await context.emit(BATCH, awaited=["k"])
+        await told("k")
+        await context.emit(BATCH.identified(b"p" * 16, 1))
+        with trio.fail_after(PATIENCE):
+            while len(waits) < 4:
+                await trio.testing.wait_all_tasks_blocked(0.01)
+
+        assert waits == [False, False, True, True]
 
 
 async def test_answers_outlive_the_process_and_a_revision_that_moves_the_output(tmp_path: Path) -> None:
