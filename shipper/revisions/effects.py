@@ -96,12 +96,13 @@ class Advance(Struct, frozen=True):
     """Commit `drained` for the newest drained revision.
 
     `closing` is the oldest revision under which an input still closes. The answer is the receipt, if there is a new
-    one, and the ids that became free but are not in it.
+    one, the ids that became free but are not in it, and what `Look` answers after that.
     """
 
     closing: Revision | None
     still_used: Collection[str]
     before: Before
+    since: Revision | None
 
 
 class Release(Struct, frozen=True):

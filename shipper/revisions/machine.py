@@ -60,6 +60,7 @@ from shipper.sdk.credentials import Credential
 from shipper.sdk.errors import CredentialError, PolicyError, Problem, StartFailed
 from shipper.spool.credentials import Before
 from shipper.spool.revisions import Known
+from shipper.spool.spool import Standing
 from shipper.values import Reason, Receipt, Revision, Revisions
 
 FULL = 64
@@ -121,7 +122,11 @@ class Machine:
     def look(self) -> Steps[None]:
         """Reads the stored revisions."""
         since = self.stages.active
-        stored, self.stages, self.in_use = yield Look(self._still_used(), since)
+        self._see((yield Look(self._still_used(), since)), since)
+
+    def _see(self, standing: Standing, since: Revision | None) -> None:
+        """The revisions from `since` on, as they are stored."""
+        stored, self.stages, self.in_use = standing
         older = {at: known for at, known in self.known.items() if since is not None and at < since and stored.has(at)}
         self.known = older | {revision.at: revision for revision in stored.known}
 
@@ -340,8 +345,9 @@ class Machine:
     def _settle(self) -> Steps[None]:
         self._closing = [(at, closing) for at, closing in self._closing if not closing.is_closed]
         closing = min((at for at, _ in self._closing), default=None)
-        receipt, free = yield Advance(closing, self._still_used(), self._listed_before())
-        yield from self.look()
+        since = self.stages.active
+        receipt, free, standing = yield Advance(closing, self._still_used(), self._listed_before(), since)
+        self._see(standing, since)
         free = self._unneeded(free)
         if receipt is not None:
             yield Forget(self._unneeded(receipt.credentials.released))

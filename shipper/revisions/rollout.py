@@ -239,8 +239,8 @@ class Rollout:
                 await self._spool.forget(at)
             case effects.ForgetCredentials(ids, still_used):
                 return await self._spool.forget_credentials(ids, still_used)
-            case effects.Advance(oldest, still_used, before):
-                return await self._spool.advance(oldest, still_used, before, bounds.IDS_BYTES)
+            case effects.Advance(oldest, still_used, before, since):
+                return await self._spool.advance(oldest, still_used, before, bounds.IDS_BYTES, since)
             case effects.Release(still_used):
                 return await self._spool.release(still_used)
             case _:

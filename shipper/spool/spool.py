@@ -340,9 +340,7 @@ class Spool:
 
     async def standing(self, still_used: Collection[str], since: Revision | None = None) -> Standing:
         """Returns the revisions from `since` on, and the credentials in use, `still_used` included."""
-        return await self._config(
-            lambda db: Standing(revisions.stored(db, since), revisions.stages(db), credentials.in_use(db, still_used))
-        )
+        return await self._config(lambda db: _standing(db, still_used, since))
 
     async def receive(
         self, text: Text, fingerprints: Mapping[str, bytes], skipped: Collection[Text] = ()
@@ -410,18 +408,21 @@ class Spool:
         still_used: Collection[str],
         before: Before = "listed",
         most_bytes: int = LARGEST_COUNT,
-    ) -> tuple[Receipt | None, list[str]]:
+        since: Revision | None = None,
+    ) -> tuple[Receipt | None, list[str], Standing]:
         """Stores `drained` for the newest drained revision; returns its receipt, and released credentials that it
-        lacks.
+        lacks; and what `standing` returns after that.
 
         The receipt lists at most `most_bytes` of released credentials as JSON.
         """
 
-        def advance(db: sqlite3.Connection) -> tuple[Receipt | None, list[str]]:
+        def advance(db: sqlite3.Connection) -> tuple[Receipt | None, list[str], Standing]:
             receipt = revisions.drained(db, closing, still_used, before, most_bytes)
             if receipt is None:
-                return None, credentials.release(db, still_used)
-            return receipt, credentials.unlisted(db, receipt.credentials.in_use)
+                free = credentials.release(db, still_used)
+            else:
+                free = credentials.unlisted(db, receipt.credentials.in_use)
+            return receipt, free, _standing(db, still_used, since)
 
         return await self._config(advance)
 
@@ -604,6 +605,10 @@ class Spool:
     async def _config(self, op: Callable[[sqlite3.Connection], Result]) -> Result:
         """Runs an urgent operation that does not wait for room on the disk."""
         return await self.store.do(op, urgent=True)
+
+
+def _standing(db: sqlite3.Connection, still_used: Collection[str], since: Revision | None) -> Standing:
+    return Standing(revisions.stored(db, since), revisions.stages(db), credentials.in_use(db, still_used))
 
 
 def _chunks(items: Sequence[Item]) -> Iterator[Sequence[Item]]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sqlite3
 from collections.abc import Collection
 from dataclasses import dataclass, field
 from typing import Any, get_args
@@ -26,6 +27,10 @@ from tests.spool.test_spool_revisions import key, new_db, new_sealer
 SECRETS = {f"k{number}": Credential.parse({"api_key": f"k{number}:secret"}) for number in range(4)}
 FLAWS = ("", "", "", "", "", "invalid", "fails", "lacks")
 MOST_STEPS = 10_000
+
+
+def standing(db: sqlite3.Connection, still_used: Collection[str], since: Revision | None) -> Standing:
+    return Standing(revisions.stored(db, since), revisions.stages(db), credentials.in_use(db, still_used))
 
 
 @dataclass
@@ -249,7 +254,7 @@ class World:
                 if lacks or self.texts[plan.at].flaw == "lacks":
                     return CredentialError("credential_missing", "it did not come")
             case effects.Look(still_used, since):
-                return Standing(revisions.stored(db, since), revisions.stages(db), credentials.in_use(db, still_used))
+                return standing(db, still_used, since)
             case effects.Store(candidate, active, skipped):
                 lanes = [row.key for row in revisions.lanes(db, self.sealer) if row.active]
                 change = candidate.plan.change(None if active is None else active.meaning, lanes)
@@ -267,11 +272,13 @@ class World:
                 revisions.forget(db, at)
             case effects.ForgetCredentials(ids, still_used):
                 return credentials.forget(db, ids, still_used)
-            case effects.Advance(closing, still_used, before):
+            case effects.Advance(closing, still_used, before, since):
                 receipt = revisions.drained(db, closing, still_used, before)
                 if receipt is None:
-                    return None, credentials.release(db, still_used)
-                return receipt, credentials.unlisted(db, receipt.credentials.in_use)
+                    free = credentials.release(db, still_used)
+                else:
+                    free = credentials.unlisted(db, receipt.credentials.in_use)
+                return receipt, free, standing(db, still_used, since)
             case effects.Release(still_used):
                 return credentials.release(db, still_used)
             case effects.Keep(offered, withdrawn):

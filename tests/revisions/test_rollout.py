@@ -1383,10 +1383,10 @@ async def test_a_key_that_came_free_is_kept_for_a_revision_that_names_it_meanwhi
         advance, later = on.spool.advance, [3]
 
         async def slow(*arguments: Any) -> Any:
-            ack, free = await advance(*arguments)
-            if free and later:
+            answer = await advance(*arguments)
+            if answer[1] and later:
                 await on.offer(later.pop(), two.format("a2", "b1"))
-            return ack, free
+            return answer
 
         monkeypatch.setattr(on.spool, "advance", slow)
         await on.offer(2, two.format("a2", "b2"), "a2", "b2")
