@@ -6,7 +6,6 @@ import base64
 import importlib
 import json
 import os
-import socket
 import subprocess
 import sys
 import threading
@@ -25,6 +24,7 @@ import trio
 from shipper.plugin import Batch, Credential, CredentialId, Endpoint, OutputContext
 from shipper.sdk.aio import open_asyncio
 from shipper.testing import RecordingInputContext, check_input, check_output, check_processor
+from tests.ports import free_port
 
 SOURCE = Path(__file__).parent / "stranger"
 PATIENCE = 30.0
@@ -127,8 +127,7 @@ def receiver() -> Iterator[Receiver]:
 @pytest.fixture
 def port(tmp_path: Path, receiver: Receiver) -> int:
     """Where the input of the policy listens."""
-    with socket.create_server(("127.0.0.1", 0)) as listener:
-        port: int = listener.getsockname()[1]
+    port = free_port()
     (tmp_path / "policy.yaml").write_text(POLICY.format(port=port, url=receiver.url))
     (tmp_path / "key.b64").write_bytes(base64.b64encode(b"bearer_token: s3cret\n"))
     (tmp_path / "key.b64").chmod(0o600)

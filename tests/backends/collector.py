@@ -28,6 +28,8 @@ import grpc
 from opentelemetry.proto.collector.logs.v1.logs_service_pb2 import ExportLogsServiceRequest
 from opentelemetry.proto.collector.logs.v1.logs_service_pb2_grpc import LogsServiceStub
 
+from tests.ports import free_port
+
 SOURCE = Path(__file__).with_name("collector_source")
 CACHE = Path(__file__).parents[2] / ".cache"
 BUILD_SECONDS = 900.0
@@ -164,7 +166,7 @@ def running() -> Iterator[Collector]:
         directory = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="collector-")))
         sink = Sink()
         server = stack.enter_context(_serving(sink))
-        way_in, over_grpc, over_http, *ours = _free_ports(5)
+        way_in, over_grpc, over_http, *ours = (free_port() for _ in range(5))
         collector = Collector(
             program,
             directory,
@@ -177,12 +179,6 @@ def running() -> Iterator[Collector]:
         )
         stack.callback(collector.end)
         yield collector
-
-
-def _free_ports(count: int) -> list[int]:
-    with ExitStack() as stack:
-        found = [stack.enter_context(socket.create_server(("127.0.0.1", 0))) for _ in range(count)]
-        return [one.getsockname()[1] for one in found]
 
 
 @contextmanager

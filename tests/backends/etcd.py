@@ -11,7 +11,6 @@ import json
 import os
 import re
 import signal
-import socket
 import subprocess
 import tempfile
 import time
@@ -24,6 +23,8 @@ from pathlib import Path
 from typing import Any
 
 import trustme
+
+from tests.ports import free_port
 
 PATIENCE = 30.0
 ROOT = ("root", "the password of root")
@@ -240,7 +241,7 @@ def cluster(
         if tls:
             ca, identity, files = _certificates(directory, client_certificates)
             extra += files
-        ports = _free_ports(2 * count)
+        ports = [free_port() for _ in range(2 * count)]
         scheme = "https" if tls else "http"
         nodes = [Node(f"n{at}", ports[2 * at], ports[2 * at + 1], directory, extra, scheme) for at in range(count)]
         etcd = Etcd(nodes, directory, ca, identity)
@@ -269,12 +270,6 @@ def issue(authority: trustme.CA, path: Path, *names: str) -> tuple[Path, Path]:
     certificate.write_bytes(b"".join(pem.bytes() for pem in issued.cert_chain_pems))
     issued.private_key_pem.write_to_path(key)
     return certificate, key
-
-
-def _free_ports(count: int) -> list[int]:
-    with ExitStack() as stack:
-        found = [stack.enter_context(socket.create_server(("127.0.0.1", 0))) for _ in range(count)]
-        return [one.getsockname()[1] for one in found]
 
 
 @contextmanager

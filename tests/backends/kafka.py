@@ -13,12 +13,11 @@ import os
 import secrets
 import shutil
 import signal
-import socket
 import subprocess
 import tempfile
 import time
 from collections.abc import Iterator, Mapping
-from contextlib import ExitStack, closing, contextmanager, suppress
+from contextlib import closing, contextmanager, suppress
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
@@ -39,6 +38,8 @@ from confluent_kafka.admin import (
     UserScramCredentialUpsertion,
 )
 from cryptography.hazmat.primitives import serialization
+
+from tests.ports import free_port
 
 VERSION = "4.1.1"
 CACHE = Path(__file__).parents[2] / ".cache" / f"kafka-{VERSION}"
@@ -265,7 +266,7 @@ def _configured(root: Path, libraries: Path) -> Kafka:
     (root / "node.pem").write_bytes(
         _pkcs8(node.private_key_pem.bytes()) + b"".join(pem.bytes() for pem in node.cert_chain_pems)
     )
-    ports = _free_ports(6)
+    ports = [free_port() for _ in range(6)]
     plain, sasl, tls, behind, front, controller = (f"127.0.0.1:{port}" for port in ports)
     listeners = f"PLAINTEXT://{plain},SASL_SSL://{sasl},SSL://{tls},PROXIED://"
     login = "org.apache.kafka.common.security.scram.ScramLoginModule required;"
@@ -311,8 +312,3 @@ def _pkcs8(key: bytes) -> bytes:
     """The one form of a key that Kafka reads."""
     form = (serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption())
     return serialization.load_pem_private_key(key, None).private_bytes(*form)
-
-
-def _free_ports(count: int) -> list[int]:
-    with ExitStack() as stack:
-        return [stack.enter_context(socket.create_server(("127.0.0.1", 0))).getsockname()[1] for _ in range(count)]

@@ -15,7 +15,6 @@ import pwd
 import secrets
 import shutil
 import signal
-import socket
 import ssl
 import subprocess
 import tempfile
@@ -33,6 +32,8 @@ from xml.sax.saxutils import escape
 import bcrypt
 import trustme
 from cryptography.hazmat.primitives import serialization
+
+from tests.ports import free_port
 
 VERSION = "2.19.4"  # the newest for which the security plugin is on Maven Central
 CACHE = Path(__file__).parents[2] / ".cache" / "opensearch"
@@ -262,7 +263,7 @@ def _configure(home: Path, root: Path, password: str) -> str:
         (root / name).mkdir()
     _write_certificates(config / "certs")
     _write_security(home, config / "opensearch-security", password)
-    port, transport = _free_port(), _free_port()
+    port, transport = free_port(), free_port()
     settings = {
         "cluster.name": "test",
         "discovery.type": "single-node",
@@ -312,11 +313,6 @@ def _write_certificates(place: Path) -> None:
     authority.cert_pem.write_to_path(place / "ca.pem")
     (place / "node.pem").write_bytes(b"".join(pem.bytes() for pem in node.cert_chain_pems))
     (place / "node.key").write_bytes(key.private_bytes(*form))
-
-
-def _free_port() -> int:
-    with socket.create_server(("127.0.0.1", 0)) as free:
-        return int(free.getsockname()[1])
 
 
 # -- how it runs -------------------------------------------------------------------------------------------------------

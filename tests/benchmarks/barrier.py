@@ -42,7 +42,7 @@ from tests.benchmarks.pipeline import (
 )
 from tests.benchmarks.rotation import Rotation
 from tests.benchmarks.sink import Sink, sink
-from tests.story.http import free_port
+from tests.ports import free_port
 
 WINDOW = 0.15
 HELD = 200

@@ -32,7 +32,7 @@ from tests.benchmarks.pipeline import activate, bulk_output, file_input, running
 from tests.benchmarks.producer import trickle
 from tests.benchmarks.sink import Sink, sink
 from tests.benchmarks.terminator import terminator
-from tests.story.http import free_port
+from tests.ports import free_port
 
 AIM_MIB = 100
 

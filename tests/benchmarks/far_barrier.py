@@ -12,7 +12,7 @@ from tests.benchmarks.figures import Table, milliseconds, progress
 from tests.benchmarks.pipeline import IMPATIENT, bulk_output, queued, running, until_settled, workplace
 from tests.benchmarks.rotation import Rotation
 from tests.benchmarks.sink import Sink
-from tests.story.http import free_port
+from tests.ports import free_port
 
 AIM_MS = 30
 DELAY = 0.15

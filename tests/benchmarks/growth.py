@@ -40,7 +40,7 @@ from tests.benchmarks.pipeline import (
 )
 from tests.benchmarks.rotation import Rotation
 from tests.benchmarks.sink import Sink, sink
-from tests.story.http import free_port
+from tests.ports import free_port
 
 IDLE_SECONDS = 3.0
 LINES_A_REVISION = 100

@@ -52,7 +52,7 @@ from tests.benchmarks.pipeline import (
     workplace,
 )
 from tests.benchmarks.sink import Sink, sink
-from tests.story.http import free_port
+from tests.ports import free_port
 
 AIM_FACTOR = 1.3
 AIM_MIB = 100e6 / (1 << 20)

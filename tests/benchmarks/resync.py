@@ -19,7 +19,7 @@ from tests.benchmarks.doors import Clock, Link, door, linked, relay_output, secr
 from tests.benchmarks.figures import Table, progress, spread
 from tests.benchmarks.pipeline import IMPATIENT, Progress, bulk_output, queued, running, workplace
 from tests.benchmarks.sink import Sink
-from tests.story.http import free_port
+from tests.ports import free_port
 
 AIM_BYTES = 64 << 10
 AIM_CPU = 1.0

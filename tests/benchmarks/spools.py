@@ -43,7 +43,7 @@ from tests.benchmarks.pipeline import (
     workplace,
 )
 from tests.benchmarks.sink import Sink, sink
-from tests.story.http import free_port
+from tests.ports import free_port
 
 HEAD = ["MB", "disk MB", "start ms", "CPU ms", "observe ms", "CPU ms", "cut ms", "CPU ms", "pass ms", "CPU ms", "MiB"]
 ONE = b'{"create":{}}\n{"message":"passes by"}\n'

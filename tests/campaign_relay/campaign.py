@@ -44,8 +44,8 @@ from tests.campaign_relay.party import PATIENCE, Party
 from tests.campaign_relay.things import Thing, Things
 from tests.campaign_relay.writers import Directory, Program
 from tests.canary import EVENT
+from tests.ports import free_port
 from tests.story.driver import policy
-from tests.story.http import free_port
 from tests.story.world import key
 
 LINES = 15

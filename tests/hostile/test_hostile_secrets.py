@@ -25,8 +25,9 @@ from shipper.testing import BulkDestination, Document, Reply, open_destination
 from shipper.testing.destination import Request
 from tests import canary
 from tests.canary import EVENT
+from tests.ports import free_port
 from tests.story.driver import Sidecar, launched
-from tests.story.http import free_port, post_bulk
+from tests.story.http import post_bulk
 from tests.supervise.driver import Site
 
 SHAPES: dict[str, dict[str, str]] = {

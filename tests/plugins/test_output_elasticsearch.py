@@ -48,6 +48,7 @@ from shipper.sdk.connection import RESET
 from shipper.testing import BulkDestination, Reply, check_output, open_destination
 from shipper_plugins.outputs import elasticsearch as module
 from shipper_plugins.outputs.elasticsearch import Backoff, ElasticsearchOutput, Rotation
+from tests.ports import free_port
 from tests.raw_http import Talk, http, raw_server, read_request, saying, some
 from tests.sdk.test_resolve import hanging
 
@@ -88,11 +89,6 @@ async def sender(
 
 
 # -- servers that are no Elasticsearch ---------------------------------------------------------------------------------
-
-
-def free_port() -> int:
-    with socket.create_server(("127.0.0.1", 0)) as server:
-        return int(server.getsockname()[1])
 
 
 def created(request: bytes) -> bytes:

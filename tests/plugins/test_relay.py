@@ -17,7 +17,7 @@ from shipper_plugins.outputs import relay_sessions
 from shipper_plugins.relay import frames, generations
 from shipper_plugins.relay.frames import Answered
 from tests.plugins.relay import EDGES, Queue, chaos, edge, entry, principal
-from tests.story.http import free_port
+from tests.ports import free_port
 
 
 @pytest.fixture

@@ -15,7 +15,7 @@ from shipper.testing import RecordingInputContext
 from shipper_plugins.inputs import relay_edges
 from shipper_plugins.outputs import relay_awaited
 from tests.plugins.relay import Principal, Queue, edge, entry, principal
-from tests.story.http import free_port
+from tests.ports import free_port
 
 MODE = {"acknowledge": "delivered"}
 

@@ -22,7 +22,7 @@ from shipper_plugins.relay import state
 from shipper_plugins.relay.frames import Generation, Told, VersionOutcome, Welcome
 from tests.plugins.relay import Principal
 from tests.plugins.test_relay_state import ONE, TWO, Here, door, edge, has, outcomes, versions
-from tests.story.http import free_port
+from tests.ports import free_port
 
 MODE = {"acknowledge": "delivered"}
 

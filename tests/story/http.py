@@ -3,28 +3,10 @@
 from __future__ import annotations
 
 import json
-import secrets
-import socket
-from contextlib import suppress
 from typing import Any
 from urllib.parse import urlsplit
 
 import trio
-
-_PORTS = range(15_000, 32_000)
-_given: set[int] = set()
-
-
-def free_port() -> int:
-    """Returns a port without a listener, each once, below those that outgoing connections get: so nobody takes it."""
-    while True:
-        port = _PORTS[secrets.randbelow(len(_PORTS))]
-        if port in _given:
-            continue
-        with socket.socket() as probe, suppress(OSError):
-            probe.bind(("127.0.0.1", port))
-            _given.add(port)
-            return port
 
 
 async def post_bulk(url: str, events: list[dict[str, Any]], authorization: str | None = None) -> list[int]:

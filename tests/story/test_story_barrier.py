@@ -13,8 +13,9 @@ import trio
 
 from shipper.testing import Reply
 from tests.canary import EVENT
+from tests.ports import free_port
 from tests.story.driver import PATIENCE, Message, Sidecar, launched, policy
-from tests.story.http import free_port, post_bulk
+from tests.story.http import post_bulk
 from tests.story.world import World, key, open_world, secret
 
 DOWN = Reply(status=503)

@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 import trio
 
+from tests.ports import free_port
 from tests.story.driver import launched
-from tests.story.http import free_port
 from tests.story.world import open_world
 
 FEW = 64

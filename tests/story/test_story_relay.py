@@ -11,8 +11,8 @@ from typing import Any
 
 import trio
 
+from tests.ports import free_port
 from tests.story.driver import Message, Sidecar, launched, policy
-from tests.story.http import free_port
 from tests.story.world import World, open_world, secret
 
 PACE = "backoff: {first: 50ms, longest: 200ms}"

@@ -11,8 +11,8 @@ import pytest
 import trio
 
 from tests.campaign_relay.writers import put
+from tests.ports import free_port
 from tests.story.driver import Message, Sidecar, policy
-from tests.story.http import free_port
 from tests.story.test_story_relay import PACE, Relay, empty, open_relay, running
 from tests.story.world import key, secret
 

@@ -18,8 +18,8 @@ from shipper.testing import RecordingInputContext
 from shipper_plugins.inputs.relay import Edge
 from tests.canary import EVENT
 from tests.plugins.relay import Principal, principal
+from tests.ports import free_port
 from tests.story.driver import Sidecar
-from tests.story.http import free_port
 from tests.story.test_story_relay import PACE, open_proxy, running
 from tests.story.world import key as key_of
 from tests.story.world import secret

@@ -24,8 +24,9 @@ from shipper.testing import Reply
 from shipper.values import Revision
 from tests.canary import EVENT
 from tests.journal import Received, Sent, Step, read, tracer
+from tests.ports import free_port
 from tests.story.driver import Message, Sidecar, launched
-from tests.story.http import free_port, post_bulk
+from tests.story.http import post_bulk
 from tests.story.world import World, open_world, secret
 from tests.torn import TornDisk, cuts, lay_out
 
