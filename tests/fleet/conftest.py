@@ -1,4 +1,4 @@
-"""A fleet in memory, and real etcds, each started once for all tests of this directory that may share it."""
+"""A fleet in memory, and real etcds, each started once for all tests here that may share it, and gone after them."""
 
 from collections.abc import Iterator
 from contextlib import ExitStack
@@ -21,13 +21,13 @@ def place(tmp_path: Path) -> Path:
     return tmp_path / "state"
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="package")
 def etcd() -> Iterator[server.Etcd]:
     """One node, which all tests share, each with a prefix of its own."""
     yield from _running(1)
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="package")
 def three() -> Iterator[server.Etcd]:
     """Three nodes; a test that kills some of them starts them again."""
     yield from _running(3)
