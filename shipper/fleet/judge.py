@@ -404,7 +404,7 @@ def _without_report(view: View, name: str) -> Standing:
 def _of_lost(view: View, name: str, lost: Lost, target: Version, stage: Stage) -> Standing:
     full = f"{name}/{lost.directory}"
     newest = newest_at(view, lost.stages, stage)
-    kind, why = _kind_of_lost(view, full, lost, _is_reached(newest, target))
+    kind, why = _kind_of_lost(view, name, lost, _is_reached(newest, target))
     return Standing(
         name=full,
         kind=kind,
@@ -415,13 +415,18 @@ def _of_lost(view: View, name: str, lost: Lost, target: Version, stage: Stage) -
     )
 
 
-def _kind_of_lost(view: View, full: str, lost: Lost, reached: bool) -> tuple[Kind, str]:
+def _kind_of_lost(view: View, name: str, lost: Lost, reached: bool) -> tuple[Kind, str]:
     if reached:
         return "reached", ""
-    report = view.reports.get(full.partition("/")[0])
-    if lost.forgotten or full in view.head.forgotten or (report is not None and report.state == "forgotten"):
+    if is_forgotten(view, name, lost):
         return "forgotten", "the directory was lost, and was forgotten by an operator"
     return "absent", "directory lost"
+
+
+def is_forgotten(view: View, name: str, lost: Lost) -> bool:
+    """Returns whether a person has forgotten a lost directory, or the member itself, before or after the loss."""
+    report = view.reports.get(name)
+    return lost.forgotten or view.head.has_forgotten(name, lost) or (report is not None and report.state == "forgotten")
 
 
 def _of_apart(view: View, name: str) -> Standing | None:

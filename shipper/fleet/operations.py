@@ -121,24 +121,31 @@ async def _forget_directory(store: Store, seals: Seals, name: str, directory: st
     target = f"{name}/{directory}"
     for _ in range(_ATTEMPTS):
         head, revision = await _head(store, seals)
-        if (before := head.forgotten.get(target)) is not None:
+        before, lost = head.forgotten.get(target), await _lost(store, seals, name, directory)
+        if lost is None and before is None:
+            lost = await _apart(store, seals, name, directory)
+        if before is not None and lost in (None, before):
             return Forgotten(target, before.undelivered)
-        lost = await _lost(store, seals, name, directory)
-        kept = list((head.forgotten | {target: lost}).items())[-MOST_FORGOTTEN:]
+        assert lost is not None
+        others = {full: one for full, one in head.forgotten.items() if full != target}
+        kept = list((others | {target: lost}).items())[-MOST_FORGOTTEN:]
         await _swap_head(store, seals, replace(head, forgotten=dict(kept)), revision)
     raise StoreError(_BUSY)
 
 
-async def _lost(store: Store, seals: Seals, name: str, directory: str) -> Lost:
+async def _lost(store: Store, seals: Seals, name: str, directory: str) -> Lost | None:
+    """Returns a lost directory as the report lists it; None if it does not."""
     entry = (await store.read(MEMBERS + name)).entry
     some = _report(seals, name, entry).lost if entry is not None else []
-    for one in some:
-        if one.directory == directory:
-            return one
-    apart = (await store.read(RESTORED + name)).entry
-    if apart is not None and seals.open(apart.key, apart.value, Restored).directory == directory:
-        return Lost(directory, time.time(), {}, Undelivered())
-    raise Refused(f"{name} has lost no directory {directory}; see `shipper fleet members`")
+    return next((one for one in some if one.directory == directory), None)
+
+
+async def _apart(store: Store, seals: Seals, name: str, directory: str) -> Lost:
+    """Returns what is known of a directory that takes no part; raises Refused if there is none."""
+    entry = (await store.read(RESTORED + name)).entry
+    if entry is None or seals.open(entry.key, entry.value, Restored).directory != directory:
+        raise Refused(f"{name} has lost no directory {directory}; see `shipper fleet members`")
+    return Lost(directory, time.time(), {}, Undelivered())
 
 
 # release despite

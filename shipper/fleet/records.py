@@ -168,7 +168,7 @@ class Head(msgspec.Struct, frozen=True):
     lapses: dict[str, Lapse] = {}
     """Members that are away while a release, or their `forget_after`, waits for time to pass."""
     forgotten: dict[str, Lost] = {}
-    """Lost directories that a person has forgotten, as NAME/DIRECTORY; they no longer count."""
+    """Lost directories that a person has forgotten, as NAME/DIRECTORY, the newest last; they no longer count."""
     token: int = 0
     """The highest fencing token; above `epoch << 32`, so that it rises even over a restore."""
     leader: str = ""
@@ -180,6 +180,10 @@ class Head(msgspec.Struct, frozen=True):
     @property
     def newest(self) -> Version | None:
         return self.history[-1].version if self.number and self.history else None
+
+    def has_forgotten(self, name: str, lost: Lost) -> bool:
+        """Returns whether a person has forgotten this loss; a directory may come back, and be lost again."""
+        return self.forgotten.get(f"{name}/{lost.directory}") == lost
 
 
 class Refusal(msgspec.Struct, frozen=True):

@@ -24,7 +24,7 @@ from typing import Literal
 import msgspec
 from msgspec.structs import replace
 
-from shipper.fleet.judge import View, fenced
+from shipper.fleet.judge import View, fenced, is_forgotten
 from shipper.fleet.records import Head, Lapse, Lost, Release, Report, Undelivered, Version
 
 MOST_DONE = 100
@@ -191,7 +191,7 @@ def _directories(view: View, report: Report, since: int) -> tuple[list[Obstacle]
     obstacles, forgotten = [], []
     for one in _behind(view, report.lost, since):
         full = f"{report.name}/{one.directory}"
-        if one.forgotten or report.state == "forgotten" or full in view.head.forgotten:
+        if is_forgotten(view, report.name, one):
             forgotten.append(full)
         else:
             obstacles.append(Obstacle(full, "directory lost", one.undelivered))

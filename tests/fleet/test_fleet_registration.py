@@ -162,7 +162,9 @@ async def test_more_lost_directories_than_a_report_lists_are_joined_without_losi
     assert found[1].stages == {"drained": version}
 
 
-async def test_who_forgets_a_member_forgets_the_directories_that_it_had_lost(fleet, place, tmp_path, autojump_clock):
+async def test_a_forgotten_member_and_what_it_had_lost_stay_named_after_another_directory_joins(
+    fleet, place, tmp_path, autojump_clock
+):
     version = fleet.publish()
     async with running(fleet, tmp_path / "old") as one:
         await one.offered(version)
@@ -175,7 +177,14 @@ async def test_who_forgets_a_member_forgets_the_directories_that_it_had_lost(fle
         assert (await wait(observer, 1, "drained", 0, 10)).state == "open"
     async with running(fleet, place) as two:
         await two.offered(version)
-        assert fleet.report().lost == []
+        two.answer("drained", version)
+        await until(lambda: "drained" in fleet.report().stages)
+        names = ["older", forgotten.directory]
+        assert [(one.directory, one.forgotten) for one in fleet.report().lost] == [(name, True) for name in names]
+        async with observing(client, fleet.seals) as observer:
+            verdict = await wait(observer, 1, "drained", 0, 10)
+    assert (verdict.state, [one.name for one in verdict.members]) == ("open", sorted(f"web-1/{name}" for name in names))
+    assert verdict.undelivered == {"forgotten": Undelivered(6, 60, 0.0)}
 
 
 async def test_a_forged_record_of_a_member_is_replaced_by_its_own(fleet, place, autojump_clock):

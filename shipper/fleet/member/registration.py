@@ -11,7 +11,7 @@ from typing import Literal
 
 from shipper.fleet.member.answers import Answers
 from shipper.fleet.member.head import KnownHead
-from shipper.fleet.member.losses import bounded, counts_as_lost, lost_with
+from shipper.fleet.member.losses import bounded, counts_as_lost, lost_before, lost_with
 from shipper.fleet.member.steps import Seen, Terms
 from shipper.fleet.memory import MOST_WRITERS, Memory
 from shipper.fleet.records import Lost, Report, Version
@@ -61,8 +61,8 @@ class Registration:
     def losses(self, wall: float) -> list[Lost]:
         """Returns the lost directories of the next report."""
         new = () if self._taken_over is None else (lost_with(self._taken_over, wall),)
-        forgotten = self._known.head.forgotten if self._known.head is not None else {}
-        return bounded([one for one in (*self._lost, *new) if f"{self._terms.name}/{one.directory}" not in forgotten])
+        head, name = self._known.head, self._terms.name
+        return bounded([one for one in (*self._lost, *new) if head is None or not head.has_forgotten(name, one)])
 
     def earlier_writers(self, memory: Memory) -> tuple[str, ...]:
         """Returns the processes whose writes may still arrive once this one writes.
@@ -114,7 +114,7 @@ class Registration:
             was_there = memory.state == "member" and memory.revision and not seen.revision
             is_missing = was_there and not self._known.is_accepted(memory.epoch)
             return Finding("foreign", "it has no record of this member") if is_missing else _OWN
-        self._lost = tuple(found.lost) if found.state != "forgotten" else ()
+        self._lost = lost_before(found)
         if found.directory != memory.directory:
             self._taken_over = found if counts_as_lost(found) else None
             return _OWN

@@ -16,6 +16,7 @@ from shipper.fleet.records import Leader, Undelivered, Version
 from shipper.fleet.releasing import Releasing
 from shipper.fleet.seal import Seals
 from shipper.fleet.settings import FleetSettings
+from shipper.fleet.store import SECONDS
 from shipper.process.environment import Environment
 from shipper.sdk.units import Duration
 from shipper.supervise.config import OnRelease
@@ -36,9 +37,9 @@ class Link(Client):
 
     effect: Callable[[], Awaitable[None]]
 
-    async def _call(self, kind: str, act: Callable[[], T], mishap: Mishap | None = None) -> T:
+    async def _call(self, kind: str, act: Callable[[], T], mishap: Mishap | None = None, seconds: float = SECONDS) -> T:
         await self.effect()
-        answer = await super()._call(kind, act, mishap)
+        answer = await super()._call(kind, act, mishap, seconds)
         await self.effect()
         return answer
 
