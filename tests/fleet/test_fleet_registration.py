@@ -102,6 +102,46 @@ async def test_a_restored_directory_joins_anew_and_the_newer_one_is_lost(fleet, 
         assert [lost.directory for lost in report.lost] == [newer.directory]
 
 
+async def test_a_directory_that_is_too_old_is_never_offered_what_it_had_kept(fleet, place, tmp_path, autojump_clock):
+    """The fleet may have released the secrets of that version since."""
+    async with running(fleet, place) as one:
+        await one.offered(fleet.publish())
+    shutil.copytree(place, tmp_path / "backup")
+    async with running(fleet, place) as one:
+        await one.offered(fleet.publish())
+    shutil.copytree(tmp_path / "backup", place, dirs_exist_ok=True)
+    offers = []
+    async with running(fleet, place) as two, trio.open_nursery() as nursery:
+
+        async def listen():
+            while True:
+                await two.member.changed()
+                offers.append(two.member.offered.version)
+
+        nursery.start_soon(listen)
+        await until(lambda: "name_taken" in two.host.troubles)
+        await two.offered(fleet.head.newest)
+        nursery.cancel_scope.cancel()
+    assert offers == [fleet.head.newest]
+
+
+@pytest.mark.parametrize("is_newest", [True, False])
+async def test_a_forgotten_host_is_offered_what_it_had_kept_only_if_that_is_the_newest_version(
+    fleet, place, is_newest, autojump_clock
+):
+    async with running(fleet, place) as one:
+        await one.offered(fleet.publish())
+    await trio.sleep(2 * LEASE)
+    fleet.put(MEMBERS + "web-1", replace(fleet.report(), state="forgotten"))
+    if not is_newest:
+        fleet.publish()
+    async with running(fleet, place) as two:
+        two.client.set(delay=0.1)
+        await until(lambda: two.member.offered is not None)
+        assert two.member.offered.version == fleet.head.newest
+        assert two.member.registered or not is_newest
+
+
 async def test_a_clone_gets_nothing_while_the_original_lives(fleet, place, tmp_path, autojump_clock):
     version = fleet.publish()
     async with running(fleet, place) as one:

@@ -26,6 +26,8 @@ class Offers:
         self._kept = _opened(home, authentic)
         self._late = False
         """Whether the store had its chance to offer something newer than `_kept`."""
+        self._joins = False
+        """Whether this process found that it is no member any more, or not yet."""
         self._fetched: tuple[Kept, Offered] | None = None
         self._changed = trio.Event()
 
@@ -56,10 +58,14 @@ class Offers:
         self._late = True
 
     def offer_kept(self, member: Member) -> None:
-        """Offers the version of an earlier process, unless this host turned out to be a joiner, or its name is taken:
-        with it the sidecar gets the newest local secrets, whatever the store does."""
+        """Offers the version of an earlier process, unless its name is taken: with it the sidecar gets the newest local
+        secrets, whatever the store does. If this host turned out to be a joiner, the fleet may have released what an
+        older version names: only the newest one is offered then, once it is registered."""
+        self._joins = self._joins or (member.place == "ours" and not member.registered)
         is_member = member.memory.state == "member" and member.place in ("unknown", "apart", "ours")
-        if self._late and self._kept is not None and is_member:
+        if not self._late or self._kept is None or not is_member:
+            return
+        if not self._joins or (member.registered and self._kept.version == member.known.current):
             self._give(self._kept)
 
     def _give(self, offered: Offered) -> None:

@@ -11,6 +11,8 @@ from tests.simulation.case import Violation
 from tests.simulation.fleets.transcript import Answer, Transcript
 
 STAGES = ("received", "active", "drained")
+LINE = 0.3
+"""Seconds within which a sidecar reads a line."""
 
 
 def judge(transcript: Transcript) -> list[Violation]:
@@ -93,9 +95,21 @@ def _releases(transcript: Transcript) -> Iterator[Violation]:
                     continue
                 if _is_doubtful(transcript, use.machine, use.end) or _restored_between(transcript, 0.0, use.end):
                     continue
+                if use.begin < _knows(transcript, use.machine):
+                    continue
                 text = f"{use.machine} used {id} from {use.begin:.3f} to {use.end:.3f}, begun at {written.at:.3f}"
                 yield Violation("L3", text)
                 break
+
+
+def _knows(transcript: Transcript, machine: str) -> float:
+    """Returns when a directory that was put back cannot but know that it is too old: once it has written a report, and
+    its sidecar has read the withdrawal. Until the store answers, it goes on with what it has under `continue`."""
+    replaced = transcript.older.get(machine)
+    if replaced is None:
+        return 0.0
+    written = (each.at for each in transcript.reports if each.record.name == _name(machine) and each.at > replaced)  # type: ignore[union-attr]
+    return min(written, default=math.inf) + LINE
 
 
 def _fences(transcript: Transcript) -> Iterator[Violation]:
@@ -138,11 +152,13 @@ def _tokens(transcript: Transcript) -> Iterator[Violation]:
 
 def _stages(transcript: Transcript) -> Iterator[Violation]:
     newest: dict[tuple[str, str, int, str], tuple[tuple[int, int], float]] = {}
+    is_out: dict[str, bool] = {}
     for written in transcript.reports:
         report = written.record
         assert isinstance(report, Report)
-        if report.state == "joining":  # after it was forgotten, or left
+        if report.state == "joining" or is_out.get(report.name):
             newest = {key: value for key, value in newest.items() if key[0] != report.name}
+        is_out[report.name] = report.state in ("forgotten", "left")
         for stage in STAGES:
             version = report.stages.get(stage)  # type: ignore[call-overload]
             position = (-1, -1) if version is None else version[:2]

@@ -8,8 +8,9 @@ from tests.simulation.fleets.scenario import STEPS, Fleets
 from tests.simulation.fleets.world import run
 
 WORLDS = 6
-ONCE_FAILED = [30, 37]
-"""A forgotten member and one that left with events; a directory that was put back after a release."""
+ONCE_FAILED = [30, 36, 37, 61]
+"""A forgotten member and one that left with events; a name that another directory took after it was forgotten; two
+directories that were put back after a release."""
 
 
 @pytest.mark.parametrize("seed", [*range(WORLDS), *ONCE_FAILED])

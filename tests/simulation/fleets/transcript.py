@@ -77,6 +77,8 @@ class Transcript:
     reports: list[Written] = field(default_factory=list)
     doubtful: dict[str, float] = field(default_factory=dict)
     """Machines about which no answer can say anything from an instant on: a copy of them runs under the same name."""
+    older: dict[str, float] = field(default_factory=dict)
+    """Machines under `on_lapse: continue` whose directory was put back from an older copy, and when."""
     restored: list[float] = field(default_factory=list)
     """When the store went back."""
     log: list[str] = field(default_factory=list)

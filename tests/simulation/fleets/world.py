@@ -231,6 +231,8 @@ class World:
         copies = [copy for copy in known if writes and copy.memory.write < writes[-1]]  # type: ignore[union-attr]
         if copies:
             self._replace(machine, random.choice(copies).copy())
+            if not machine.hold:
+                self.transcript.older[machine.id] = trio.current_time()
 
     def _replace(self, machine: Machine, directory: Directory) -> None:
         machine.kill()
