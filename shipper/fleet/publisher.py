@@ -218,14 +218,15 @@ class Publisher:
         """Removes what the head names no longer, since this change or an earlier one."""
         if draft.version is None:
             return
-        with trio.move_on_after(PRUNING) as scope, suppress(StoreError):
+        with trio.move_on_after(PRUNING) as scope, suppress(StoreError, Unauthentic):
             keys = dict.fromkeys([*publishing.garbage(draft.before, head), *left])
             for key in list(keys)[:MOST_PRUNED]:
                 entry = (await self._store.read(key)).entry
-                await self._remove([] if entry is None else [entry])
+                await self._remove([] if entry is None else [entry], revision)
             if draft.version.number % max(1, head.settings.history) == 0:
                 for prefix in (VERSIONS, SECRETS):
-                    await self._remove(self._garbage(head, (await self._store.list(prefix)).entries, revision))
+                    found = (await self._store.list(prefix, keys_only=True)).entries
+                    await self._remove(self._garbage(head, found, revision), revision)
         if scope.cancelled_caught:
             _log.info("not everything that the fleet no longer names was removed from the store in time")
 
@@ -233,9 +234,15 @@ class Publisher:
         found = [one for one in entries if one.created < revision and publishing.is_garbage(head, one.key)]
         return found[:MOST_PRUNED]
 
-    async def _remove(self, entries: Iterable[Entry]) -> None:
+    async def _remove(self, entries: Iterable[Entry], revision: int) -> None:
+        """Removes entries that the head at a revision does not name, as long as the head of now does not either: the
+        store may have been restored since, while this process was suspended."""
         for entry in entries:
-            await self._store.swap(entry.key, None, expected=entry.revision)
+            head, now = await self.head()
+            if now < revision:
+                return
+            if publishing.is_garbage(head, entry.key):
+                await self._store.swap(entry.key, None, expected=entry.revision)
 
 
 class _Attempts:

@@ -110,8 +110,9 @@ class Store(Protocol):
         """Returns the key's entry; the call takes at most `seconds`."""
         ...
 
-    async def list(self, prefix: str) -> Listing:
-        """Returns the entries of all keys that begin with `prefix`, at one revision."""
+    async def list(self, prefix: str, *, keys_only: bool = False) -> Listing:
+        """Returns the entries of all keys that begin with `prefix`, at one revision; with `keys_only` their values are
+        empty, and are not transferred."""
         ...
 
     async def swap(self, key: str, value: bytes | None, *, expected: int, lease: Lease | None = None) -> Swapped:

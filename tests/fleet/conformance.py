@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator, Sequence
 from contextlib import AbstractAsyncContextManager
+from dataclasses import replace
 from itertools import count
 from typing import Protocol
 
@@ -192,6 +193,14 @@ class Laws:
         assert listing.at == (await store.read("nothing")).at
         assert len((await store.list("")).entries) == 6
         assert not (await store.list("other/")).entries
+
+    async def test_a_list_of_keys_has_the_same_entries_without_values(self, store: Store):
+        for key in ("keys/b", "keys/a", "key"):
+            await store.swap(key, b"value", expected=ABSENT)
+        whole, keys = await store.list("keys/"), await store.list("keys/", keys_only=True)
+
+        assert list(keys.entries) == [replace(entry, value=b"") for entry in whole.entries]
+        assert keys.at == whole.at
 
     async def test_a_list_of_large_values_is_complete(self, store: Store):
         for number in range(20):

@@ -13,7 +13,7 @@ import heapq
 from collections import Counter, deque
 from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from itertools import count, takewhile
 from math import inf
 from typing import Literal, TypeVar
@@ -129,10 +129,10 @@ class MemoryStore:
         self.advance()
         return Found(self._entries.get(key), self.revision)
 
-    def list(self, prefix: str) -> Listing:
+    def list(self, prefix: str, *, keys_only: bool = False) -> Listing:
         self.advance()
         found = [entry for key, entry in sorted(self._entries.items()) if key.startswith(prefix)]
-        return Listing(found, self.revision)
+        return Listing([replace(one, value=b"") for one in found] if keys_only else found, self.revision)
 
     def swap(self, key: str, value: bytes | None, expected: int, lease: int | None) -> Swapped:
         self.advance()
@@ -316,8 +316,8 @@ class Client:
     async def read(self, key: str, *, seconds: float = SECONDS) -> Found:
         return await self._call("read", lambda: self.server.read(key), seconds=seconds)
 
-    async def list(self, prefix: str) -> Listing:
-        return await self._call("list", lambda: self.server.list(prefix))
+    async def list(self, prefix: str, *, keys_only: bool = False) -> Listing:
+        return await self._call("list", lambda: self.server.list(prefix, keys_only=keys_only))
 
     async def swap(self, key: str, value: bytes | None, *, expected: int, lease: Lease | None = None) -> Swapped:
         id = None if lease is None else lease.id

@@ -353,8 +353,8 @@ class Unpruned:
     async def read(self, key: str, *, seconds: float = SECONDS) -> Found:
         return await self.client.read(key, seconds=seconds)
 
-    async def list(self, prefix: str) -> Listing:
-        return await self.client.list(prefix)
+    async def list(self, prefix: str, *, keys_only: bool = False) -> Listing:
+        return await self.client.list(prefix, keys_only=keys_only)
 
     def watch(self, prefix: str, after: int) -> AbstractAsyncContextManager[AsyncIterator[Sequence[Change]]]:
         return self.client.watch(prefix, after)
@@ -377,6 +377,31 @@ async def test_a_failure_to_remove_what_is_old_fails_no_publish(autojump_clock):
 
     assert [version.number for version in versions] == [1, 2, 3]
     assert store.refused == 2
+
+
+async def test_a_publisher_that_was_suspended_over_a_restore_removes_nothing_that_the_restored_head_names(
+    autojump_clock,
+):
+    server = MemoryStore()
+    await keep(server, 2)
+    first, second = [await of(server.client()).publish(POLICY) for _ in range(2)]
+    client = server.client()
+    before = server.snapshot()
+
+    async def restore() -> None:
+        """Between the swap of the head, which drops the first version, and its removal."""
+        while len((await of(server.client("asker")).head())[0].history) < 2 or client.calls["written"] < 2:
+            await trio.lowlevel.checkpoint()
+        client.set(stopped=True)
+        server.restore(before)
+        await trio.sleep(60.0)
+        client.set(stopped=False)
+
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(restore)
+        await of(client).publish(POLICY)
+    assert [line.version for line in (await checked(server)).history] == [first, second]
+    assert await of(server.client()).text(first)
 
 
 async def test_new_content_of_a_secret_in_use_is_published_with_the_same_text(autojump_clock):

@@ -74,12 +74,12 @@ class Etcd:
         found = await self._gateway.call(call, Range)
         return Found(self._only(found), found.header.revision)
 
-    async def list(self, prefix: str) -> Listing:
+    async def list(self, prefix: str, *, keys_only: bool = False) -> Listing:
         limit = PAGE
         with trio.move_on_after(SECONDS):
             while True:
                 try:
-                    return await self._listed(prefix, limit)
+                    return await self._listed(prefix, limit, keys_only=keys_only)
                 except AnswerTooLarge as error:
                     if limit == 1:
                         raise StoreRefused(str(error)) from None
@@ -88,10 +88,10 @@ class Etcd:
                     continue
         raise StoreUnreachable(f"list {self._keys.shown(prefix)}: not finished within {SECONDS:g} s")
 
-    async def _listed(self, prefix: str, limit: int) -> Listing:
+    async def _listed(self, prefix: str, limit: int, *, keys_only: bool) -> Listing:
         """Returns the listing; raises Compacted if its revision is gone before the last page."""
         first, end = self._keys.range(prefix)
-        message: dict[str, Any] = {"key": first, "range_end": end, "limit": str(limit)}
+        message: dict[str, Any] = {"key": first, "range_end": end, "limit": str(limit), "keys_only": keys_only}
         call = Call("/v3/kv/range", message, f"list {self._keys.shown(prefix)}")
         page = await self._gateway.call(call, Range)
         at = page.header.revision
