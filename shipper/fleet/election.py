@@ -19,7 +19,7 @@ from msgspec.structs import replace
 
 from shipper.fleet.records import HEAD, LEADER, Head, Leader
 from shipper.fleet.seal import Seals
-from shipper.fleet.store import ABSENT, Lease, Store, StoreError
+from shipper.fleet.store import ABSENT, Entry, Lease, Store, StoreError, StoreUnreachable, held
 
 _FAREWELL_SECONDS = 2.0
 
@@ -34,30 +34,32 @@ class Election:
     async def lead(self, act: Callable[[int], Awaitable[None]]) -> None:
         """Waits, without an end, until this candidate is elected, then runs `act(token)`; cancels it when the lease
         may be over. Raises StoreError, or Unauthentic for a forged head or key."""
-        await self._vacant()
-        async with self._key() as scope:
+        async with self._key(await self._vacant()) as scope:
             await act(await self._raised())
             scope.cancel("the candidate has resigned")
 
-    async def _vacant(self) -> None:
-        """Waits until no candidate has the key; raises Unauthentic for a forged one, which no lease may end."""
+    async def _vacant(self) -> int:
+        """Waits until no candidate has the key under a lease; returns the revision to expect of it. Raises Unauthentic
+        for a forged one."""
         found = await self._store.read(LEADER)
-        if found.entry is None:
-            return
-        self._seals.open(LEADER, found.entry.value, Leader)
+        if (entry := held(found.entry)) is None:
+            return _revision(found.entry)
+        self._seals.open(LEADER, entry.value, Leader)
         async with self._store.watch(LEADER, found.at) as changes:
             async for some in changes:
-                if any(change.key == LEADER and change.entry is None for change in some):
-                    return
+                for change in some:
+                    if change.key == LEADER and held(change.entry) is None:
+                        return _revision(change.entry)
+        raise StoreUnreachable("the watch of the elected candidate has ended")
 
     @asynccontextmanager
-    async def _key(self) -> AsyncIterator[trio.CancelScope]:
+    async def _key(self, expected: int) -> AsyncIterator[trio.CancelScope]:
         """Yields while this candidate has the key; yields a cancelled scope if another one was faster."""
         began = trio.current_time()
         lease = await self._store.grant(self._seconds)
         try:
             record = self._seals.seal(LEADER, self._candidate)
-            swapped = await self._store.swap(LEADER, record, expected=ABSENT, lease=lease)
+            swapped = await self._store.swap(LEADER, record, expected=expected, lease=lease)
             async with trio.open_nursery() as nursery:
                 if not swapped.done:
                     nursery.cancel_scope.cancel("another candidate has the key")
@@ -100,3 +102,7 @@ class Election:
         async with self._store.watch(HEAD, after) as changes:
             async for _ in changes:
                 return
+
+
+def _revision(entry: Entry | None) -> int:
+    return ABSENT if entry is None else entry.revision

@@ -22,7 +22,18 @@ import trio
 from shipper.fleet.judge import Asked, Tally, Verdict, View
 from shipper.fleet.records import ALIVE, HEAD, MEMBERS, RESTORED, Alive, Head, Report, Restored, Version, is_name
 from shipper.fleet.seal import Seals, Unauthentic
-from shipper.fleet.store import PROMPT, Change, Compacted, Entry, Found, Listing, Store, StoreError, StoreUnreachable
+from shipper.fleet.store import (
+    PROMPT,
+    Change,
+    Compacted,
+    Entry,
+    Found,
+    Listing,
+    Store,
+    StoreError,
+    StoreUnreachable,
+    held,
+)
 from shipper.supervise.answers import Stage
 
 RELIST = 30.0
@@ -127,6 +138,8 @@ class Known:
         watched, or somebody has removed it. So the member is away only since its last report.
         """
         key = kind + name
+        if kind == ALIVE and held(entry) is None:
+            entry = record = None
         self._marks.pop(key, None)
         self._forged.discard(key)
         if entry is not None:

@@ -35,7 +35,7 @@ from shipper.fleet.records import (
 from shipper.fleet.release import retired_ids
 from shipper.fleet.seal import Seals, Unauthentic, digest
 from shipper.fleet.settings import LONGEST_LEASE
-from shipper.fleet.store import ABSENT, Entry, Store, StoreError, StoreUnreachable
+from shipper.fleet.store import ABSENT, Entry, Store, StoreError, StoreUnreachable, held
 
 MOST_FORGOTTEN = 200
 """Lost directories that the head remembers as forgotten."""
@@ -92,7 +92,7 @@ async def forget(store: Store, seals: Seals, target: str, *, force: bool = False
             raise Refused(f"{name} has written another report")
         if report.state == "forgotten":
             return Forgotten(name, report.undelivered, _warning(report))
-        if not force and (await store.read(ALIVE + name)).entry is not None:
+        if not force and held((await store.read(ALIVE + name)).entry) is not None:
             raise Refused(
                 f"{name} is live: its lease holds. Run `shipper fleet leave` on that host, or, if it is another's "
                 f"record, `shipper fleet forget {name} --force`"
@@ -181,7 +181,7 @@ async def _away(store: Store, seals: Seals, member: str) -> Report:
     report = seals.open(MEMBERS + member, entry.value, Report)
     if report.state == "forgotten":
         return report
-    if (await store.read(ALIVE + member)).entry is not None:
+    if held((await store.read(ALIVE + member)).entry) is not None:
         raise Refused(f"{member} is live: it releases the secret by itself; see `shipper fleet status`")
     if report.fence is None:
         raise Refused(

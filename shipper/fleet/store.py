@@ -58,6 +58,13 @@ class Entry:
     """Of its last change; `swap` compares this."""
     created: int
     """Of its creation; a key that was deleted and created again has another one."""
+    leased: bool = False
+    """Whether it is under a lease, and so is removed with it."""
+
+
+def held(entry: Entry | None) -> Entry | None:
+    """Returns an entry under a lease, and None for any other: a copy without one proves nothing, and never ends."""
+    return entry if entry is not None and entry.leased else None
 
 
 @dataclass(frozen=True, slots=True)

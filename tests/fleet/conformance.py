@@ -321,6 +321,19 @@ class Laws:
 
         assert lease.seconds >= ABOUT
 
+    async def test_an_entry_says_whether_a_lease_removes_it(self, store: Store):
+        lease = await store.grant(60)
+        made = await store.swap("key", b"1", expected=ABSENT, lease=lease)
+        assert made.entry
+        assert made.entry.leased
+        assert [*(await store.list("key")).entries] == [made.entry]
+        copied = await store.swap("key", b"1", expected=made.entry.revision)
+
+        assert copied.entry
+        assert not copied.entry.leased
+        assert (await store.read("key")).entry == copied.entry
+        await store.revoke(lease)
+
     async def test_revoking_a_lease_removes_its_keys_and_no_others(self, store: Store):
         lease = await store.grant(60)
         under = await store.swap("under", b"1", expected=ABSENT, lease=lease)

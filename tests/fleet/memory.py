@@ -147,7 +147,7 @@ class MemoryStore:
             self._remove([key] if entry else [])
             return Swapped(True, None, self.revision)
         self.revision += 1
-        entry = Entry(key, value, self.revision, entry.created if entry else self.revision)
+        entry = Entry(key, value, self.revision, entry.created if entry else self.revision, lease is not None)
         self._entries[key] = entry
         self._under.pop(key, None)
         if lease is not None:

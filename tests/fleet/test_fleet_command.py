@@ -86,7 +86,9 @@ class Site:
                 report = Report(name, f"d-{name}", "b", "i", 1, head.epoch, **fields)
                 for key, record in ((ALIVE + name, Alive(f"d-{name}", "b", "i")), (MEMBERS + name, report)):
                     found = (await store.read(key)).entry
-                    await store.swap(key, seals.seal(key, record), expected=found.revision if found else 0)
+                    lease = await store.grant(86400) if key.startswith(ALIVE) else None
+                    expected = found.revision if found else 0
+                    await store.swap(key, seals.seal(key, record), expected=expected, lease=lease)
 
         trio.run(work)
 

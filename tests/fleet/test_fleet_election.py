@@ -114,6 +114,26 @@ async def test_t152_7_a_candidate_that_is_cut_off_stops_before_another_one_leads
     assert (await head(server)).token == 2
 
 
+async def test_an_old_key_of_the_leader_that_no_lease_removes_is_taken_over(
+    autojump_clock: MockClock, server: MemoryStore
+) -> None:
+    hosts = Hosts(server)
+    await server.client().swap(LEADER, SEALS.seal(LEADER, Leader("b", "dead")), expected=0)
+    with trio.move_on_after(100):
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(hosts.stand, "a")
+            await trio.sleep(2)
+            found = (await server.client().read(LEADER)).entry
+            assert found is not None
+            await server.client().swap(LEADER, found.value, expected=found.revision)  # a copy, over a live one's
+            nursery.start_soon(hosts.stand, "b")
+            await trio.sleep(LEASE)
+
+    leads = [line for line in hosts.said if "leads" in line]
+    assert leads[0] == "a leads 1"
+    assert leads[1] == "b leads 2"
+
+
 async def test_t152_7_phantom_having_the_key_once_gives_no_authority(
     autojump_clock: MockClock, server: MemoryStore
 ) -> None:

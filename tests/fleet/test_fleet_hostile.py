@@ -38,7 +38,7 @@ def report(drained: Version = V7, *, name: str = "a", **more) -> Report:
 
 def member(fleet: Fleet, drained: Version, name: str = "a") -> None:
     fleet.put(MEMBERS + name, report(drained, name=name))
-    fleet.put(ALIVE + name, Alive(f"dir-{name}", "b", "i"))
+    fleet.put(ALIVE + name, Alive(f"dir-{name}", "b", "i"), fleet.server.grant(1e6, 1.0).id)
 
 
 async def asked(fleet: Fleet, number: int = 8, seconds: float = 0.0):
@@ -90,16 +90,25 @@ async def test_a_forged_key_that_no_member_can_have_keeps_nothing_closed(fleet, 
 
 async def test_a_forged_lease_of_nobody_keeps_nothing_closed(fleet, autojump_clock):
     member(fleet, V8)
-    fleet.put(ALIVE + "nobody", b"forged")
+    fleet.put(ALIVE + "nobody", b"forged", fleet.server.grant(1e6, 1.0).id)
 
     assert (await asked(fleet)).counts == {"reached": 1}
+
+
+@pytest.mark.parametrize("alive", [Alive("dir-a", "b", "i"), b"forged"], ids=["replayed", "forged"])
+async def test_a_key_of_a_lease_that_no_lease_removes_makes_nobody_live(fleet, autojump_clock, alive):
+    member(fleet, V7)
+    fleet.put(ALIVE + "a", alive)
+
+    assert (await asked(fleet, seconds=60.0)).counts == {"fenced": 1}
+    await operations.forget(fleet.server.client("ann"), fleet.seals, "a")
 
 
 async def test_a_member_with_a_forged_record_or_lease_can_be_forgotten(fleet, autojump_clock):
     for name in "ab":
         member(fleet, V7, name)
     fleet.put(MEMBERS + "a", b"forged")
-    fleet.put(ALIVE + "b", b"forged")
+    fleet.put(ALIVE + "b", b"forged", fleet.server.grant(1e6, 1.0).id)
     assert (await asked(fleet)).counts == {"unauthentic": 2}
 
     for name in "ab":

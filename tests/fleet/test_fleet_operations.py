@@ -14,12 +14,10 @@ from shipper.fleet.errors import Refused
 from shipper.fleet.judge import View
 from shipper.fleet.operations import accept_restore, forget, order_release
 from shipper.fleet.records import (
-    ALIVE,
     HEAD,
     MEMBERS,
     VERSIONS,
     Accepting,
-    Alive,
     Fence,
     Head,
     Line,
@@ -53,7 +51,7 @@ class Fleet(hosts.Fleet):
     def member(self, report: Report, *, alive: bool = False) -> None:
         self.put(MEMBERS + report.name, report)
         if alive:
-            self.put(ALIVE + report.name, Alive("dir", "boot", "i"))
+            self.live(report.name)
 
     def view(self) -> View:
         report = self.report()
@@ -185,7 +183,7 @@ async def test_an_order_to_release_is_refused_for_whoever_may_still_send(fleet: 
 
     assert "shipper fleet forget web-1" in await refused(order_release(fleet.client, SEALS, "es-old", "web-1"))
     assert "no retired secret" in await refused(order_release(fleet.client, SEALS, "es-new", "web-1"))
-    fleet.put(ALIVE + "web-1", Alive("dir", "boot", "i"))
+    fleet.live()
     assert "is live" in await refused(order_release(fleet.client, SEALS, "es-old", "web-1"))
     assert fleet.head.lapses == {}
 

@@ -39,7 +39,8 @@ class Fleet:
     async def write(self, key, record):
         found = await self.writer.read(key)
         expected = found.entry.revision if found.entry else 0
-        return (await self.writer.swap(key, SEALS.seal(key, record), expected=expected)).at
+        lease = await self.writer.grant(1e6) if key.startswith(ALIVE) else None
+        return (await self.writer.swap(key, SEALS.seal(key, record), expected=expected, lease=lease)).at
 
     async def report(self, name, at=NEW, **more):
         stages = {"received": at, "active": at, "drained": at}

@@ -7,7 +7,7 @@ import trio
 from msgspec.structs import replace
 
 from shipper.fleet.observer import observing, wait
-from shipper.fleet.records import MEMBERS, Lost, Undelivered
+from shipper.fleet.records import ALIVE, MEMBERS, Lost, Undelivered
 from tests.fleet.hosts import LEASE, running, until
 
 
@@ -77,6 +77,20 @@ async def test_the_same_host_restarted_waits_for_nobody_but_another_boot_does(fl
     async with running(fleet, place, boot="boot-2"):
         await until(lambda: fleet.alive() is not None and fleet.alive().boot.startswith("boot-2 "))
     assert trio.current_time() - began >= LEASE
+
+
+async def test_a_replayed_key_of_a_lease_keeps_a_name_no_longer_than_a_lease(fleet, place, autojump_clock):
+    version = fleet.publish()
+    async with running(fleet, place, boot="boot-1") as one:
+        await one.offered(version)
+        old = fleet.alive()
+    await until(lambda: fleet.alive() is None)
+    fleet.put(ALIVE + "web-1", old)
+    began = trio.current_time()
+    async with running(fleet, place, boot="boot-2") as two:
+        await until(lambda: fleet.alive().boot.startswith("boot-2 "))
+        assert LEASE <= trio.current_time() - began <= 2 * LEASE
+        assert two.host.troubles == {}
 
 
 async def test_a_restored_directory_joins_anew_and_the_newer_one_is_lost(fleet, place, tmp_path, autojump_clock):

@@ -88,7 +88,8 @@ class Fleet:
     async def put(self, key: str, record: Head | Report | Alive | Secret | None) -> None:
         entry = (await self.admin.read(key)).entry
         raw = None if record is None else SEALS.seal(key, record)
-        await self.admin.swap(key, raw, expected=entry.revision if entry else 0)
+        lease = await self.admin.grant(1e6) if key.startswith(ALIVE) else None
+        await self.admin.swap(key, raw, expected=entry.revision if entry else 0, lease=lease)
 
     async def member(self, report: Report, *, alive: bool = True) -> None:
         await self.put(MEMBERS + report.name, report)
@@ -201,7 +202,7 @@ async def test_a_forged_key_of_the_leader_is_a_trouble_until_it_is_removed(
     commands, fleet = Commands(monkeypatch), Fleet()
     await fleet.put(HEAD, START)
     await fleet.member(DRAINED)
-    forged = await fleet.admin.swap(LEADER, b"\0", expected=0)
+    forged = await fleet.admin.swap(LEADER, b"\0", expected=0, lease=await fleet.admin.grant(1e6))
     async with running(fleet, "a"):
         await trio.sleep(100)
         assert "the record leader is not sealed" in str(fleet.troubles["releases"])

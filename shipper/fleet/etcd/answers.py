@@ -50,6 +50,7 @@ class KeyValue(msgspec.Struct, frozen=True):
     value: bytes = b""
     create_revision: Number = 0
     mod_revision: Number = 0
+    lease: int = 0
 
 
 class Range(msgspec.Struct, frozen=True):

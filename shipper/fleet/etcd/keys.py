@@ -29,7 +29,7 @@ class Keys:
         return self.prefix + key
 
     def entry(self, found: KeyValue) -> Entry:
-        return Entry(self._key(found), found.value, found.mod_revision, found.create_revision)
+        return Entry(self._key(found), found.value, found.mod_revision, found.create_revision, found.lease != 0)
 
     def change(self, found: KeyValue, *, removed: bool) -> Change:
         return Change(self._key(found), None if removed else self.entry(found), found.mod_revision)

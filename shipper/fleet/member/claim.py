@@ -33,6 +33,7 @@ class Name:
         """Whether another holder was seen since this process had the name."""
         self._gone: float | None = None
         """When the lease of another holder was first seen to be over."""
+        self._entered = False
 
     def step(self, memory: Memory) -> Claim | None:
         """Returns the step that claims the name; None if this process has it."""
@@ -54,6 +55,8 @@ class Name:
         return None
 
     def _absent(self, found: Report | None, memory: Memory, now: float) -> Taken | None:
+        """As `judge`, where nobody has a lease. What is in its place was written over somebody's, perhaps just now."""
+        self._contended = self._contended or (self._revision != 0 and not self._entered)
         newcomer = found is not None and found.directory != memory.directory and found.state != "left"
         if newcomer or self._contended:
             self._gone = now if self._gone is None else self._gone
@@ -65,7 +68,7 @@ class Name:
         return None
 
     def _enter(self) -> None:
-        self._contended, self._gone = False, None
+        self._contended, self._gone, self._entered = False, None, True
 
 
 def _longest_use(old: Report | None, lease: float) -> float:

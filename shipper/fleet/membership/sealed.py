@@ -19,23 +19,22 @@ class Sealed:
     def __init__(self, seals: Seals) -> None:
         self._seals = seals
         self.forged: dict[str, str] = {}
-        """What is wrong with each forged record, by its key, until it is read as an authentic one."""
+        """What is wrong with each forged record, by its key, until it is found to be gone or replaced."""
 
-    def open(self, entry: Entry | None, type: type[T]) -> T | None:
-        """Returns the record of an entry; None if there is none, or a forged one."""
+    def open(self, key: str, entry: Entry | None, type: type[T]) -> T | None:
+        """Returns the record of a key; None if there is none, or a forged one."""
+        self.forged.pop(key, None)
         if entry is None:
             return None
         try:
-            record = self._seals.open(entry.key, entry.value, type)
+            return self._seals.open(key, entry.value, type)
         except Unauthentic as error:
-            self.forged[entry.key] = str(error)
+            self.forged[key] = str(error)
             return None
-        self.forged.pop(entry.key, None)
-        return record
 
     def open_head(self, entry: Entry | None) -> Head | None:
         """Returns the head; raises StoreRefused for a forged one: nothing tells which version is the newest then."""
-        head = self.open(entry, Head)
+        head = self.open(HEAD, entry, Head)
         if head is None and entry is not None:
             raise StoreRefused(self.forged[HEAD])
         return head

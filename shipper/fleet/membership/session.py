@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import msgspec
+
 from shipper.fleet.member.steps import Claim, Mark, Seen, Write
 from shipper.fleet.membership.sealed import Sealed
 from shipper.fleet.records import ALIVE, HEAD, MEMBERS, RESTORED, Alive, Report, Restored
 from shipper.fleet.seal import Seals
-from shipper.fleet.store import ABSENT, Entry, Lease, Store
+from shipper.fleet.store import ABSENT, Entry, Lease, Store, Swapped, held
 from shipper.sdk.units import Duration
 
 
@@ -27,21 +29,20 @@ class MemberSession:
         restored = await self._store.read(self._restored)
         head = await self._store.read(HEAD)
         return Seen(
-            self._sealed.open(report.entry, Report),
+            self._sealed.open(self._report, report.entry, Report),
             _revision(report.entry),
-            self._sealed.open(alive.entry, Alive),
+            self._sealed.open(self._alive, held(alive.entry), Alive),
             _revision(alive.entry),
             self._sealed.open_head(head.entry),
             head.at,
-            self._sealed.open(restored.entry, Restored),
+            self._sealed.open(self._restored, restored.entry, Restored),
             _revision(restored.entry),
         )
 
     async def claim(self, step: Claim) -> bool:
         """Writes the key under a new lease; returns whether that was done."""
         lease = await self._store.grant(self._seconds)
-        raw = self._seals.seal(self._alive, step.alive)
-        swapped = await self._store.swap(self._alive, raw, expected=step.expected, lease=lease)
+        swapped = await self._swap(self._alive, step.alive, step.expected, lease)
         if swapped.done:
             self._lease, self._claimed = lease, _revision(swapped.entry)
         return swapped.done
@@ -60,15 +61,23 @@ class MemberSession:
 
     async def write(self, step: Write) -> int | None:
         """Writes the report; returns its revision, None if something else is in its place."""
-        raw = self._seals.seal(self._report, step.report)
-        swapped = await self._store.swap(self._report, raw, expected=step.expected)
+        swapped = await self._swap(self._report, step.report, step.expected)
         return swapped.entry.revision if swapped.done and swapped.entry is not None else None
 
     async def mark(self, step: Mark) -> int | None:
         """Writes or removes the mark; returns its revision, 0 for none, and None if something else is in its place."""
-        raw = None if step.restored is None else self._seals.seal(self._restored, step.restored)
-        swapped = await self._store.swap(self._restored, raw, expected=step.expected)
+        swapped = await self._swap(self._restored, step.restored, step.expected)
         return _revision(swapped.entry) if swapped.done else None
+
+    async def _swap(
+        self, key: str, record: msgspec.Struct | None, expected: int, lease: Lease | None = None
+    ) -> Swapped:
+        """Writes or removes a record; once that is done, no forged one is in its place."""
+        raw = None if record is None else self._seals.seal(key, record)
+        swapped = await self._store.swap(key, raw, expected=expected, lease=lease)
+        if swapped.done:
+            self._sealed.forged.pop(key, None)
+        return swapped
 
     async def revoke(self) -> None:
         """Ends the lease, if there is one."""
