@@ -93,7 +93,8 @@ class Election:
                 continue
             head = self._seals.open(HEAD, found.entry.value, Head)
             new = replace(head, token=head.token + 1, leader=self._candidate.member)
-            swapped = await self._store.swap(HEAD, self._seals.seal(HEAD, new), expected=found.entry.revision)
+            raw = self._seals.seal(HEAD, new.replacing())
+            swapped = await self._store.swap(HEAD, raw, expected=found.entry.revision)
             if swapped.done:
                 return new.token
 

@@ -81,7 +81,7 @@ class View:
     unauthentic: Set[str] = frozenset()
     """Members whose report or lease is not sealed by the fleet, or whose report was removed."""
     restored: bool = False
-    """Whether the store has lost versions that the observer has seen: it was restored."""
+    """Whether the store has lost something that the observer has seen: it was restored."""
     apart: Mapping[str, Restored] = field(default_factory=dict)
     """The authentic records of members that take no part; `outsiders` has those that count."""
 
@@ -107,8 +107,14 @@ class View:
 
     @cached_property
     def witnesses(self) -> list[str]:
-        """The outsiders that know a version which the store has lost."""
-        return sorted(name for name, one in self.outsiders.items() if one.why == "store" and self._has_lost(one.newest))
+        """The outsiders that know something which the store has lost."""
+        return sorted(name for name, one in self.outsiders.items() if one.why == "store" and self.lost(one))
+
+    def lost(self, one: Restored) -> str:
+        """Returns in words what the store has lost of what an outsider has seen; empty if it is nothing."""
+        if self._has_lost(one.newest):
+            return f"version {one.newest}"
+        return "a newer head" if one.head > self.head.order else ""
 
     @property
     def is_restored(self) -> bool:
@@ -321,7 +327,7 @@ def restored(view: View) -> str:
     text = "the store was restored from an older state: see `shipper fleet accept-restore`"
     if not view.witnesses:
         return text
-    some = ", ".join(f"{name} has seen version {view.outsiders[name].newest}" for name in view.witnesses[:3])
+    some = ", ".join(f"{name} has seen {view.lost(view.outsiders[name])}" for name in view.witnesses[:3])
     return f"{text}; {some}" + (f", and {more} more" if (more := len(view.witnesses) - 3) > 0 else "")
 
 

@@ -26,6 +26,8 @@ class Memory(msgspec.Struct, frozen=True):
     """Whether it takes part, as it knew last; only a `member` starts without the store."""
     newest: Version | None = None
     """The newest version that it has seen."""
+    head: tuple[int, int] = (0, 0)
+    """`Head.order` of the newest head that it has seen."""
     epoch: int = 0
     """For which it registered last."""
     instance: str = ""

@@ -56,7 +56,8 @@ class Known:
     def __init__(self, seals: Seals) -> None:
         self._seals = seals
         self._head: Head | Unauthentic = Head(fleet="")
-        self._newest: Version | None = None
+        self._whole: Head | None = None
+        """The newest head that had lost nothing."""
         self._restored = False
         self._reports: dict[str, Report] = {}
         self._alive: dict[str, Alive] = {}
@@ -166,12 +167,13 @@ class Known:
         except Unauthentic as error:
             self._head = error
             return
-        if self._newest is not None and head.epoch <= self._newest.epoch:
-            self._restored = self._restored or went_back(head, self._newest)
-        else:
+        whole = self._whole
+        if whole is None or head.epoch > whole.epoch or head == whole:
             self._restored = False
+        elif head.order < whole.order or (whole.newest is not None and went_back(head, whole.newest)):
+            self._restored = True
         if not self._restored:
-            self._newest = head.newest
+            self._whole = head
         self._head = head
 
     def _put_report(self, name: str, report: Report | None, now: float) -> None:

@@ -317,7 +317,7 @@ async def _head(store: Store, seals: Seals) -> tuple[Head, int]:
 
 
 async def _swap_head(store: Store, seals: Seals, head: Head, expected: int) -> None:
-    await _swap(store, HEAD, seals.seal(HEAD, head), expected)
+    await _swap(store, HEAD, seals.seal(HEAD, head.replacing()), expected)
 
 
 async def _swap(store: Store, key: str, value: bytes, expected: int) -> None:

@@ -180,7 +180,7 @@ class Publisher:
 
     async def _swapped(self, draft: Draft, revision: int, attempts: _Attempts) -> tuple[Head, int] | None:
         """Returns a head with the draft, and its revision; None if the draft was certainly not done."""
-        raw = self._seals.seal(HEAD, draft.after)
+        raw = self._seals.seal(HEAD, draft.after.replacing())
         if len(raw) > LARGEST:
             raise Refused(
                 "the fleet has too many secrets for so long a history; remove secrets, or keep fewer versions"

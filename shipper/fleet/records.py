@@ -175,7 +175,18 @@ class Head(msgspec.Struct, frozen=True):
     """The member with that token."""
     settings: Settings = Settings()
     accepting: Accepting | None = None
+    serial: int = 0
+    """Rises with each change of the head: an older one in its place has a lower one."""
     format: int = FORMAT
+
+    @property
+    def order(self) -> tuple[int, int]:
+        """Returns the epoch and the serial: of two heads of one store, the newer one has the greater."""
+        return self.epoch, self.serial
+
+    def replacing(self) -> Head:
+        """Returns this head as it is written over the one from which it was made."""
+        return msgspec.structs.replace(self, serial=self.serial + 1)
 
     @property
     def newest(self) -> Version | None:
@@ -282,6 +293,8 @@ class Restored(msgspec.Struct, frozen=True):
     """Of its last write, which the store had for certain; 0 for none."""
     why: Literal["store", "clone"]
     """`store`: the store has lost something. `clone`: another process writes this member's record."""
+    head: tuple[int, int] = (0, 0)
+    """`Head.order` of the newest head that it has seen."""
     format: int = FORMAT
 
 

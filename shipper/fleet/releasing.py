@@ -114,7 +114,7 @@ class Releasing:
         """Swaps the head, if it still is the one from which the new one was made."""
         found = await self._store.read(HEAD)
         if found.entry is not None and self._seals.open(HEAD, found.entry.value, Head) == before:
-            await self._store.swap(HEAD, self._seals.seal(HEAD, after), expected=found.entry.revision)
+            await self._store.swap(HEAD, self._seals.seal(HEAD, after.replacing()), expected=found.entry.revision)
 
     async def _kept(self, id: str, name: str) -> Kept:
         """Returns what the command may know of a secret; without its public name if it has none, or is unknown."""

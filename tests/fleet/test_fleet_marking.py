@@ -5,7 +5,7 @@ from msgspec.structs import replace
 
 from shipper.fleet.observer import observing, wait
 from shipper.fleet.operations import forget
-from shipper.fleet.records import MEMBERS, RESTORED, Accepting, Restored
+from shipper.fleet.records import HEAD, MEMBERS, RESTORED, Accepting, Restored
 from tests.fleet.hosts import LEASE, running, until
 
 
@@ -81,6 +81,43 @@ async def test_a_member_that_was_off_registers_for_the_accepted_epoch(fleet, pla
     async with running(fleet, place) as two:
         await two.offered(newest)
         assert fleet.report().epoch == 1
+
+
+async def test_an_older_head_in_the_place_of_one_with_the_same_versions_sets_a_member_apart(
+    fleet, place, autojump_clock
+):
+    """Its releases, today's secrets and the token have gone back."""
+    version = fleet.publish()
+    async with running(fleet, place) as one:
+        await one.offered(version)
+        one.answer("drained")
+        fleet.change(serial=7, token=3)
+        newest = fleet.head
+        await trio.sleep(LEASE)
+        fleet.change(serial=6, token=2)
+        await until(lambda: "store_restored" in one.host.troubles, 1)
+        await until(lambda: fleet.open(RESTORED + "web-1", Restored) is not None, 1)
+        async with observing(fleet.server.client("asker"), fleet.seals) as observer:
+            verdict = await wait(observer, 1, "drained", 0, 10)
+        fleet.change(serial=9, token=3)
+        await trio.sleep(3 * LEASE)
+        assert "store_restored" in one.host.troubles, "what was made from an older head is no better"
+    async with running(fleet, place) as again:
+        fleet.change(serial=6)
+        await until(lambda: "store_restored" in again.host.troubles, LEASE)
+        fleet.put(HEAD, newest)
+        await until(lambda: not again.host.troubles, 2 * LEASE)
+        fleet.change(serial=8)
+        await trio.sleep(3 * LEASE)
+        assert not again.host.troubles
+        fleet.change(serial=3, accepting=Accepting(1, 0.0, "tests"))
+        await until(lambda: fleet.report().epoch == 1, 2 * LEASE)
+        fleet.change(serial=4, epoch=1, accepting=None)
+        await trio.sleep(3 * LEASE)
+        assert not again.host.troubles
+
+    assert verdict.state == "store_restored"
+    assert "web-1 has seen a newer head" in verdict.warnings[0]
 
 
 async def test_a_store_that_was_restored_is_known_to_whoever_asks_until_a_person_accepts_it(

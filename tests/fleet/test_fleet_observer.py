@@ -8,6 +8,7 @@ import trio
 import trio.testing
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from msgspec.structs import replace
 
 from shipper.fleet import judge
 from shipper.fleet.observer import PAUSE, RELIST, RETRY, Observer, Observers, observing, wait, went_back
@@ -354,6 +355,20 @@ async def test_a_store_that_was_restored_to_an_older_version_is_said(fleet, auto
 )
 def test_a_head_that_has_lost_the_newest_version_went_back(now, expected):
     assert went_back(now, V7) is expected
+
+
+async def test_an_older_head_is_a_restored_store_until_the_newest_one_or_a_later_epoch_is_back(fleet, autojump_clock):
+    whole = replace(head(V6, V7), serial=8, token=2)
+    await fleet.put("head", whole)
+    async with asking(fleet) as observer:
+        seen = []
+        older = replace(whole, serial=7, token=1)
+        made_from_it, later = replace(older, serial=9), replace(older, epoch=1, serial=3)
+        for each in (older, made_from_it, whole, replace(whole, serial=9), older, later):
+            await fleet.put("head", each)
+            seen.append((await observer.fresh()).restored)
+
+    assert seen == [True, True, False, False, True, False]
 
 
 # -- Sharing

@@ -279,7 +279,7 @@ async def test_a_secret_that_is_known_to_be_released_is_refused_with_the_remedy(
         message = await refused(accept_restore(restored.client, SEALS, "me@here", force=True))
 
     assert "shipper fleet secret set es" in message
-    assert restored.head == START  # so secrets can be set: nobody is registering
+    assert replace(restored.head, serial=0) == START  # so secrets can be set: nobody is registering
 
 
 async def test_members_with_secrets_that_the_store_does_not_know_are_accepted_only_by_force(

@@ -269,6 +269,12 @@ class Fleet:
         found = (await self.store.read(MEMBERS + name)).entry
         return None if found is None else self.seals.open(MEMBERS + name, found.value, Report)
 
+    async def writes(self, name: str) -> int:
+        """How many reports a member has written."""
+        report = await self.report(name)
+        assert report is not None
+        return report.write
+
     async def wait(
         self, version: Version | None, stage: Stage = "drained", seconds: float = PATIENCE, grace: float = GRACE
     ) -> Verdict:
@@ -408,6 +414,17 @@ async def ask(address: str, path: str) -> tuple[int, dict[str, Any]]:
             return answer.status, json.loads(answer.read())
 
     return await trio.to_thread.run_sync(get)
+
+
+async def renewed(fleet: Fleet, *names: str, times: int = 2) -> None:
+    """Waits until each of these members has written so many reports more; it writes one in each third of its lease."""
+    for name in names:
+        before = await fleet.writes(name)
+        await fleet.until(lambda name=name, before=before: _has_written(fleet, name, before + times))
+
+
+async def _has_written(fleet: Fleet, name: str, count: int) -> bool:
+    return await fleet.writes(name) >= count
 
 
 @asynccontextmanager

@@ -10,7 +10,7 @@ import pytest
 
 from tests.backends import etcd as server
 from tests.backends.etcd import Etcd
-from tests.story.fleet import Fleet, Host, busy
+from tests.story.fleet import Fleet, Host, busy, renewed
 
 pytestmark = pytest.mark.backend
 NAMES = ("web-1", "web-2", "web-3", "web-4", "web-5")
@@ -34,22 +34,6 @@ def versions(host: Host) -> list[str]:
     return [one["version"] for one in host.said("fleet_version")]
 
 
-async def renewed(fleet: Fleet, name: str, times: int) -> None:
-    """Waits until a member has written so many reports more; it writes one in each third of its lease."""
-
-    async def writes() -> int:
-        report = await fleet.report(name)
-        assert report is not None
-        return report.write
-
-    before = await writes()
-
-    async def enough() -> bool:
-        return await writes() >= before + times
-
-    await fleet.until(enough)
-
-
 async def test_a_copy_of_a_live_host_uses_nothing_and_takes_over_a_lease_after_that_has_stopped(
     tmp_path: Path, etcd: Etcd
 ) -> None:
@@ -61,7 +45,7 @@ async def test_a_copy_of_a_live_host_uses_nothing_and_takes_over_a_lease_after_t
         directory = original.status()["directory"]
         copy = fleet.host("copy", member="web-1", state=original.copy_of_state(tmp_path / "copied"))
         await fleet.until(lambda: copy.said("fleet_trouble", code="name_taken"))
-        await renewed(fleet, "web-1", 6)
+        await renewed(fleet, "web-1", times=6)
         await fleet.opens(await fleet.rotate("k2"), "web-1", "web-2")
         idle = fleet.arrived("copy"), copy.said("ack"), versions(copy)
         stopped = time.time()

@@ -16,7 +16,7 @@ from shipper.fleet.records import ALIVE, HEAD, MEMBERS, RESTORED, SECRETS, VERSI
 from shipper.fleet.seal import Unauthentic
 from tests.backends import etcd as server
 from tests.backends.etcd import Etcd
-from tests.story.fleet import Fleet, Host, busy
+from tests.story.fleet import Fleet, Host, busy, renewed
 
 pytestmark = pytest.mark.backend
 NAMES = ("web-1", "web-2", "web-3")
@@ -94,7 +94,7 @@ async def test_records_that_somebody_without_the_key_writes_are_refused_or_repla
         for name in NAMES:
             fleet.host(name)
         await fleet.started(one, *NAMES)
-        old = {key: fleet.raw(key) for key in (MEMBERS + "web-1", ALIVE + "web-1", HEAD)}
+        old = {key: fleet.raw(key) for key in (MEMBERS + "web-1", ALIVE + "web-1")}
         calls = etcd.calls
         await fleet.opens(await fleet.rotate("k2"), *NAMES)
 
@@ -120,8 +120,14 @@ async def test_records_that_somebody_without_the_key_writes_are_refused_or_repla
         await fleet.opens(newest, *NAMES)
 
         # the head: everybody says so, and nothing begins
-        head = fleet.raw(HEAD)
-        for raw, code in ((head[:-5], "store_refused"), (None, "store_restored"), (old[HEAD], "store_restored")):
+        older = fleet.raw(HEAD)
+        assert (await fleet.order("settings", "--history", "60"))[0] == 0
+        head, wrong = (
+            fleet.raw(HEAD),
+            ((b"forged", "store_refused"), (None, "store_restored"), (older, "store_restored")),
+        )
+        await renewed(fleet, *NAMES)
+        for raw, code in wrong:
             fleet.forge(HEAD, raw)
             await fleet.until(lambda code=code: all(code in _troubles(host) for host in hosts.values()))
             answers = [await fleet.ask_host(host, "/fleet/versions/1") for host in hosts.values()]
@@ -129,7 +135,7 @@ async def test_records_that_somebody_without_the_key_writes_are_refused_or_repla
             assert [(status, said["code"]) for status, said in answers] == [(503, code)] * 3
             await fleet.ships(*NAMES)
             fleet.forge(HEAD, head)
-            await fleet.until(lambda: all(host.status()["state"] == "member" for host in hosts.values()))
+            await fleet.until(lambda: all(_is_well(host) for host in hosts.values()))
         writes = {name: (await fleet.report(name)).write for name in NAMES}  # type: ignore[union-attr]
         spent = etcd.calls - calls
 
@@ -163,6 +169,11 @@ async def test_records_that_somebody_without_the_key_writes_are_refused_or_repla
 def _troubles(host: Host) -> dict[str, str]:
     found: dict[str, str] = host.status()["troubles"]
     return found
+
+
+def _is_well(host: Host) -> bool:
+    status = host.status()
+    return (status["state"], status["troubles"]) == ("member", {})
 
 
 async def _is_replaced(fleet: Fleet, name: str, raw: bytes, lease: bytes | None) -> bool:

@@ -12,12 +12,18 @@ RELEASED = 200
 class KnownHead:
     """A head, and what follows from it; it never goes back but by `go_back`."""
 
-    def __init__(self, newest: Version | None) -> None:
+    def __init__(self, newest: Version | None, seen: tuple[int, int] = (0, 0)) -> None:
         self.head: Head | None = None
         self.at = 0
         """The store's revision as of which the head is known."""
         self.newest = newest
         """The newest version that was ever seen; the head of a restored store may lack it."""
+        self.seen = seen
+        """`Head.order` of the newest head that was ever seen."""
+        self._whole: Head | None = None
+        """The newest head of this process that was not behind."""
+        self._is_older = False
+        """Whether an older head is in the place of the newest one, or something that was made from it."""
         self.named: frozenset[str] = frozenset()
         """The ids of secrets that the head names."""
 
@@ -29,8 +35,19 @@ class KnownHead:
     def take(self, head: Head | None, at: int) -> None:
         """Takes a head as of a revision; its versions have been seen, unless it `is_behind`."""
         self.head, self.at, self.named = head, at, _named(head)
+        self._compare(head)
         if not self.is_behind:
             self.newest = later(self.newest, self.current)
+
+    def _compare(self, head: Head | None) -> None:
+        """Notes whether an older head is in the place of the newest one; only that one, or a later epoch, ends it."""
+        order = head.order if head is not None else (0, 0)
+        if order < self.seen:
+            self._is_older = True
+        elif self._whole is None or head == self._whole or order[0] > self.seen[0]:
+            self._is_older = False
+        if not self._is_older:
+            self._whole, self.seen = head, order
 
     def go_back(self, head: Head | None, at: int) -> None:
         """Takes the head of a store whose revisions went back; its versions have not been seen."""
@@ -49,7 +66,19 @@ class KnownHead:
 
     @property
     def is_behind(self) -> bool:
-        """Whether the head lacks the newest version that this member has seen, as after the restore of a snapshot."""
+        """Whether the head lacks something that this member has seen, as after the restore of a snapshot."""
+        return bool(self.behind)
+
+    @property
+    def behind(self) -> str:
+        """Returns in words what the head lacks; empty if it lacks nothing."""
+        if self._lacks_newest:
+            return f"it lacks version {self.newest}, which this member has seen"
+        is_older = self._is_older and self.epoch(0) <= self.seen[0]
+        return "an older head is in the place of one that this member has seen" if is_older else ""
+
+    @property
+    def _lacks_newest(self) -> bool:
         if self.newest is None:
             return False
         if self.head is None:

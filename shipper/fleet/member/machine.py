@@ -52,7 +52,7 @@ class Member:
         self.place: Place = "unknown"
         self.why = ""
         """Why it is apart, or what it waits for."""
-        self.known = KnownHead(later(memory.newest, running))
+        self.known = KnownHead(later(memory.newest, running), memory.head)
         self._answers = Answers()
         self._registration = Registration(terms, memory, self.known, self._answers)
         self._reporting = Reporting(terms, self.known, self._answers, self._registration)
@@ -218,8 +218,7 @@ class Member:
         elif finding.kind == "foreign":
             self._set_apart(now, finding.why, self._registration.cause(seen, self.memory))
         elif self.known.is_behind:
-            why = f"it lacks version {self.known.newest}, which this member has seen"
-            self._set_apart(now, why, self._registration.cause(seen, self.memory))
+            self._set_apart(now, self.known.behind, self._registration.cause(seen, self.memory))
         else:
             self._enter(seen, now)
 

@@ -43,6 +43,7 @@ class Marking:
             known.newest,
             memory.revision,
             cause,
+            known.seen,
         )
         return Mark(what, self._revision) if what != self._mark else None
 

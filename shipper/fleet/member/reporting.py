@@ -56,6 +56,7 @@ class Reporting:
             memory,
             state=memory.state if state == "joining" else state,
             newest=self._known.newest,
+            head=self._known.seen,
             epoch=self._known.epoch(memory.epoch),
             instance=self._terms.instance,
             writers=self._registration.earlier_writers(memory),
