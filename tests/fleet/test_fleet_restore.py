@@ -150,7 +150,6 @@ async def world(backend: Callable[[], object], directory: Path) -> AsyncIterator
         publisher = Publisher(store, SEALS, "tests")
         await publisher.set_secret("es", b"api_key: one")
         await publisher.publish(POLICY.format(host="one"))
-        nursery = await stack.enter_async_context(trio.open_nursery())
         hosts = []
         for name in ("a", "b"):
             (directory / name).mkdir()
@@ -160,7 +159,9 @@ async def world(backend: Callable[[], object], directory: Path) -> AsyncIterator
             home, fake = Home.open(directory / name, "prod", name, ENVIRONMENT), FakeHost()
             client = await stack.enter_async_context(made.open())
             hosts.append(Host(Membership(client, SEALS, settings, home, fake, environment=ENVIRONMENT), fake))
-            nursery.start_soon(hosts[-1].run)
+        nursery = await stack.enter_async_context(trio.open_nursery())  # ends before the clients of its tasks
+        for host in hosts:
+            nursery.start_soon(host.run)
         found = World(made, store, hosts)
         while (await found.answer(1)).counts != {"reached": 2}:  # noqa: ASYNC110
             await trio.sleep(0.1)
