@@ -83,6 +83,7 @@ async def forget(store: Store, seals: Seals, target: str, *, force: bool = False
     if directory:
         return await _forget_directory(store, seals, name, directory)
     key = MEMBERS + name
+    await _head(store, seals)  # whoever has another key than the fleet overwrites no record
     for _ in range(_ATTEMPTS):
         entry = (await store.read(key)).entry
         if entry is None and not (force and is_name(name)):
@@ -161,7 +162,7 @@ async def order_release(
     for _ in range(_ATTEMPTS):
         head, revision = await _head(store, seals)
         if id not in retired_ids(head):
-            raise Refused(f"{id} is no retired secret that waits for its release; see `shipper fleet status`")
+            raise Refused(f"{id} is no retired secret that waits for its release; see `shipper fleet secret list`")
         report = await _away(store, seals, member)
         noted = head.lapses.get(member)
         if noted is None or noted.report != report.write_id:
@@ -182,7 +183,7 @@ async def _away(store: Store, seals: Seals, member: str) -> Report:
     if report.state == "forgotten":
         return report
     if held((await store.read(ALIVE + member)).entry) is not None:
-        raise Refused(f"{member} is live: it releases the secret by itself; see `shipper fleet status`")
+        raise Refused(f"{member} is live: it releases the secret by itself; see `shipper fleet secret list`")
     if report.fence is None:
         raise Refused(
             f"{member} is away and may still send, since it has `on_lapse: continue`; when its host is stopped, run "

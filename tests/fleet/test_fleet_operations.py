@@ -28,7 +28,7 @@ from shipper.fleet.records import (
     Version,
 )
 from shipper.fleet.release import retired, retired_ids
-from shipper.fleet.seal import Seals, digest
+from shipper.fleet.seal import Seals, Unauthentic, digest
 from tests.fleet import hosts
 
 SEALS = Seals("prod", [b"k" * 32])
@@ -186,6 +186,15 @@ async def test_an_order_to_release_is_refused_for_whoever_may_still_send(fleet: 
     fleet.live()
     assert "is live" in await refused(order_release(fleet.client, SEALS, "es-old", "web-1"))
     assert fleet.head.lapses == {}
+
+
+async def test_who_has_another_key_than_the_fleet_forgets_nobody(fleet: Fleet) -> None:
+    fleet.member(MEMBER)
+    for target in ("web-1", "web-1/before"):
+        with pytest.raises(Unauthentic):
+            await forget(fleet.client, Seals("prod", [b"x" * 32]), target, force=True)
+
+    assert fleet.report() == MEMBER
 
 
 @pytest.mark.parametrize("mishap", ["before", "after", "late"])
