@@ -1,7 +1,8 @@
 """Shows a wait while it goes on: on a terminal by a bar and the members that keep it closed, elsewhere by lines.
 
-A terminal shows as many members as it has rows. Elsewhere there is a line at the start, and one for each change, at
-most one a second.
+A terminal shows as many members as it has rows, on its alternate screen: so nothing is left of it, even if the terminal
+was resized meanwhile, and has wrapped lines. Elsewhere there is a line at the start, and one for each change, at most
+one a second.
 """
 
 from __future__ import annotations
@@ -41,14 +42,7 @@ def shown(stream: TextIO | None) -> Iterator[Show]:
     from rich.live import Live
 
     console = Console(file=stream)
-    with Live(
-        console=console,
-        auto_refresh=False,
-        transient=True,
-        redirect_stdout=False,
-        redirect_stderr=False,
-        vertical_overflow="crop",
-    ) as live:
+    with Live(console=console, screen=True, auto_refresh=False, redirect_stdout=False, redirect_stderr=False) as live:
         yield lambda found, seconds: live.update(_picture(found, seconds, console), refresh=True)
 
 
@@ -74,12 +68,14 @@ def _picture(found: Verdict | str, seconds: float, console: Console) -> Renderab
 
     if isinstance(found, str):
         return Text(printable(found))
-    seen = pictures.progress(found, console.height - 2)
-    full = _BAR * seen.reached // seen.members if seen.members else 0
+    seen = pictures.progress(found, console.height - 1)
+    count = f"{seen.reached:,} of {seen.members:,}  {int(seconds) // 60}:{int(seconds) % 60:02}"
+    bar = max(0, min(_BAR, console.width - cell_len(seen.title) - cell_len(count) - 4))
+    full = bar * seen.reached // seen.members if seen.members else 0
     head = Text(no_wrap=True, overflow="ellipsis")
     head.append(f"{seen.title}  ")
-    head.append("━" * full, "green").append("╌" * (_BAR - full), "dim")
-    head.append(f"  {seen.reached:,} of {seen.members:,}  {int(seconds) // 60}:{int(seconds) % 60:02}")
+    head.append("━" * full, "green").append("╌" * (bar - full), "dim")
+    head.append(f"  {count}")
     lines = [Text(f"  {printable(line)}", no_wrap=True, overflow="ellipsis") for line in seen.lines]
     cells = [[printable(cell) for cell in row] for row in seen.rows]
     widths = [min(_WIDEST, max(map(cell_len, column))) for column in zip(*cells, strict=True)]

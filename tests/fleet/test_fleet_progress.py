@@ -35,7 +35,11 @@ def on_a_terminal(*verdicts, rows=12):
     ):
         for each in verdicts:
             show(each, 83.0)
-        return b"".join(iter(lambda: screen.read(1 << 16) or b"", b"")).decode()
+        return written(screen)
+
+
+def written(screen):
+    return b"".join(iter(lambda: screen.read(1 << 16) or b"", b"")).decode()
 
 
 def test_a_terminal_shows_a_bar_and_who_keeps_it_closed(monkeypatch):
@@ -54,6 +58,22 @@ def test_a_terminal_shows_no_more_members_than_it_has_rows(monkeypatch):
 
     assert text.count("web-") < 12
     assert " more" in text
+
+
+def test_a_wait_that_is_over_leaves_nothing_on_the_terminal_even_if_it_was_resized(monkeypatch):
+    """A terminal wraps the lines that are wider than it is now, so nobody knows how many rows they take."""
+    monkeypatch.setenv("TERM", "xterm")
+    leader, follower = pty.openpty()
+    os.set_blocking(leader, False)
+    with os.fdopen(leader, "rb", buffering=0) as screen, open(follower, "w", encoding="utf-8") as stream:
+        with shown(stream) as show:
+            for columns in (80, 40):
+                fcntl.ioctl(follower, termios.TIOCSWINSZ, struct.pack("HHHH", 12, columns, 0, 0))
+                show(verdict(report("web-1", OLD)), 83.0)
+        text = written(screen)
+
+    assert text.startswith("\x1b[?1049h")
+    assert text.rindex("\x1b[?1049l") > text.rindex("web-1")
 
 
 def test_a_name_cannot_control_the_terminal(monkeypatch):
