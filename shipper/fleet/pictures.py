@@ -13,6 +13,7 @@ from shipper.fleet.changes import Plan
 from shipper.fleet.judge import NO_MEMBERS, OPENING, Kind, Standing, Verdict
 from shipper.fleet.overview import Failing, Fleet, Member, Row, secret_names
 from shipper.fleet.records import Head, Release, Settings, Undelivered
+from shipper.fleet.release import Obstacle, Retired, Why
 from shipper.sdk.units import Duration, events_in_words, size_in_words
 from shipper.supervise.show import Row as Cells
 from shipper.supervise.show import Table
@@ -29,6 +30,15 @@ _ORDER: tuple[Kind, ...] = (
     *("reached", "refused", "unauthentic", "absent", "joining", "waiting"),
     *("fenced", "forgotten", "left"),
 )
+_CAUSES: Mapping[Why, str] = {
+    "using": "its sidecar uses it, or may use it",
+    "joining": "it has not said yet what it uses",
+    "not registered": "it has not registered since the store was restored",
+    "absent": "its lease is over, and it may still send",
+    "directory lost": "it was lost, and may have used it",
+    "undelivered": "it is fenced or forgotten, with undelivered events",
+    "unauthentic": "its record is not sealed by the fleet",
+}
 _FEWEST_VERSIONS, _MOST_VERSIONS = 2, 8
 _MOST_BEHIND = 20
 _MOST_PROBLEMS = 3
@@ -152,17 +162,34 @@ def plan_lines(plan: Plan) -> list[str]:
     return lines or [f"changes nothing against version {plan.newest}, on {on}"]
 
 
-def secret_tables(head: Head) -> list[Table]:
-    """Returns the tables of `fleet secret list`: today's ids, and those that were released or wait for it."""
-    names = secret_names(head)
+def secret_tables(head: Head, found: Sequence[Retired], wall: float) -> list[Table]:
+    """Returns the tables of `fleet secret list`: today's ids, those that were released or wait for it, and who delays
+    that, at `wall` Unix seconds."""
+    names = {**secret_names(head), **{one.id: one.name for one in found}}
     today = set(head.secrets.values())
     ids = sorted(names, key=lambda id: names[id])
     before = [(names[id], id, _release(head.released.get(id), head.leader)) for id in ids]
     candidates: list[Table] = [
         (f"fleet {head.fleet}: {_count(len(head.secrets), 'secret')}", sorted(head.secrets.items())),
         ("earlier contents", [row for row in before if row[1] not in today]),
+        ("these delay a release", [row for one in found for row in _delays(one, wall)]),
     ]
     return [(text, cells) for at, (text, cells) in enumerate(candidates) if cells or not at]
+
+
+def _delays(one: Retired, wall: float) -> Iterator[Cells]:
+    """Yields who delays the release of a secret, why, and what ends it; first those for whom a person can do that."""
+    for each in sorted(one.obstacles, key=lambda each: not each.remedy(one.id))[:_MOST_BEHIND]:
+        until = "" if each.seconds is None else f"until {_date(wall + each.seconds)}"
+        remedy = each.remedy(one.id)
+        ends = f"{until}, or by: {remedy}" if until else f"by: {remedy}" if remedy else ""
+        yield one.id, each.member, each.why, _events(each.undelivered), _cause(one, each), ends
+    if len(one.obstacles) > _MOST_BEHIND:
+        yield one.id, f"{len(one.obstacles) - _MOST_BEHIND:,} more", "", "", "", "--json has all"
+
+
+def _cause(one: Retired, each: Obstacle) -> str:
+    return f"it has not reached version {one.since}" if each.why == "behind" else _CAUSES[each.why]
 
 
 def settings_tables(fleet: str, settings: Settings) -> list[Table]:

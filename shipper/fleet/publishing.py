@@ -207,7 +207,7 @@ def set_secret(
     if len(after.fingerprints) > MOST_IDS:
         raise Refused(
             f"{MOST_IDS} contents of secrets are not yet released by every member: see who delays that (shipper fleet "
-            "status), and forget members that will not come back"
+            "secret list), and forget members that will not come back"
         )
     records: dict[str, msgspec.Struct] = {} if known else {SECRETS + id: Secret(name, content)}
     line = needs_text(head, name)

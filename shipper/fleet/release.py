@@ -54,12 +54,11 @@ class Obstacle(msgspec.Struct, frozen=True):
     seconds: float | None = None
     """After so many seconds it delays the release no longer; None if time alone does not end it."""
 
-    @property
-    def remedy(self) -> str:
-        """The command that ends it; empty if the member itself does."""
+    def remedy(self, id: str) -> str:
+        """Returns the command that ends the delay of this id; empty if only the member itself does."""
         if self.why in ("absent", "directory lost", "unauthentic"):
             return f"shipper fleet forget {self.member}"
-        return f"shipper fleet release ID --despite {self.member}" if self.why == "undelivered" else ""
+        return f"shipper fleet release {id} --despite {self.member}" if self.why == "undelivered" else ""
 
 
 class Retired(msgspec.Struct, frozen=True):

@@ -13,6 +13,7 @@ from shipper.fleet.judge import Standing, Verdict
 from shipper.fleet.operations import Accepted, Forgotten
 from shipper.fleet.overview import Failing, Fleet, Member, Row
 from shipper.fleet.records import Release, Undelivered
+from shipper.fleet.release import Obstacle, Retired
 from shipper.values import Counts
 
 SHAPES = (
@@ -27,6 +28,8 @@ SHAPES = (
     Plan,
     Changes,
     Release,
+    Retired,
+    Obstacle,
     Forgotten,
     Accepted,
 )

@@ -3,6 +3,7 @@
 import io
 import re
 from dataclasses import replace
+from typing import get_args
 
 import msgspec
 import pytest
@@ -13,6 +14,7 @@ from shipper.fleet.judge import View, judge
 from shipper.fleet.overview import overview
 from shipper.fleet.pictures import counted, line, progress
 from shipper.fleet.records import Alive, Head, Line, Refusal, Release, Report, Undelivered, Version
+from shipper.fleet.release import Obstacle, Retired, Why
 from shipper.supervise.show import Screen
 from shipper.values import Counts
 
@@ -126,7 +128,7 @@ def test_an_on_release_that_fails_is_a_warning_with_the_host_the_secret_and_the_
     text = shown(pictures.fleet_tables(overview(replace(seen(report("web-1")), head=head))))
 
     assert re.search(r"warning +on_release fails on web-3 for es es-1 since 1970-01-0\d", text)
-    assert "it fails on web-3 since 1970-01-0" in shown(pictures.secret_tables(head))
+    assert "it fails on web-3 since 1970-01-0" in shown(pictures.secret_tables(head, [], 0.0))
 
 
 def test_a_version_shows_what_became_of_the_events_for_which_it_waited():
@@ -203,10 +205,42 @@ def test_secrets_are_shown_by_name_and_id_with_what_was_released():
         secrets={"es": "es-2"},
         released={"es-1": Release("es", 0.0, "done", despite=["web-9"]), "es-0": Release("es", 0.0)},
     )
-    text = shown(pictures.secret_tables(head))
+    text = shown(pictures.secret_tables(head, [], 0.0))
 
     assert text.startswith("fleet prod: 1 secret\n  es  es-2\nearlier contents\n")
     assert re.search(r"es-1  released [0-9: -]+, on_release is done, despite web-9", text)
+
+
+def test_who_delays_a_release_is_shown_with_the_reason_and_what_ends_it():
+    obstacles = [
+        Obstacle("web-1", "behind"),
+        Obstacle("web-2", "undelivered", Undelivered(events=12), 3600.0),
+        Obstacle("web-3", "absent"),
+    ]
+    one = Retired("es-1", "es", Version(0, 7, "g"), obstacles, [])
+    text = shown(pictures.secret_tables(Head("prod", fingerprints={"es-1": "f"}), [one], 86400.0))
+
+    assert re.search(r"es +es-1 +not released yet\n", text)
+    assert "it has not reached version 7\n" in text
+    assert re.search(r"12 events +it is fenced .* until 1970-01-02 .*, or by: .* release es-1 --despite web-2\n", text)
+    assert re.search(r"es-1 +web-3 +absent .* by: shipper fleet forget web-3\n", text)
+
+
+def test_of_many_members_that_delay_a_release_the_first_are_shown():
+    some = [Obstacle(f"web-{at}", "using") for at in range(499)]
+    one = Retired("es-1", "es", None, [*some, Obstacle("web-499", "absent")], [])
+    text = shown(pictures.secret_tables(Head("prod"), [one], 0.0))
+
+    assert "480 more" in text
+    assert "web-499" in text, "a person can forget it"
+    assert text.count("\n") < 30
+
+
+def test_every_reason_of_a_delay_has_its_words():
+    for why in get_args(Why):
+        one = Retired("es-1", "es", None, [Obstacle("web-1", why)], [])
+
+        assert re.search(rf"{why} +(it|its) ", shown(pictures.secret_tables(Head("prod"), [one], 0.0)))
 
 
 def test_bytes_without_events_are_shown_too():

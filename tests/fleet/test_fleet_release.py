@@ -88,7 +88,7 @@ def test_a_member_that_is_merely_away_blocks_for_ever_and_is_named_with_the_reme
 
     [obstacle] = old(gone, WALL * 10).obstacles
     assert (obstacle.member, obstacle.why, obstacle.seconds) == ("b", "absent", None)
-    assert obstacle.remedy == "shipper fleet forget b"
+    assert obstacle.remedy("es-old") == "shipper fleet forget b"
 
 
 def test_a_member_that_has_released_before_its_lease_was_over_delays_nothing() -> None:

@@ -70,17 +70,25 @@ def list_(context: click.Context, json: bool, config: Path | None) -> int:
     """Show the secrets of the fleet with the ids of their content.
 
     Ids of earlier contents are listed apart: a released one is used by no member any more, and `on_release` may revoke
-    it.
+    it. Members that delay a release are shown with the reason, and what ends it.
     """
 
     async def work(fleet: Opened) -> int:
-        from shipper.fleet import pictures
-        from shipper.fleet.records import HEAD, Head
+        import time
 
-        found = (await fleet.store.read(HEAD)).entry
-        head = Head(fleet.settings.name) if found is None else fleet.seals.open(HEAD, found.value, Head)
-        value = {"secrets": head.secrets, "released": head.released}
-        return show_tables(pictures.secret_tables(head), value, json=json)
+        import msgspec
+
+        from shipper.fleet import pictures
+        from shipper.fleet.observer import observing
+        from shipper.fleet.release import retired
+
+        async with observing(fleet.store, fleet.seals) as observer:
+            view = observer.view()
+        wall = time.time()
+        found = retired(view, wall)
+        head = msgspec.structs.replace(view.head, fleet=fleet.settings.name)
+        value = {"secrets": head.secrets, "released": head.released, "retired": found}
+        return show_tables(pictures.secret_tables(head, found, wall), value, json=json)
 
     return run(context, config, work)
 
