@@ -9,6 +9,7 @@ import shlex
 import signal
 import subprocess
 import sys
+import time
 from contextlib import asynccontextmanager
 from pathlib import Path
 
@@ -19,6 +20,8 @@ from shipper import __main__ as program
 from shipper.fleet.etcd.store import open_etcd
 from shipper.fleet.records import ALIVE, HEAD, MEMBERS, Alive, Head, Refusal, Report, Undelivered
 from shipper.fleet.seal import Seals
+from shipper.fleet.store import PROMPT
+from tests.backends import etcd as server
 from tests.readme import one
 
 KEY = b"k" * 32
@@ -243,6 +246,30 @@ def test_a_configuration_without_a_good_fleet_is_78(site, text):
     status, _, err = site.run("status")
 
     assert status == 78
+@pytest.fixture
+def hung(tmp_path, capfd):
+    """A fleet with one version, whose etcd hangs."""
+    with server.cluster() as etcd:
+        site = Site(tmp_path, etcd.urls, "prod", capfd)
+        site.published()
+        etcd.nodes[0].stop()
+        try:
+            yield site
+        finally:
+            etcd.nodes[0].go_on()
+
+
+@pytest.mark.parametrize("arguments", [["wait", "1"], ["status"], ["secret", "list"], ["rollback", "1"]])
+def test_a_store_that_hangs_is_69_and_one_line_in_a_few_seconds(hung, arguments):
+    began = time.monotonic()
+    status, out, err = hung.run(*arguments)
+
+    assert (status, out) == (69, "")
+    assert err.startswith("shipper: the store of the fleet: 127.0.0.1:")
+    assert err.count("\n") == 1
+    assert time.monotonic() - began < PROMPT + 3
+
+
     assert err.startswith("shipper: ")
 
 
@@ -303,6 +330,28 @@ def test_a_wait_says_a_line_at_the_start_and_ends_with_the_last_member(site):
     with site.process("wait", "1") as process:
         first = process.stdout.readline()
         site.member("web-1")
+def test_a_watch_goes_on_while_the_store_is_away(tmp_path, capfd):
+    with server.cluster() as etcd:
+        site = Site(tmp_path, etcd.urls, "prod", capfd)
+        site.published()
+        site.member("web-1", stages={})
+        with site.process("status", "--watch", "--json") as process:
+            try:
+                json.loads(process.stdout.readline())
+                etcd.kill()
+                said = process.stderr.readline()
+                etcd.start()
+                site.member("web-1")
+                states = iter(lambda: json.loads(process.stdout.readline())["state"], "consistent")
+                assert {*states} <= {"behind"}
+            finally:
+                process.send_signal(signal.SIGINT)
+            process.communicate(timeout=PATIENCE)
+
+    assert said.startswith("warning: the store does not answer")
+    assert process.returncode == 130
+
+
         out, err = process.communicate(timeout=PATIENCE)
 
     assert first.startswith("version 1, drained: not yet; 0 of 1 reached, 1 waiting; web-1 (")

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 import click
 
 from shipper.commands.fleet.options import with_config, with_json, with_watch
-from shipper.commands.fleet.output import show_tables
+from shipper.commands.fleet.output import show_tables, warn
 from shipper.commands.fleet.work import run
 
 if TYPE_CHECKING:
@@ -52,7 +52,7 @@ VERBS = (
 
 
 async def _show(name: str, fleet: Opened, *, json: bool, watch: bool) -> int:
-    """Shows the fleet, again after each change if it is watched."""
+    """Shows the fleet, again after each change if it is watched; a watch goes on while the store is away."""
     import sys
 
     import msgspec
@@ -61,6 +61,7 @@ async def _show(name: str, fleet: Opened, *, json: bool, watch: bool) -> int:
     from shipper.fleet import pictures
     from shipper.fleet.observer import observing
     from shipper.fleet.overview import overview
+    from shipper.fleet.store import StoreUnreachable
     from shipper.supervise.show import Screen
 
     tables: Callable[[Fleet], list[Table]] = {
@@ -74,13 +75,19 @@ async def _show(name: str, fleet: Opened, *, json: bool, watch: bool) -> int:
 
     screen = Screen(sys.stdout)
     async with observing(fleet.store, fleet.seals) as observer:
-        view = await observer.fresh()
+        found = seen(observer.view())
+        away = ""
         while watch:
-            if json:
-                show_tables([], seen(view), json=True)
+            if not json:
+                screen.redraw([*([(away, [])] if away else []), *tables(found)])
+            elif away:
+                warn([away])
             else:
-                screen.redraw(tables(seen(view)))
+                show_tables([], found, json=True)
             await trio.sleep(_WATCH_SECONDS)
             await observer.changed()
-            view = await observer.fresh()
-        return show_tables(tables(seen(view)), seen(view), json=json)
+            try:
+                found, away = seen(await observer.fresh()), ""
+            except StoreUnreachable as error:
+                away = f"the store does not answer; this was before: {error}"
+        return show_tables(tables(found), found, json=json)

@@ -27,7 +27,11 @@ def run(context: click.Context, config: Path | None, work: Callable[[Opened], Aw
     path = config or _outer(context)
 
     async def main() -> int:
+        from shipper.fleet.records import HEAD
+        from shipper.fleet.store import PROMPT
+
         async with _opened(path) as fleet:
+            await fleet.store.read(HEAD, seconds=PROMPT)  # who waits is told soon that it hangs
             return await work(fleet)
 
     return trio.run(main)
