@@ -58,7 +58,7 @@ class Asked(NamedTuple):
 def asked(text: str) -> Asked:
     """Returns the version that `7` or `0.7` names; raises ValueError for anything else."""
     if (found := _ASKED.fullmatch(text)) is None:
-        raise ValueError("a version is a number, such as 7, or an epoch and a number, such as 0.7")
+        raise ValueError("a version is a number of at most 18 digits, such as 7, or an epoch and a number, such as 0.7")
     return Asked(None if found[1] is None else int(found[1]), int(found[2]))
 
 

@@ -226,7 +226,13 @@ def test_t152_12_wait_is_5_for_a_version_that_is_not_there(site, version):
     assert site.run("wait", version, "--timeout", "60s")[0] == 5
 
 
-@pytest.mark.parametrize("arguments", [["wait", "x"], ["wait", "-1"], ["wait"], ["wait", "1", "--stage", "done"]])
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        *(["wait", "x"], ["wait", "-1"], ["wait"], ["wait", "1", "--stage", "done"], ["wait", "9" * 19]),
+        *(["publish", "policy.yaml", "--if-version", "x"], ["rollback", "9" * 400], ["publish"]),
+    ],
+)
 def test_wrong_usage_is_2(site, arguments):
     assert site.run(*arguments)[0] == 2
 
@@ -240,12 +246,6 @@ def test_a_store_that_cannot_be_reached_is_69_and_one_line(site, arguments):
     assert err == "shipper: the store of the fleet: 127.0.0.1:9: connection refused\n"
 
 
-@pytest.mark.parametrize("text", ["", "http: 127.0.0.1:6780", "fleet: {}", "fleet: [", "fleet: 7"])
-def test_a_configuration_without_a_good_fleet_is_78(site, text):
-    site.config.write_text(text)
-    status, _, err = site.run("status")
-
-    assert status == 78
 @pytest.fixture
 def hung(tmp_path, capfd):
     """A fleet with one version, whose etcd hangs."""
@@ -270,6 +270,12 @@ def test_a_store_that_hangs_is_69_and_one_line_in_a_few_seconds(hung, arguments)
     assert time.monotonic() - began < PROMPT + 3
 
 
+@pytest.mark.parametrize("text", ["", "http: 127.0.0.1:6780", "fleet: {}", "fleet: [", "fleet: 7"])
+def test_a_configuration_without_a_good_fleet_is_78(site, text):
+    site.config.write_text(text)
+    status, _, err = site.run("status")
+
+    assert status == 78
     assert err.startswith("shipper: ")
 
 
@@ -324,12 +330,6 @@ def test_status_that_is_watched_is_shown_again_after_a_change(site):
     assert err == ""
 
 
-def test_a_wait_says_a_line_at_the_start_and_ends_with_the_last_member(site):
-    site.published()
-    site.member("web-1", stages={})
-    with site.process("wait", "1") as process:
-        first = process.stdout.readline()
-        site.member("web-1")
 def test_a_watch_goes_on_while_the_store_is_away(tmp_path, capfd):
     with server.cluster() as etcd:
         site = Site(tmp_path, etcd.urls, "prod", capfd)
@@ -352,6 +352,12 @@ def test_a_watch_goes_on_while_the_store_is_away(tmp_path, capfd):
     assert process.returncode == 130
 
 
+def test_a_wait_says_a_line_at_the_start_and_ends_with_the_last_member(site):
+    site.published()
+    site.member("web-1", stages={})
+    with site.process("wait", "1") as process:
+        first = process.stdout.readline()
+        site.member("web-1")
         out, err = process.communicate(timeout=PATIENCE)
 
     assert first.startswith("version 1, drained: not yet; 0 of 1 reached, 1 waiting; web-1 (")
@@ -400,6 +406,28 @@ def test_new_content_of_a_secret_is_a_new_id_and_a_new_version(site):
     assert re.fullmatch(r"es is es-[0-9a-f]+; version 2\n", out)
     assert listed["secrets"]["es"] in out
     assert "second" not in site.run("secret", "list")[1]
+
+
+@pytest.mark.parametrize("end", ["", "\n", "\r\n"])
+def test_a_line_end_behind_a_secret_is_not_its_content(site, end):
+    site.published()
+    site.secret.write_bytes(f"the first content{end}".encode())
+    status, out, _ = site.run("secret", "set", "es", "--file", site.secret)
+
+    assert status == 0
+    assert "version" not in out
+
+
+def test_who_delays_a_release_is_listed_with_the_reason(site):
+    site.published()
+    old = json.loads(site.run("secret", "list", "--json")[1])["secrets"]["es"]
+    site.member("web-1", using=[old])
+    site.secret.write_text("the second content")
+    site.run("secret", "set", "es", "--file", site.secret)
+    text, (one,) = site.run("secret", "list")[1], json.loads(site.run("secret", "list", "--json")[1])["retired"]
+
+    assert re.search(rf"these delay a release\n  {old} +web-1 +using +its sidecar uses it", text)
+    assert (one["id"], one["obstacles"][0]["member"], one["obstacles"][0]["why"]) == (old, "web-1", "using")
 
 
 @pytest.mark.parametrize(("end", "expected"), [(">&-", 0), ("| true; exit ${PIPESTATUS[0]}", 141)])
@@ -472,13 +500,29 @@ def test_a_secret_that_nobody_names_is_removed(site):
     assert site.run("secret", "rm", "es")[:2] == (0, "es is removed\n")
 
 
-@pytest.mark.parametrize("content", [None, "x" * ((1 << 20) + 1)])
+@pytest.mark.parametrize("content", [None, b"x" * ((1 << 20) + 1), b"", b"\n", b"\xff"])
 def test_a_secret_that_cannot_be_read_is_78(site, content):
     site.secret.unlink()
     if content is not None:
-        site.secret.write_text(content)
+        site.secret.write_bytes(content)
+    status, out, err = site.run("secret", "set", "es", "--file", site.secret)
 
-    assert site.run("secret", "set", "es", "--file", site.secret)[0] == 78
+    assert (status, out) == (78, "")
+    assert err.startswith(f"shipper: --file {site.secret}: ")
+    assert err.count("\n") == 1
+
+
+def test_a_secret_that_is_a_directory_is_78(site):
+    assert site.run("secret", "set", "es", "--file", site.path)[0] == 78
+
+
+@pytest.mark.parametrize(("given", "expected"), [("<&-", 78), ("< /dev/null", 78), ("<<< 'a:b'", 0)])
+def test_a_secret_is_read_from_standard_input(site, given, expected):
+    command = f"{sys.executable} -m shipper fleet --config {site.config} secret set es --file - {given}"
+    ended = subprocess.run(["bash", "-c", command], capture_output=True, text=True, timeout=PATIENCE)
+
+    assert ended.returncode == expected
+    assert "Traceback" not in ended.stderr
 
 
 def test_a_member_whose_lease_holds_is_not_forgotten_without_force(site):

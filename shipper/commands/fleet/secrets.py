@@ -114,7 +114,10 @@ def rm(context: click.Context, name: str, json: bool, config: Path | None) -> in
 
 
 def _content(file: str) -> bytes:
-    """Returns the content of a secret's file, bounded; warns if others can read it. Raises OptionError."""
+    """Returns the content of a secret's file, without the line end at its end, which is none of a secret (`secrets`).
+
+    Warns if others can read it. Raises OptionError for a content that cannot be a secret.
+    """
     import sys
 
     from shipper.sdk.errors import OptionError
@@ -122,12 +125,20 @@ def _content(file: str) -> bytes:
     from shipper.supervise.reading import content
     from shipper.supervise.secret_sources import exposure
 
+    if file == "-" and sys.stdin is None:
+        raise OptionError("--file -: standard input is closed")
     try:
         raw = sys.stdin.buffer.read(LARGEST + 1) if file == "-" else content(Path(file), LARGEST)
     except OSError as error:
         raise OptionError(f"--file {file}: {error.strerror}") from None
     if len(raw) > LARGEST:
         raise OptionError(f"--file {file}: it is larger than {LARGEST >> 20} MiB")
+    if not raw.strip():
+        raise OptionError(f"--file {file}: it is empty")
+    try:
+        raw.decode()
+    except UnicodeDecodeError:
+        raise OptionError(f"--file {file}: it is not UTF-8") from None
     if file != "-" and (how := exposure(Path(file))) is not None:
         warn([f"{file}: {how}"])
-    return raw
+    return raw.removesuffix(b"\n").removesuffix(b"\r")

@@ -63,6 +63,8 @@ def publish(
       shipper fleet publish policy.yaml --if-version 6 --wait drained --timeout 10m
     """
     limits = seconds_of("--timeout", timeout), seconds_of("--nack-grace", nack_grace)
+    if if_version is not None:
+        if_version = str(version_of(if_version))
 
     async def work(fleet: Opened) -> int:
         from shipper.fleet import drafts, pictures
