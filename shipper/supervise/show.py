@@ -26,6 +26,15 @@ COLOURS = {"not connected": "yellow", "HEALTHY": "green", "DEGRADED": "yellow", 
 COLOURS |= {"reached": "green", "refused": "red", "unauthentic": "red", "absent": "red"}
 COLOURS |= {"joining": "yellow", "waiting": "yellow", "fenced": "yellow", "left": "dim", "forgotten": "dim"}
 _LONGEST_CELL = 600
+_ANSWERS = {
+    "delivered": "delivered",
+    "duplicate": "duplicates",
+    "dead_letter": "dead letters",
+    "dropped": "dropped",
+    "damaged": "damaged",
+    "superseded": "superseded",
+}
+"""Fields of a ledger, in words."""
 _INDENT = 2
 _MOST_EDGES = 20
 """Of which a line each is shown."""
@@ -172,6 +181,10 @@ def _overview(status: Mapping[str, Any], observed: Mapping[str, Any]) -> Iterato
         yield "revision", ", ".join(f"{stage} {_revision(at)}" for stage, at in stages.items() if at)
     if fleet := status.get("fleet"):
         yield "fleet", ", ".join(_fleet(fleet))
+        if ledger := fleet["ledger"]:
+            yield "fleet drained", f"{fleet['stages']['drained']}: {_settled(ledger)}"
+        if fleet["local"]:
+            yield "own secrets", fleet["local"]
     if (confirms := observed.get("confirms")) and observed.get("principals"):
         yield (
             "drained means",
@@ -200,6 +213,12 @@ def _fleet(fleet: Mapping[str, Any]) -> Iterator[str]:
         yield f"answers at {fleet['http']}"
     if fleet["lease_seconds"] is not None:
         yield f"lease {fleet['lease_seconds']:.1f} s"
+
+
+def _settled(counts: Mapping[str, int]) -> str:
+    """Returns what became of the events for which a version waited."""
+    found = ", ".join(f"{counts[name]:,} {words}" for name, words in _ANSWERS.items() if counts[name])
+    return found or "it waited for no events"
 
 
 def _unit(unit: Mapping[str, Any]) -> Row:

@@ -60,10 +60,11 @@ class Offering:
         self.has_left.set()
 
     def status(self) -> dict[str, Any]:
-        return dict.fromkeys(("newest", "running", "refused", "lease_seconds")) | {
+        return dict.fromkeys(("newest", "running", "refused", "lease_seconds", "ledger")) | {
             "fleet": "prod",
             "member": "web-1",
             "state": "member",
             "reason": "",
             "stages": {},
+            "local": "",
         }

@@ -12,6 +12,7 @@ from http.client import HTTPConnection
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 import trio
 
@@ -420,7 +421,9 @@ async def test_a_report_has_the_ledger_of_the_version_and_apart_from_it_the_rota
             first = site.report.ledger
             site.own.write_text("id2:hunter2")
             await site.when(lambda: site.report.local == "drained 2")
+            fleet = (await site.ask(Status()))["fleet"]
 
     assert first is not None
+    assert (fleet["ledger"], fleet["local"]) == (msgspec.to_builtins(first), "drained 2")
     assert (first.accepted, site.report.ledger) == (first.answered, first)
     assert site.report.stages["drained"].number == 1

@@ -6,11 +6,13 @@ import io
 import re
 from typing import Any
 
+import msgspec
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from shipper.supervise.show import Screen, Table, of_letters, of_status, show
+from shipper.values import Counts
 
 
 class Terminal(io.StringIO):
@@ -204,14 +206,31 @@ def test_how_often_the_sidecar_was_started_again_is_a_count() -> None:
     assert ("sidecar", "running, pid 7, restarts: 1") in rows
 
 
-def test_the_part_of_a_host_in_its_fleet_is_one_row() -> None:
+def in_fleet(**more: object) -> dict[str, str]:
+    """The rows of a host in a fleet."""
     fleet = {"member": "web-1", "fleet": "prod", "state": "member", "reason": "", "running": "7", "newest": "8"}
     fleet |= {"refused": "8", "stages": {"drained": "7"}, "http": "127.0.0.1:6780", "lease_seconds": 3.0}
+    fleet |= {"ledger": None, "local": ""} | more
     _, rows = of_status({**status(), "fleet": fleet})[0]
+    return dict(row for row in rows if len(row) == 2)
 
-    assert dict(row for row in rows if len(row) == 2)["fleet"] == (
+
+def test_the_part_of_a_host_in_its_fleet_is_one_row() -> None:
+    rows = in_fleet()
+
+    assert rows["fleet"] == (
         "web-1 of prod: member, runs version 7, newest 8, refused 8, drained 7, answers at 127.0.0.1:6780, lease 3.0 s"
     )
+    assert not {"fleet drained", "own secrets"} & rows.keys()
+
+
+def test_the_ledger_of_a_host_in_its_fleet_and_its_own_rotation_are_shown() -> None:
+    counts = {"accepted": 1302, "delivered": 1300, "duplicate": 0, "dead_letter": 2, "dropped": 0}
+    rows = in_fleet(ledger={**counts, "damaged": 0, "superseded": 0}, local="active 12")
+
+    assert rows["fleet drained"] == "7: 1,300 delivered, 2 dead letters"
+    assert rows["own secrets"] == "active 12"
+    assert in_fleet(ledger=dict.fromkeys(msgspec.to_builtins(Counts()), 0))["fleet drained"].endswith("no events")
 
 
 def plain(text: str) -> str:

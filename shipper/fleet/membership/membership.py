@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import Any, Literal
 
+import msgspec
 import trio
 
 from shipper.fleet.home import Home, new_id
@@ -145,7 +146,11 @@ class Membership:
             raise NotLeft(f"the store has no last report of this host; when it is gone: shipper fleet forget {name}")
 
     def status(self) -> dict[str, Any]:
-        """Returns the part of `shipper status` about the fleet, without secrets."""
+        """Returns the part of `shipper status` about the fleet, as the store has it, without secrets.
+
+        `ledger` has the events for which the newest drained version waited here, None if that is unknown; `local` is
+        the stage of the newest rotation of this host's own secrets, and its revision.
+        """
         member = self._member
         report = member.report
         return {
@@ -158,6 +163,8 @@ class Membership:
             "running": _written(self.offered.version if self.offered is not None else None),
             "stages": {stage: str(version) for stage, version in report.stages.items()} if report is not None else {},
             "refused": _written(report.refusal.version) if report is not None and report.refusal else None,
+            "ledger": msgspec.to_builtins(report.ledger) if report is not None else None,
+            "local": report.local if report is not None else "",
             "http": self._http,
             "held": member.held,
             "on_lapse": "hold" if self.holding else "continue",
