@@ -90,6 +90,8 @@ class Campaign:
         """The names of keys by the ids of secrets."""
         self._spare: set[str] = set()
         """Keys that are revoked by `on_release` alone, and may be set again before."""
+        self._have_continued: set[str] = set()
+        """Members of `on_lapse: continue`. The others send nothing when they are cut off, so they are no exceptions."""
         self._excepted: dict[str, list[str]] = {}
         """By id, the members in spite of which it was released."""
         self._marks = self._asking = self._token = 0
@@ -145,7 +147,9 @@ class Campaign:
         if n % 3 == 2:
             section |= {"on_lapse": "hold", "rebind_revoked": True}
         member = Member(self._fleet.directory / name, name, section, links)
+        member.variables |= {"EVEN": "yes"} if n % 2 == 0 else {}
         self.members.append(member)
+        self._have_continued |= set() if member.holds else {name}
         self.seen.transcripts[name] = member.transcript
 
     def _begin(self, member: Member) -> None:
@@ -183,6 +187,7 @@ class Campaign:
             (3, self._harm_leader),
             (1, self._restart),
             (1, self._leave),
+            (1, self._change_lapse),
             (1, self._forget),
             (3, self._cut_off),
             (2, self._slow_backend),
@@ -190,11 +195,6 @@ class Campaign:
             (1, self._lose_etcd),
             (1, self._join),
         ]
-
-    @property
-    def _holding_members(self) -> set[str]:
-        """Those that send nothing when they are cut off, so that no key is released in spite of a use of theirs."""
-        return {member.name for member in self.members if member.holds}
 
     # -- what the world does -------------------------------------------------------------------------------------------
 
@@ -275,7 +275,7 @@ class Campaign:
         self._head = head
         for id, release in head.released.items():
             excepted = self._excepted.setdefault(id, [])
-            excepted += [name for name in release.despite if name not in excepted and name not in self._holding_members]
+            excepted += [name for name in release.despite if name not in excepted and name in self._have_continued]
         for line in head.history:
             if line.version not in self._texts:
                 self._texts[line.version] = what = await self._what(line)
@@ -291,13 +291,13 @@ class Campaign:
 
     # -- publishers ----------------------------------------------------------------------------------------------------
 
-    def _policy(self) -> str:
+    def _policy(self, tag: str = "") -> str:
         """A policy with a mark of its own; some change how it is sent, so that what is queued must be delivered."""
         self._marks += 1
         output = {"type": "elasticsearch", "hosts": [self._fleet.destination.url], "credential": {"fleet": "es"}}
         output |= {"index": "logs-${MEMBER}", "backoff": {"first": "50ms", "longest": "500ms"}}
         output |= {"timeout": f"{2000 + self._random.randrange(3)}ms"}
-        fields = {"labels.mark": mark(str(self._marks))}
+        fields = {"labels.mark": mark(str(self._marks)) + tag}
         parts = {"inputs": {"app": {"type": "file", "paths": ["${LOG}"]}}, "outputs": {"main": output}}
         return json.dumps({"version": 1, "processors": [{"type": "add_fields", "fields": fields}]} | parts)
 
@@ -320,6 +320,12 @@ class Campaign:
 
     async def _publish(self, publisher: Publisher) -> Version | None:
         policy = self._policy()
+        return await self._promised(lambda: publisher.publish(policy))
+
+    async def _publish_bad(self, publisher: Publisher) -> Version | None:
+        """Publishes what every other host refuses, for it lacks a variable."""
+        self.done["bad versions"] += 1
+        policy = self._policy("${EVEN}")
         return await self._promised(lambda: publisher.publish(policy))
 
     async def _roll_back(self, publisher: Publisher) -> Version | None:
@@ -354,7 +360,9 @@ class Campaign:
         async with trio.open_nursery() as nursery:
             for publisher in self._publishers:
                 steps = self._random.choices(
-                    [self._publish, self._rotate, self._roll_back], [3, 2, 1], k=self._random.randrange(1, 4)
+                    [self._publish, self._rotate, self._roll_back, self._publish_bad],
+                    [6, 4, 2, 1],
+                    k=self._random.randrange(1, 4),
                 )
                 nursery.start_soon(self._one_after_the_other, publisher, steps)
 
@@ -539,6 +547,15 @@ class Campaign:
                 await self._pause(1.0)
                 member.begin()
 
+    async def _change_lapse(self) -> None:
+        """A host is killed, and is started with the other `on_lapse`."""
+        with suppress(_Nobody):
+            async with self._holding("on_lapse changed") as member:
+                member.kill()
+                member.change_lapse()
+                self._have_continued |= set() if member.holds else {member.name}
+                member.begin()
+
     async def _leave(self) -> None:
         """`shipper fleet leave` on a host, which then comes back."""
         with suppress(_Nobody):
@@ -546,6 +563,7 @@ class Campaign:
                 said = await _shipper("fleet", "leave", "--state", str(member.state))
                 if said.returncode:
                     self.done["hosts that could not leave"] += 1
+                if said.returncode and b"has stopped" not in said.stderr:
                     return
                 await trio.to_thread.run_sync(member.ended)
                 await self._pause()

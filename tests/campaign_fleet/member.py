@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import signal
 import sys
@@ -27,7 +28,8 @@ class Member(Host):
         path = directory / "transcript"
         urls = [f"http://127.0.0.1:{link.port}" for link in links]
         config = {"sidecar": [sys.executable, "-S", "-E", recorder.__file__, str(path), *SIDECAR]}
-        super().__init__(directory, name, name, config | {"fleet": section | {"etcd": urls}})
+        self._config: dict[str, Any] = config | {"fleet": section | {"etcd": urls}}
+        super().__init__(directory, name, name, self._config)
         self.variables |= {"MEMBER": name}
         self.is_busy = False
         self.transcript = Transcript(path)
@@ -48,6 +50,12 @@ class Member(Host):
         """Starts a supervisor."""
         self.launches += 1
         self.start()
+
+    def change_lapse(self) -> None:
+        """Gives the next supervisor the other `on_lapse`."""
+        self.holds = not self.holds
+        self._config["fleet"] |= {"on_lapse": "hold" if self.holds else "continue", "rebind_revoked": True}
+        (self.directory / "supervise.yaml").write_text(json.dumps(self._config))
 
     def is_running(self) -> bool:
         return self.process is not None and self.process.poll() is None

@@ -5,6 +5,7 @@ Each function yields one text for each fault, and knows nothing of what was done
 
 from __future__ import annotations
 
+import time
 from collections import defaultdict
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
@@ -12,7 +13,11 @@ from typing import NamedTuple
 
 from shipper.fleet.judge import OPENING, Verdict
 from shipper.fleet.records import Version
+from shipper.process.environment import boottime
 from tests.campaign_fleet.transcript import Transcript, What
+
+NOTICED = 1.5
+"""Seconds within which a busy backend notes a request."""
 
 
 class Published(NamedTuple):
@@ -74,7 +79,8 @@ def faults(seen: Seen) -> list[str]:
         transcript.again()
     early = (fault for answer in seen.answers for fault in opened_early(seen, answer))
     silent = (fault for answer in seen.answers for fault in closed_without_reason(answer))
-    return [*numbers_of_two(seen), *promises_broken(seen), *early, *silent, *used_after(seen), *supplied_after(seen)]
+    uses = (*used_after(seen), *supplied_after(seen), *used_without_lease(seen))
+    return [*numbers_of_two(seen), *promises_broken(seen), *early, *silent, *uses]
 
 
 def numbers_of_two(seen: Seen) -> Iterator[str]:
@@ -146,6 +152,16 @@ def used_after(seen: Seen) -> Iterator[str]:
             yield f"{use.member} used {use.key} {late:.3f} s after it was revoked, for {revoked.why}: {use.status}"
         elif use.status == 401 and (revoked is None or use.member not in revoked.excepted):
             yield f"{use.member} was refused at {use.at:.3f}, with the key {use.key!r}"
+
+
+def used_without_lease(seen: Seen) -> Iterator[str]:
+    """A member that needs a lease sends nothing when it is over."""
+    ahead = boottime() - time.monotonic()
+    for use in seen.uses:
+        transcript = seen.transcripts.get(use.member)
+        late = use.at + ahead - transcript.sends_until(use.at) if transcript is not None else 0.0
+        if late > NOTICED:
+            yield f"{use.member} sent {late:.3f} s after its lease, at {use.at:.3f}"
 
 
 def supplied_after(seen: Seen) -> Iterator[str]:

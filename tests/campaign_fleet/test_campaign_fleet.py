@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -11,6 +12,7 @@ import pytest
 
 from shipper.fleet.judge import Standing, Verdict
 from shipper.fleet.records import Version
+from shipper.process.environment import boottime
 from tests.backends import etcd as server
 from tests.backends.etcd import Etcd
 from tests.campaign_fleet.campaign import opened_campaign
@@ -149,3 +151,13 @@ def test_a_use_of_a_revoked_key_is_found_unless_its_member_was_named(told: Told,
     ]
     seen.uses, seen.revoked = [Use(22, "web-1", "k1", 401)], {}
     assert faults(seen) == ["web-1 was refused at 22.000, with the key 'k1'"]
+
+
+def test_a_use_without_a_lease_is_found(told: Told, seen: Seen) -> None:
+    ahead = boottime() - time.monotonic()
+    told._write(10.0, "<", {"type": "hello", "lease": True})
+    told._write(11.0, "<", {"type": "lease", "until": 14.0 + ahead})
+    told._write(30.0, "<", {"type": "lease", "until": None})
+    seen.uses = [Use(at, "web-1", "k1", 200) for at in (9.0, 10.5, 12.0, 15.0, 17.0, 31.0)]
+    faulty = [fault.rpartition(" ")[2] for fault in faults(seen)]
+    assert faulty == ["10.500", "17.000"]

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import bisect
 import json
+import math
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass, field
@@ -47,6 +49,8 @@ class Transcript:
     """Each stage that was said, in order."""
     supplied: list[tuple[float, str]] = field(default_factory=list)
     """Each secret that was heard."""
+    leases: list[tuple[float, float | None]] = field(default_factory=list)
+    """Each lease that was heard: its end on CLOCK_BOOTTIME, or None if none is needed."""
     newest: list[str] = field(default_factory=list)
     """The last lines, for people."""
     _read: int = 0
@@ -72,12 +76,16 @@ class Transcript:
         except ValueError:
             return  # torn, by a kill
         (self._heard if direction == b"<" else self._said)(float(at), said)
-        if said["type"] != "observed":
+        if said["type"] not in ("observed", "lease"):
             self.newest = [*self.newest[-11:], f"{float(at):.3f} {direction.decode()} {_short(said)}"]
 
     def _heard(self, at: float, message: dict[str, Any]) -> None:
         if message["type"] in ("policy", "credentials"):
             self.supplied += [(at, id) for id, secret in message["credentials"].items() if secret is not None]
+        if message["type"] == "hello" and message.get("lease"):
+            self.leases.append((at, 0.0))
+        if message["type"] == "lease":
+            self.leases.append((at, message["until"]))
         if message["type"] == "policy":
             what = What(marked(message["policy"]), frozenset(message["credentials"]))
             self.offered.setdefault((message.get("epoch", 0), message["revision"]), (at, what))
@@ -99,6 +107,14 @@ class Transcript:
     def follows(self, revision: Revision, since: float) -> bool:
         """Whether another revision was heard after this one, and before an instant."""
         return any(one > revision and at < since for one, (at, _) in self.offered.items())
+
+    def sends_until(self, at: float) -> float:
+        """Returns until when it could send, on CLOCK_BOOTTIME, by what it had heard at an instant."""
+        heard = bisect.bisect_right(self.leases, at, key=lambda one: one[0])
+        ends = [until for _, until in self.leases[max(0, heard - 20) : heard]]
+        if not ends or ends[-1] is None:
+            return math.inf
+        return max(until for until in ends if until is not None)
 
 
 def _short(message: dict[str, Any]) -> str:

@@ -136,15 +136,15 @@ async def test_a_forgotten_directory_that_came_back_and_is_lost_again_counts_unt
     fleet: Fleet,
 ) -> None:
     first, again = Lost("before", 0.0, {}, SOME), Lost("before", 9.0, {}, SOME)
-    await fleet.put(HEAD, replace(START, history=[*LINES, Line(Version(0, 3, "c"), 0.0, "p@h", {}, "n3")]))
-    await fleet.member(replace(MEMBER, lost=[first], using=[], stages={"active": TWO}))
+    fleet.put(HEAD, replace(START, history=[*LINES, Line(Version(0, 3, "c"), 0.0, "p@h", {}, "n3")]))
+    fleet.member(replace(MEMBER, lost=[first], using=[], stages={"active": TWO}))
     await forget(fleet.client, SEALS, "web-1/before")
-    await fleet.member(replace(MEMBER, lost=[again], using=[], stages={"active": TWO}))
+    fleet.member(replace(MEMBER, lost=[again], using=[], stages={"active": TWO}))
 
-    assert [o.member for o in retired(await fleet.view(), 0.0)[0].obstacles if o.why == "directory lost"]
+    assert [o.member for o in retired(fleet.view(), 0.0)[0].obstacles if o.why == "directory lost"]
     await forget(fleet.client, SEALS, "web-1/before")
-    assert (await fleet.head()).forgotten == {"web-1/before": again}
-    assert not [o for o in retired(await fleet.view(), 0.0)[0].obstacles if o.why == "directory lost"]
+    assert fleet.head.forgotten == {"web-1/before": again}
+    assert not [o for o in retired(fleet.view(), 0.0)[0].obstacles if o.why == "directory lost"]
 
 
 async def test_the_head_remembers_a_bounded_number_of_forgotten_directories(
