@@ -275,7 +275,7 @@ def is_garbage(head: Head, key: str) -> bool:
 
     A record that was written after the head may belong to a swap that is under way; one that is older belongs to a
     swap that has failed, or to a version of the past. The content of a secret is kept as long as the same content would
-    get this id again.
+    get this id again, and until `on_release` has succeeded, which gets the public name from it.
     """
     if key.startswith(VERSIONS):
         return all(VERSIONS + line.version.sha256 != key for line in head.history)
@@ -283,7 +283,8 @@ def is_garbage(head: Head, key: str) -> bool:
     if id in head.secrets.values() or any(id in line.secrets.values() for line in head.history):
         return False
     release = head.released.get(id)
-    return id not in head.fingerprints or (release is not None and release.state != "released")
+    is_done = release is not None and release.state == "done"
+    return is_done or (release is None and id not in head.fingerprints)
 
 
 def _refuse_accepting(head: Head) -> None:

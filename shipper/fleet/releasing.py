@@ -28,8 +28,8 @@ from shipper.fleet.errors import Refused
 from shipper.fleet.judge import View
 from shipper.fleet.records import HEAD, SECRETS, Head, Leader, Secret
 from shipper.fleet.release import Steps, forgettable
-from shipper.fleet.seal import Seals
-from shipper.fleet.store import Store
+from shipper.fleet.seal import Seals, Unauthentic
+from shipper.fleet.store import Store, StoreError
 from shipper.sdk.errors import ShipperError
 from shipper.sdk.retry import backoff
 from shipper.supervise import secrets
@@ -117,11 +117,12 @@ class Releasing:
             await self._store.swap(HEAD, self._seals.seal(HEAD, after.replacing()), expected=found.entry.revision)
 
     async def _kept(self, id: str, name: str) -> Kept:
-        """Returns what the command may know of a secret; without its public name if it has none, or is unknown."""
+        """Returns what the command may know of a secret; without its public name if it has none, or if the store has no
+        authentic record of it. Raises StoreError."""
         fields: dict[str, str] = {}
         key = SECRETS + id
-        with suppress(ShipperError, ValueError):
-            if (entry := (await self._store.read(key)).entry) is not None:
+        if (entry := (await self._store.read(key)).entry) is not None:
+            with suppress(Unauthentic, ValueError):
                 content = self._seals.open(key, entry.value, Secret).content
                 credential = secrets.interpreted(content.decode("utf-8-sig"))
                 secrets.hide(credential)
@@ -169,12 +170,24 @@ class _Term:
                 await operations.forget(self._of._store, self._of._seals, name, only=view.reports[name].write_id)
 
     async def _revoke(self, id: str, name: str) -> None:
-        kept = await self._of._kept(id, name)
+        kept = await self._known(id, name)
         await self._revoker.revoke(kept)
         self._of._trouble(f"on_release {id}", None)
         self._of._say("revoked", {"credential": id, "name": kept.name})
         self._steps.succeeded(id)
         self._waiting.cancel("a command has succeeded")
+
+    async def _known(self, id: str, name: str) -> Kept:
+        """Returns what the command may know of a secret, once the store says it: a command that does not get the public
+        name of a key has nothing to revoke, and would succeed."""
+        waits = backoff(*_RETRY_SECONDS)
+        while True:
+            try:
+                return await self._of._kept(id, name)
+            except StoreError as error:
+                seconds = next(waits)
+                self._failed(id, str(error), seconds)
+                await trio.sleep(seconds)
 
     def _failed(self, id: str, reason: str, seconds: float) -> None:
         self._of._trouble(f"on_release {id}", f"on_release failed for the fleet's secret {id}: {reason}")

@@ -384,8 +384,10 @@ def test_what_falls_out_of_the_history_is_garbage_and_what_may_come_back_is_not(
     assert list(publishing.garbage(head, before)) == []
     assert list(publishing.garbage(before, after)) == [gone], "its content may be set again"
     begun = replace(after, released={first: Release("es", 1.0, "begun")})
-    assert set(publishing.garbage(before, begun)) == {gone, f"secrets/{first}"}
+    assert list(publishing.garbage(before, begun)) == [gone], "`on_release` gets its public name"
+    done = replace(after, released={first: Release("es", 1.0, "done")})
+    assert set(publishing.garbage(before, done)) == {gone, f"secrets/{first}"}
     forgotten = replace(after, fingerprints={})
     assert set(publishing.garbage(before, forgotten)) == {gone, f"secrets/{first}"}
-    assert not publishing.is_garbage(begun, f"secrets/{after.secrets['es']}")
+    assert not publishing.is_garbage(done, f"secrets/{after.secrets['es']}")
     assert publishing.is_garbage(after, "secrets/unknown")

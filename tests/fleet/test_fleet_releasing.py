@@ -34,7 +34,7 @@ from shipper.fleet.records import (
 )
 from shipper.fleet.releasing import Releasing
 from shipper.fleet.seal import Seals
-from shipper.fleet.store import StoreError
+from shipper.fleet.store import Found, StoreError, StoreUnreachable
 from shipper.sdk.units import Duration
 from shipper.supervise.config import OnRelease
 from shipper.supervise.ledger import Kept
@@ -239,6 +239,39 @@ async def test_a_publish_that_names_the_id_in_time_withdraws_the_release(
         await trio.sleep(100)
 
     assert (commands.ran, (await fleet.head()).released) == ([], {})
+
+
+async def test_a_command_waits_for_the_store_until_it_can_have_the_name_of_the_key(
+    autojump_clock: MockClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    class Away(Client):
+        away = True
+
+        async def read(self, key: str, **more: float) -> Found:
+            if key.startswith(SECRETS) and self.away:
+                raise StoreUnreachable("no host of the store answers")
+            return await super().read(key, **more)
+
+    commands, fleet = Commands(monkeypatch), Fleet()
+    client = fleet.clients["a"] = Away(fleet.server, "a", 1.0)
+    await fleet.put(HEAD, START)
+    await fleet.put(SECRETS + "es-old", SECRET)
+    await fleet.member(DRAINED)
+    async with running(fleet, "a"):
+        await trio.sleep(60)
+        failing, trouble = await fleet.release(), fleet.troubles["on_release es-old"]
+        assert commands.ran == []
+        client.away = False
+        await trio.sleep(120)
+
+    assert failing is not None
+    assert failing.state == "begun"
+    assert failing.failing > 0
+    assert trouble is not None
+    assert "no host of the store answers" in trouble
+    assert [kept.name for kept in commands.kept] == ["VuaCfGcBCdbkQm-e5aOx"]
+    assert await fleet.release() == replace(failing, state="done", failing=0.0)
+    assert fleet.troubles["on_release es-old"] is None
 
 
 async def test_t152_10_the_next_leader_runs_again_what_a_dead_one_had_begun(
