@@ -9,6 +9,7 @@ import shlex
 import signal
 import subprocess
 import sys
+import textwrap
 import time
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -22,7 +23,7 @@ from shipper.fleet.records import ALIVE, HEAD, MEMBERS, Alive, Head, Refusal, Re
 from shipper.fleet.seal import Seals
 from shipper.fleet.store import PROMPT
 from tests.backends import etcd as server
-from tests.readme import one
+from tests.readme import ROOT, one
 
 KEY = b"k" * 32
 PATIENCE = 30
@@ -484,6 +485,31 @@ def test_the_commands_of_the_readme_rotate_a_key_that_all_share(site, monkeypatc
     assert site.run(*rotate)[1].endswith("version 2\n")
     site.member("web-1", reached=2)
     assert site.run(*ask)[0] == 0
+
+
+def test_the_commands_of_the_document_publish_a_policy_and_rotate_a_key_that_all_share(site, monkeypatch):
+    blocks = re.findall(r"(?m)(?:^    .*\n|^\n(?=    ))+", (ROOT / "docs/fleet.md").read_text())
+    first, rotation = (next(block for block in blocks if word in block) for word in ("SHIPPER_CONFIG", "new.key"))
+    policy = next(textwrap.dedent(block) for block in blocks if "version: 1" in block)
+    for name, text in (("es.key", "id:one"), ("new.key", "id:two"), ("policy.yaml", policy)):
+        site.write(name, text)
+    monkeypatch.chdir(site.path)
+
+    assert [site.run(*command)[0] for command in commands(first)] == [0, 0, 0]
+    for _ in range(6):
+        site.run("rollback", "1")
+    rotate, ask = commands(rotation)
+    out = site.run(*rotate)[1]
+    site.member("web-1", reached=8)
+
+    assert re.fullmatch(r"es is es-[0-9a-f]{16}; version 8\n", out)
+    assert site.run(*ask)[0] == 0
+
+
+def commands(block: str) -> list[list[str]]:
+    """The arguments of each `shipper fleet` of a block."""
+    lines = [shlex.split(line, comments=True) for line in block.splitlines()]
+    return [line[2:] for line in lines if line[:2] == ["shipper", "fleet"]]
 
 
 def test_a_secret_that_the_newest_version_names_is_not_removed(site):
