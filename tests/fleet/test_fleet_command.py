@@ -347,9 +347,10 @@ def test_a_watch_goes_on_while_the_store_is_away(tmp_path, capfd):
                 assert {*states} <= {"behind"}
             finally:
                 process.send_signal(signal.SIGINT)
-            process.communicate(timeout=PATIENCE)
+            _, again = process.communicate(timeout=PATIENCE)
 
     assert said.startswith("warning: the store does not answer")
+    assert said not in again
     assert process.returncode == 130
 
 

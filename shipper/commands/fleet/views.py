@@ -76,14 +76,15 @@ async def _show(name: str, fleet: Opened, *, json: bool, watch: bool) -> int:
     screen = Screen(sys.stdout)
     async with observing(fleet.store, fleet.seals) as observer:
         found = seen(observer.view())
-        away = ""
+        away = said = ""
         while watch:
             if not json:
                 screen.redraw([*([(away, [])] if away else []), *tables(found)])
             elif away:
-                warn([away])
+                warn([away] if away != said else [])
             else:
                 show_tables([], found, json=True)
+            said = away
             await trio.sleep(_WATCH_SECONDS)
             await observer.changed()
             try:
