@@ -90,7 +90,7 @@ class Site:
         return [one for one in lines if one["event"] == what and fields.items() <= one.items()]
 
     async def when(self, condition: Callable[[], Any]) -> Any:
-        with trio.fail_after(20):
+        with trio.fail_after(30):
             while not (found := condition()):  # noqa: ASYNC110 (other processes act)
                 await trio.sleep(0.01)
             return found

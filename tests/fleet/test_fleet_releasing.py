@@ -435,7 +435,7 @@ async def test_a_real_command_gets_names_and_the_token_and_no_secret(
     await fleet.member(DRAINED)
     command = OnRelease(command=(sys.executable, "-c", script), timeout=Duration(30))
     async with running(fleet, "a", command=command):
-        with trio.fail_after(20):
+        with trio.fail_after(30):
             while (released := await fleet.release()) is None or released.state != "done":  # noqa: ASYNC110 (a process acts)
                 await trio.sleep(0.02)
 

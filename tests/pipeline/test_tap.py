@@ -36,14 +36,15 @@ async def test_a_tap_that_sees_nothing_ends_in_time() -> None:
 async def test_two_taps_at_one_point_see_the_same() -> None:
     taps, seen = Taps(), []
 
-    async def look(seconds: float) -> None:
-        seen.append(await taps.collect("here", 5, seconds))
+    async def look(count: int, seconds: float) -> None:
+        seen.append(await taps.collect("here", count, seconds))
 
     with trio.fail_after(30):
         async with trio.open_nursery() as nursery:
-            nursery.start_soon(look, 0.3)
-            nursery.start_soon(look, 0.01)
-            await trio.sleep(0.1)
+            nursery.start_soon(look, 1, 30.0)
+            nursery.start_soon(look, 5, 0.01)
+            while not seen:  # noqa: ASYNC110 - a tap tells nobody
+                await trio.sleep(0.001)
             taps.offer("here", batch(1))
 
     assert seen == [[], [{"of": "test", "n": 1}]]

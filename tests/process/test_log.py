@@ -177,7 +177,7 @@ def test_a_reader_that_stops_costs_lines_and_no_time():
     dropped = sum(line.get("shipper.dropped", 0) for line in written)
     kept = sum(line["message"] == "line" for line in written)
 
-    assert seconds < 5
+    assert seconds < 30
     assert dropped > 1000
     again = sum(line["message"] == "again" for line in written)
     assert kept + again + dropped == 10_001

@@ -223,6 +223,7 @@ async def test_a_trio_loop_that_hangs_is_not_alive(monkeypatch):
         while not answers and time.monotonic() < deadline:
             time.sleep(0.01)  # noqa: ASYNC251  blocking trio is the point
         probe.join(10)
+        monkeypatch.undo()
         assert (await ask(address, "/livez"))[0] == 200
 
     assert answers == [503]

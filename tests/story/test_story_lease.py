@@ -88,7 +88,9 @@ async def test_who_says_hello_with_a_lease_sends_nothing_without_one_not_even_wh
             world.write(10)
             await sidecar.state(lambda o: o["queue"]["events"] == 10)
             await sidecar.kill()
+        await world.destination.stop()  # with it end the connections of the killed process
         world.destination.script = None
+        await world.destination.start()
         before = len(world.destination.log)
         async with launched(world.state) as sidecar:
             await sidecar.hello(lease=True)

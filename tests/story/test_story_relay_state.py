@@ -207,9 +207,9 @@ async def test_a_key_that_a_principal_has_from_before_is_deleted_by_its_owner(tm
             await middle.kill()
         shutil.rmtree(chain.principal_state)
         (tmp_path / "copy").rename(chain.principal_state)
+        before = chain.place("a")
         async with running(chain.principal_state) as middle:
             await chain.offer_principal(middle, 2)
-            before = chain.place("a")
             await chain.put("b", n=2)
             await chain.agreed()
             with trio.fail_after(30):
