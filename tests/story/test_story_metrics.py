@@ -35,6 +35,7 @@ async def test_what_a_destination_refuses_or_does_not_answer_is_counted(tmp_path
         await offer(world, sidecar, 1, "a", "")
         world.write(3)
         await world.delivered()
+        await sidecar.state(lambda m: m["queue"]["events"] == 0)
         if kind == "401":
             world.revoke("a")
         else:
