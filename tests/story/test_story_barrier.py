@@ -410,10 +410,8 @@ async def test_a_data_stream_that_is_refused_holds_its_own_events_and_no_others(
 
 
 async def test_T49_13_a_pipeline_that_cannot_start_leaves_the_old_one_running(tmp_path: Path) -> None:
-    with socket.socket() as taken:
-        taken.bind(("127.0.0.1", 0))
-        taken.listen()
-        port = taken.getsockname()[1]
+    port = free_port()
+    with socket.create_server(("127.0.0.1", port)) as taken:
         broken = f'  apps: {{type: elasticsearch, address: "127.0.0.1:{port}"}}\n'
         async with open_world(tmp_path, "a", "b") as world, launched(world.state) as sidecar:
             await sidecar.hello()
