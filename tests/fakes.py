@@ -399,7 +399,7 @@ class ScriptedProcessor(Processor, frozen=True):
         if self.does == "fail":
             raise ZeroDivisionError("a secret")
         if self.does == "wait":
-            GATE.wait(PATIENCE)
+            GATE.wait(2 * PATIENCE)
         if self.does == "count":
             meters().counter("seen", "Events that it has seen.").add(batch.count)
         if self.does == "drop":

@@ -16,7 +16,7 @@ from unittest import mock
 from shipper.plugin import Inotify
 
 CALLS = ("open", "stat", "lstat", "fstat", "pread", "close", "listdir", "scandir", "readlink", "add_watch", "statfs")
-_SECONDS = 30
+_SECONDS = 60
 
 
 class Hanging:

@@ -28,7 +28,7 @@ def hanging(monkeypatch: pytest.MonkeyPatch, *, but: str | None = None) -> Itera
         if options.get("flags", 0) & socket.AI_NUMERICHOST or args[0] == but:
             return getaddrinfo(*args, **options)
         asked.set()
-        go_on.wait(25)
+        go_on.wait(60)
         raise socket.gaierror(socket.EAI_AGAIN, "Temporary failure in name resolution")
 
     monkeypatch.setattr(socket, "getaddrinfo", hang)
@@ -93,7 +93,7 @@ class Slow:
             raise socket.gaierror(socket.EAI_AGAIN, "Temporary failure in name resolution")
         self.asked.append(host)
         self.is_asked.set()
-        self.go_on.wait(25)
+        self.go_on.wait(60)
 
 
 @pytest.fixture
