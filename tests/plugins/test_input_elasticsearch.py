@@ -595,7 +595,7 @@ async def test_while_a_long_document_is_read_others_are_answered(monkeypatch):
     def slowly(request, lines):
         if len(lines[0]) > 1 << 20:
             reading.set()
-            assert go_on.wait(20)
+            assert go_on.wait(30)
         one_by_one(request, lines)
 
     monkeypatch.setattr(BulkRequest, "_one_by_one", slowly)

@@ -235,7 +235,7 @@ async def test_an_answer_may_be_compressed():
 @both
 async def test_requests_at_once_have_connections_of_their_own(protocol):
     barrier = threading.Barrier(2)
-    receiver = Receiver(lambda bodies: barrier.wait(10) and 0)
+    receiver = Receiver(lambda bodies: barrier.wait(30) and 0)
     async with sending(protocol, receiver) as sender, trio.open_nursery() as nursery:
         nursery.start_soon(sender.send, BATCH)
         nursery.start_soon(sender.send, BATCH)

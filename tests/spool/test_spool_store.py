@@ -55,7 +55,7 @@ class Gate:
 
     def __call__(self, db: sqlite3.Connection) -> None:
         self.entered.set()
-        assert self._open.wait(10)
+        assert self._open.wait(30)
 
     def open(self) -> None:
         self._open.set()
