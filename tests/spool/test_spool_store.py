@@ -677,6 +677,11 @@ def disk(tmp_path: Path) -> Iterator[Path]:
         yield disk
 
 
+def exchange(db: sqlite3.Connection, seq: int) -> None:
+    db.execute("DELETE FROM batch WHERE seq = ?", (seq,))
+    db.execute("INSERT INTO batch (body) VALUES (zeroblob(100000))")
+
+
 @pytest.mark.root
 async def test_on_a_full_disk_intake_waits_and_everything_else_goes_on(
     disk: Path, monkeypatch: pytest.MonkeyPatch
@@ -697,8 +702,7 @@ async def test_on_a_full_disk_intake_waits_and_everything_else_goes_on(
                     nursery.start_soon(append, number)
                 await until(lambda: store.problem == "disk full: intake waits")
                 for seq in range(1, 9):
-                    await store.do(lambda db, seq=seq: db.execute("DELETE FROM batch WHERE seq = ?", (seq,)))
-                    await store.do(lambda db: db.execute("INSERT INTO batch (body) VALUES (zeroblob(100000))"))
+                    await store.do(partial(exchange, seq=seq))  # at once: the room between would be given back
                 with trio.move_on_after(0.3) as scope:
                     await store.append(insert(b"withdrawn"))
                 assert scope.cancelled_caught
