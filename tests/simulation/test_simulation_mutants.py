@@ -11,6 +11,27 @@ from tests.simulation.scenario import Scenario
 from tests.simulation.world import run
 
 WORLDS = 400
+CAUGHT_BY = {
+    "acknowledged_before_the_commit": 7,
+    "first_lane_only": 18,
+    "short_answers_count": 22,
+    "later_is_rejected": 4,
+    "positions_beside_the_batches": 7,
+    "enters_under_an_old_revision": 46,
+    "forgotten_acks": 7,
+    "retry_after_forgotten": 27,
+    "order_forgotten": 14,
+    "held_drains_are_dropped": 105,
+    "the_old_pipeline_drains_first": 12,
+    "nobody_watches": 6,
+    "forwarded_without_barriers": 20,
+    "answers_settle_any_version": 13,
+    "superseded_from_anywhere": 14,
+    "new_destinations_get_nothing": 11,
+    "old_versions_are_not_copied": 6,
+    "the_fence_has_the_last_word": 15,
+}
+"""Seeds of worlds that are known to catch a fault: they are run first, which saves the long search for another one."""
 
 
 @pytest.mark.parametrize(("mutant", "law"), MUTANTS.items(), ids=lambda value: getattr(value, "__name__", value))
@@ -19,7 +40,7 @@ def test_a_fault_made_by_hand_is_caught(
 ) -> None:
     mutant(monkeypatch)
 
-    assert any(_breaks(seed, law) for seed in range(WORLDS))
+    assert any(_breaks(seed, law) for seed in (CAUGHT_BY.get(mutant.__name__, 0), *range(WORLDS)))
 
 
 def _breaks(seed: int, law: str) -> bool:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from itertools import count, islice
+from itertools import chain, count, islice
 
 import pytest
 
@@ -12,6 +12,19 @@ from tests.simulation.relayed.scenario import Relayed
 from tests.simulation.relayed.world import run
 
 WORLDS = 60
+CAUGHT_BY = {
+    "nothing_is_remembered": 42,
+    "remembered_in_a_transaction_of_its_own": 52,
+    "what_is_below_the_mark_enters": 57,
+    "ids_are_given_anew": 9,
+    "confirmed_before_the_commit": 10,
+    "nobody_says_that_a_principal_went_back": 63,
+    "stored_is_enough": 32,
+    "places_are_those_of_the_principal": 17,
+    "a_name_has_two_processes": 29,
+    "nobody_compares": 176,
+}
+"""Seeds of worlds that are known to catch a fault: they are run first, which saves the long search for another one."""
 
 
 @pytest.mark.parametrize(("fault", "mutant"), MUTANTS.items(), ids=lambda value: getattr(value, "__name__", ""))
@@ -19,6 +32,7 @@ def test_a_fault_made_by_hand_is_caught(
     fault: Callable[[pytest.MonkeyPatch], None], mutant: Mutant, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     fault(monkeypatch)
-    scenarios = islice(filter(mutant.where, map(Relayed.draw, count())), WORLDS)
+    seeds = chain([CAUGHT_BY.get(fault.__name__, 0)], count())
+    scenarios = islice(filter(mutant.where, map(Relayed.draw, seeds)), WORLDS)
 
     assert any(mutant.law in [violation.law for violation in run(scenario).violations] for scenario in scenarios)
