@@ -40,6 +40,21 @@ async def test_a_missing_text_is_refused_by_name(fleet, place, autojump_clock):
         assert fleet.report().refusal.version == bad
 
 
+async def test_a_store_in_which_a_renewal_takes_a_third_of_the_lease_still_gives_versions(fleet, place, autojump_clock):
+    async with running(fleet, place) as one:
+        await one.offered(fleet.publish())
+        one.client.set(delay=LEASE / 3 / 5)  # a renewal, a reading and a swap, each there and back
+        await trio.sleep(3 * LEASE)
+        newest = fleet.publish("b: 2", pins={f"es-{at}": f"es-{at}-x" for at in range(20)})
+        with trio.fail_after(4 * LEASE):
+            while one.member.offered.version != newest:
+                await trio.sleep(0.1)
+                assert fleet.alive() is not None
+        one.answer("drained")
+        with trio.fail_after(2 * LEASE):
+            await until(lambda: fleet.report().stages.get("drained") == newest)
+
+
 async def test_many_secrets_from_a_slow_store_neither_take_long_nor_cost_the_lease(fleet, place, autojump_clock):
     async with running(fleet, place, on_lapse="hold") as one:
         await one.offered(fleet.publish())

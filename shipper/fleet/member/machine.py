@@ -149,9 +149,11 @@ class Member:
         )
         if first is not None:
             return first
+        due, version = self._reporting.due, self._wanted()
+        if version is not None and self._rollout.goes_first(version, now):
+            return self._deliver(version)
         if self._reporting.must_write(now, self.memory, leaving=self._leaving):
             return self._report(facts)
-        due, version = self._reporting.due, self._wanted()
         if version is None:
             return Rest(due)
         return Rest(min(due, self._rollout.again_at)) if now < self._rollout.again_at else self._deliver(version)
@@ -260,6 +262,7 @@ class Member:
         """The store did not answer, or refused: nothing more before this instant, and then a new look. Whether a write
         was done is unknown."""
         self._registration.unsure(self.memory)
+        self._rollout.had_turn()
         self._paused, self._looking = until, True
 
     def saved(self, memory: Memory) -> None:
@@ -298,6 +301,7 @@ class Member:
             self._paused = now + _SOON if first else self._paused
             return
         self._reporting.wrote(began, first=first)
+        self._rollout.gets_turn()
         self._fencing.renewed(began)
         if report.state == "joining":
             self._looking = True
@@ -317,6 +321,10 @@ class Member:
     def fetched(self, version: Version) -> None:
         """The text and the secrets of a version were read, and are authentic."""
         self._rollout.was_read(version)
+
+    def read_in_part(self) -> None:
+        """A version was not read within its time."""
+        self._rollout.had_turn()
 
     def missing(self, version: Version, problem: str, *, now: float, wall: float) -> None:
         """The store lacks a record of a version: a newer one may have replaced it; if not, it is refused."""

@@ -18,10 +18,25 @@ class Rollout:
         """Nothing is read before this instant, unless the head names another version."""
         self._missing: Version | None = None
         """The version of which a record was missing at the last attempt."""
+        self._has_turn = False
+        """Whether a report was written since the last attempt."""
 
     def wanted(self, current: Version | None) -> Version | None:
         """Returns the version to offer if this one is the newest of the head; None if there is none."""
         return current if is_newer(current, self.running) else None
+
+    def goes_first(self, version: Version, now: float) -> bool:
+        """Whether this version is read or offered before another report is written. They take turns: where a report
+        takes longer than a third of the lease the next one is always due, and no version would ever be read."""
+        return self.fetched == version or (self._has_turn and now >= self.again_at)
+
+    def gets_turn(self) -> None:
+        """A report was written."""
+        self._has_turn = True
+
+    def had_turn(self) -> None:
+        """An attempt is over, whatever came of it."""
+        self._has_turn = False
 
     def named_another(self) -> None:
         """The head names another version as the newest."""
@@ -30,16 +45,19 @@ class Rollout:
     def was_read(self, version: Version) -> None:
         """The text and the secrets of a version were read, and are authentic."""
         self.fetched, self._missing = version, None
+        self.had_turn()
 
     def lacks(self, version: Version) -> bool:
         """A record of a version is missing; returns whether one was at the last attempt, too."""
         again = self._missing == version
         self._missing = version
+        self.had_turn()
         return again
 
     def refused(self, until: float) -> None:
         """A version is not authentic; it is tried again at this instant."""
         self.again_at = until
+        self.had_turn()
 
     def offered(self, version: Version) -> None:
         """A version was kept and offered."""

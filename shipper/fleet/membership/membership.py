@@ -287,7 +287,9 @@ class Membership:
         except Unauthentic as error:
             self._member.unauthentic(version, str(error), now=self._clock(), wall=self._environment.wall())
         else:
-            if found is not None:
+            if found is None:
+                self._member.read_in_part()
+            else:
                 self._offers.fetched(*found)
                 self._member.fetched(version)
 
