@@ -222,7 +222,9 @@ class Campaign:
                 if arrived != member.arrived or arrived >= member.lines:
                     member.arrived, member.shipped = arrived, looked
                 member.shipped += late
-                if member.holds or not member.is_busy:
+                if member.shipped > member.unwell:
+                    member.needs_store = False
+                if member.holds or member.needs_store or not member.is_busy or member.transcript.again().needs_lease():
                     continue
                 if looked - max(member.shipped, member.unwell) > STALL:
                     self._wrong.append(f"nothing of {member.name} arrives for {STALL:g} s\n{member.picture()}")
@@ -566,6 +568,7 @@ class Campaign:
                 if said.returncode and b"has stopped" not in said.stderr:
                     return
                 await trio.to_thread.run_sync(member.ended)
+                member.needs_store = True
                 await self._pause()
                 member.begin()
 
@@ -578,6 +581,7 @@ class Campaign:
                 said = await self._command("forget", member.name, "--force")
                 if said.returncode:
                     self.done["hosts that nobody could forget"] += 1
+                member.needs_store = True
                 member.begin()
 
     async def _cut_off(self) -> None:

@@ -40,6 +40,8 @@ class Member(Host):
         """Until this instant of CLOCK_MONOTONIC something keeps its events; infinite while it does."""
         self.arrived, self.shipped = 0, 0.0
         """Its lines at the backend, and when the last one came, or none was missing."""
+        self.needs_store = True
+        """Whether it may need the store before it ships: it is new, or it has left the fleet."""
         self.is_shipping = False
         """Whether something had arrived when something began to be done to it."""
         self.doing = "runs"

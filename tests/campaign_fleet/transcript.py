@@ -82,8 +82,8 @@ class Transcript:
     def _heard(self, at: float, message: dict[str, Any]) -> None:
         if message["type"] in ("policy", "credentials"):
             self.supplied += [(at, id) for id, secret in message["credentials"].items() if secret is not None]
-        if message["type"] == "hello" and message.get("lease"):
-            self.leases.append((at, 0.0))
+        if message["type"] == "hello":
+            self.leases.append((at, 0.0 if message.get("lease") else None))
         if message["type"] == "lease":
             self.leases.append((at, message["until"]))
         if message["type"] == "policy":
@@ -112,9 +112,14 @@ class Transcript:
         """Returns until when it could send, on CLOCK_BOOTTIME, by what it had heard at an instant."""
         heard = bisect.bisect_right(self.leases, at, key=lambda one: one[0])
         ends = [until for _, until in self.leases[max(0, heard - 20) : heard]]
-        if not ends or ends[-1] is None:
-            return math.inf
-        return max(until for until in ends if until is not None)
+        if self.needs_lease(heard):
+            return max(until for until in ends if until is not None)
+        return math.inf
+
+    def needs_lease(self, heard: int | None = None) -> bool:
+        """Whether it needs a lease to send, by the first so many messages about leases, or by all."""
+        until = self.leases[:heard][-1:]
+        return bool(until) and until[0][1] is not None
 
 
 def _short(message: dict[str, Any]) -> str:
