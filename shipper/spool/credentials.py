@@ -76,6 +76,15 @@ def in_use(db: sqlite3.Connection, still_used: Collection[str] = ()) -> list[str
     return sorted(ids)
 
 
+def named_above(db: sqlite3.Connection, at: Revision) -> set[str]:
+    """Returns the ids that newer revisions name, replaced ones included.
+
+    A supervisor does not heed an older ack that lists one of them, which may have crossed the newer policy in the pipe.
+    """
+    rows = db.execute("SELECT credentials FROM revision WHERE (epoch, number) > (?, ?)", at)
+    return {id for (names,) in rows for id in msgspec.json.decode(names)}
+
+
 def _ids_of_lanes(db: sqlite3.Connection) -> set[str]:
     """Returns the ids that lanes need to deliver their entries."""
     return _ids(db, "SELECT DISTINCT each.value AS id FROM lane, json_each(lane.credentials) AS each")
@@ -100,7 +109,7 @@ def release(db: sqlite3.Connection, still_used: Collection[str]) -> list[str]:
 def listed(db: sqlite3.Connection, before: Before, used: Collection[str], most_bytes: int = LARGEST_COUNT) -> list[str]:
     """Returns the released ids that an ack lists; `before` is the state of the ids that earlier acks have listed.
 
-    An id that a pending revision has brought again is among `used`, and waits for a later ack. So do ids that would
+    An id that a newer revision has brought again is among `used`, and waits for a later ack. So do ids that would
     make the list longer than `most_bytes` as JSON (`unlisted`).
     """
     db.execute("UPDATE credential SET state = ? WHERE state = 'listed'", (before,))

@@ -431,7 +431,8 @@ def drained(
     (top,) = candidates
     credentials.release(db, still_used)
     used = credentials.in_use(db, still_used)
-    use = CredentialUse(used, credentials.listed(db, before, used, most_bytes))
+    listed = credentials.listed(db, before, {*used, *credentials.named_above(db, top.at)}, most_bytes)
+    use = CredentialUse(used, listed)
     receipt = _receipt(top, use, *_sum_settled(db, top.at))
     db.execute(
         "UPDATE revision SET drained = ? WHERE epoch = ? AND number = ?", (msgspec.json.encode(receipt), *top.at)

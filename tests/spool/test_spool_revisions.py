@@ -380,6 +380,25 @@ def test_an_ack_does_not_list_again_what_a_revision_on_its_way_has_brought_again
     ]
 
 
+def test_an_ack_does_not_list_what_a_newer_revision_has_named_though_that_was_replaced_meanwhile(spool: Spool) -> None:
+    """A supervisor must not heed such a list: for all that it knows, the ack has crossed that revision in the pipe."""
+    lanes = [spool.activate(number, main=f"k{number}")["main"] for number in (1, 2, 3, 4)]
+    revisions.settle_reached(spool.db, lanes[2])
+    revisions.settle_reached(spool.db, lanes[0])
+    second = spool.drained()
+    left = credentials.unlisted(spool.db, ["k2", "k4"])
+    revisions.settle_reached(spool.db, lanes[1])
+    fourth = spool.drained()
+
+    assert second is not None
+    assert second.credentials is not None
+    assert (second.revision, second.credentials.released) == (2, ["k1"])
+    assert left == ["k3"]
+    assert fourth is not None
+    assert fourth.credentials is not None
+    assert (fourth.revision, set(fourth.credentials.released) - {"k1"}) == (4, {"k2", "k3"})
+
+
 def test_an_ack_lists_no_more_ids_than_it_has_room_for_and_the_next_one_lists_the_rest(spool: Spool) -> None:
     for number in (1, 2, 3):
         spool.activate(number, main=f"k{number}")
