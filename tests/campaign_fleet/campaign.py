@@ -88,6 +88,7 @@ class Campaign:
         self._texts: dict[Version, What | None] = {}
         self._keys: dict[str, str] = {}
         """The names of keys by the ids of secrets."""
+        self._names: list[str] = []
         self._spare: set[str] = set()
         """Keys that are revoked by `on_release` alone, and may be set again before."""
         self._have_continued: set[str] = set()
@@ -131,7 +132,9 @@ class Campaign:
             nursery.start_soon(self._write)
             nursery.start_soon(self._watch_arrivals)
             await self._harm(seconds)
+            began = trio.current_time()
             await self._settle()
+            self.done["seconds until all was well"] = round(trio.current_time() - began)
             nursery.cancel_scope.cancel("the campaign is over")
         self._judge()
 
@@ -347,7 +350,9 @@ class Campaign:
                 self._spare.add(name)
             assert self._fleet.destination.keys is not None
             self._fleet.destination.keys.add(key(name))
-            self._fleet._names.add(name)
+            self._names.append(name)
+            if len(self._names) == 1:
+                self._fleet._names.add(name)  # to look for all of them in all files would take minutes
 
         async def set_secret() -> Version | None:
             id, version = await publisher.set_secret("es", content(name))
@@ -719,7 +724,7 @@ class Campaign:
         await self._progress(step, "the start of all hosts")
 
     def _judge(self) -> None:
-        names = {digest(key(name)): name for name in self._fleet._names}
+        names = {digest(key(name)): name for name in self._names}
         for request in self._fleet.destination.log:
             name = names.get(request.key, "unknown")
             self.seen.uses.append(Use(request.arrived, _member(request.path), name, request.status or 0))
