@@ -14,7 +14,7 @@ from collections import Counter, deque
 from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field, replace
-from itertools import count, takewhile
+from itertools import chain, count, takewhile
 from math import inf
 from typing import Literal, TypeVar
 
@@ -71,13 +71,16 @@ class MemoryStore:
         self._compacted = 0
         self._entries: dict[str, Entry] = {}
         self._under: dict[str, int] = {}
+        """The lease of each key that has one; `_kinds` counts these keys by their part before the slash."""
+        self._kinds: Counter[str] = Counter()
         self._leases: dict[int, _Granted] = {}
         self._ids = count(1)
         self._log: deque[tuple[float, Change]] = deque()
         self._due: list[tuple[float, int, Callable[[], None]]] = []
         self._late = 0
         self._order = count()
-        self.watches: set[_Watch] = set()
+        self._watches: dict[str, set[_Watch]] = {}
+        """By prefix."""
         self._turned = trio.Event()
 
     def client(self, name: str = "", rate: float = 1.0) -> Client:
@@ -114,6 +117,7 @@ class MemoryStore:
         """Puts back an older state: revisions go back, leases come back refreshed, and every watch is broken."""
         self.revision = self._compacted = snapshot.revision
         self._entries, self._under = dict(snapshot.entries), dict(snapshot.under)
+        self._kinds = Counter(map(_kind, self._under))
         self._leases = {id: _Granted(seconds, inf) for id, seconds in snapshot.leases.items()}
         self._log.clear()
         self._due.clear()
@@ -149,9 +153,10 @@ class MemoryStore:
         self.revision += 1
         entry = Entry(key, value, self.revision, entry.created if entry else self.revision, lease is not None)
         self._entries[key] = entry
-        self._under.pop(key, None)
+        self._loose(key)
         if lease is not None:
             self._under[key] = lease
+            self._kinds[_kind(key)] += 1
         self._record(Change(key, entry, self.revision))
         return Swapped(True, entry, self.revision)
 
@@ -192,7 +197,8 @@ class MemoryStore:
         """Returns when something is due next that may change a key that begins so."""
         if self.down or not self._due:
             return inf
-        leased = any(key.startswith(prefix) for key in self._under)
+        kinds = [kind for kind, keys in self._kinds.items() if keys]
+        leased = any(kind.startswith(prefix) or prefix.startswith(kind) for kind in kinds)
         return self._due[0][0] if self._late or leased else inf
 
     def late(self, act: Callable[[], object]) -> None:
@@ -243,27 +249,54 @@ class MemoryStore:
         self.revision += 1
         for key in keys:
             del self._entries[key]
-            self._under.pop(key, None)
+            self._loose(key)
             self._record(Change(key, None, self.revision))
 
     def _record(self, change: Change) -> None:
         self._log.append((trio.current_time(), change))
         if len(self._log) > KEPT:
             self._compacted = self._log.popleft()[1].at
-        for watch in self.watches:
-            if change.key.startswith(watch.prefix):
-                watch.wake()
+        for prefix, watches in self._watches.items():
+            if change.key.startswith(prefix):
+                for watch in watches:
+                    watch.wake()
+
+    def _loose(self, key: str) -> None:
+        """Takes a key from its lease."""
+        if self._under.pop(key, None) is not None:
+            self._kinds[_kind(key)] -= 1
+
+    @property
+    def watches(self) -> list[_Watch]:
+        """All open watches."""
+        return [*chain.from_iterable(self._watches.values())]
+
+    def watched(self, watch: _Watch) -> None:
+        """A watch begins."""
+        self._watches.setdefault(watch.prefix, set()).add(watch)
+
+    def unwatched(self, watch: _Watch) -> None:
+        """A watch ends."""
+        self._watches[watch.prefix].discard(watch)
 
     def wake(self) -> None:
         """Wakes every call and watch, because a fault has changed."""
-        self._turned.set()
-        self._turned = trio.Event()
+        self.wake_calls()
         for watch in self.watches:
             watch.wake()
+
+    def wake_calls(self) -> None:
+        """Wakes every call, because a fault of one client has changed."""
+        self._turned.set()
+        self._turned = trio.Event()
 
     async def turn(self) -> None:
         """Returns when a fault has changed."""
         await self._turned.wait()
+
+
+def _kind(key: str) -> str:
+    return key.partition("/")[0]
 
 
 @dataclass
@@ -290,6 +323,7 @@ class Client:
         self.calls: Counter[str] = Counter()
         """How often each kind of call was made; `written` counts the swaps that changed something."""
         self.faults = Faults()
+        self._watches: set[_Watch] = set()
 
     # faults
 
@@ -299,13 +333,14 @@ class Client:
             if not hasattr(self.faults, name):
                 raise AttributeError(name)
             setattr(self.faults, name, value)
-        self.server.wake()
+        self.server.wake_calls()
+        for watch in self._watches:
+            watch.wake()
 
     def compact(self) -> None:
         """Breaks the open watches of this client by Compacted."""
-        for watch in self.server.watches:
-            if watch.client is self:
-                watch.break_("the changes were compacted")
+        for watch in self._watches:
+            watch.break_("the changes were compacted")
 
     def lose(self, mishap: Mishap, prefix: str = "") -> None:
         """Loses the answer of the next swap of a key that begins with `prefix`."""
@@ -342,11 +377,13 @@ class Client:
     async def watch(self, prefix: str, after: int) -> AsyncIterator[AsyncIterator[Sequence[Change]]]:
         self.calls["watch"] += 1
         watch = _Watch(self, prefix, after)
-        self.server.watches.add(watch)
+        self._watches.add(watch)
+        self.server.watched(watch)
         try:
             yield watch
         finally:
-            self.server.watches.discard(watch)
+            self._watches.discard(watch)
+            self.server.unwatched(watch)
 
     # the connection
 

@@ -19,5 +19,5 @@ the store (`tests/fleet/memory.py`), the files of `Home`, the sidecar, and the c
     L5  when the faults are over, the newest version drains everywhere, and `on_release` has run for each retired secret
     L6  a fencing token belongs to one candidate, and never falls
     L7  the stages that a directory reports never go back within an epoch
-    L8  a version costs few writes
+    L8  an answer that is not open names who keeps it so, and why; it is not behind the reports of its own revision
 """

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import math
 from collections import defaultdict
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 
+from shipper.fleet.judge import OPENING
 from shipper.fleet.records import Head, Report, Version
 from tests.simulation.case import Violation
-from tests.simulation.fleets.transcript import Answer, Transcript
+from tests.simulation.fleets.transcript import Answer, Reached, Transcript, Written
 
 STAGES = ("received", "active", "drained")
 LINE = 0.3
@@ -17,7 +18,7 @@ LINE = 0.3
 
 def judge(transcript: Transcript) -> list[Violation]:
     """Returns what was promised and did not hold."""
-    laws = (_triples, _answers, _releases, _fences, _tokens, _stages)
+    laws = (_triples, _answers, _releases, _fences, _tokens, _stages, _reasons)
     return [violation for law in laws for violation in law(transcript)]
 
 
@@ -49,36 +50,87 @@ def _answers(transcript: Transcript) -> Iterator[Violation]:
     begun: dict[str, float] = {}
     for at, machine, *_ in sorted([(each.at, each.machine) for each in transcript.received]):
         begun.setdefault(machine, at)
+    when = _when(transcript)
     for answer in transcript.answers:
         if answer.verdict.state != "open":
             continue
+        judged = _registered_since_the_restore(transcript, answer)
         named = {standing.name.partition("/")[0] for standing in answer.verdict.members}
         for machine, since in begun.items():
             if since >= answer.asked or _name(machine) in named or _is_doubtful(transcript, machine, answer.at):
                 continue
-            if transcript.restored and transcript.restored[0] <= answer.at:
+            if judged is not None and machine not in judged:
                 continue
-            if _reached(transcript, machine, answer) > answer.at:
+            if _reached(when[machine], answer) > answer.at:
                 yield Violation("L2", f"{_text(answer)}, and {machine} has not reached it")
 
 
 def _text(answer: Answer) -> str:
     verdict = answer.verdict
-    return f"{verdict.version} {verdict.stage} was open at {answer.at:.3f} for who asked at {answer.asked:.3f}"
+    return (
+        f"{verdict.version} {verdict.stage} was {verdict.state} at {answer.at:.3f} for who asked at {answer.asked:.3f}"
+    )
 
 
-def _reached(transcript: Transcript, machine: str, answer: Answer) -> float:
+def _when(transcript: Transcript) -> Mapping[str, Sequence[Reached]]:
+    """Returns what each machine has reached."""
+    found: dict[str, list[Reached]] = defaultdict(list)
+    for each in transcript.reached:
+        found[each.machine].append(each)
+    return found
+
+
+def _reached(reached: Sequence[Reached], answer: Answer) -> float:
     """Returns when a machine had reached what the answer is about."""
     triple, stage = answer.verdict.triple, STAGES.index(answer.verdict.stage)
     assert triple is not None
     return min(
-        (
-            each.at
-            for each in transcript.reached
-            if each.machine == machine and STAGES.index(each.stage) >= stage and each.version[:2] >= triple[:2]
-        ),
+        (each.at for each in reached if STAGES.index(each.stage) >= stage and each.version[:2] >= triple[:2]),
         default=math.inf,
     )
+
+
+def _registered_since_the_restore(transcript: Transcript, answer: Answer) -> frozenset[str] | None:
+    """Returns the machines that an answer must know; None for all, if the store was never restored before it.
+
+    A restored store may have lost a member, and the directories that one has lost. It knows those that have registered
+    for a later epoch, with the directory that they have then; an answer of the old epoch knows nothing.
+    """
+    restored = [at for at in transcript.restored if at <= answer.at]
+    if not restored:
+        return None
+    before = max((each.record.epoch for each in transcript.heads if each.at <= restored[-1]), default=0)
+    triple = answer.verdict.triple
+    if triple is None or triple.epoch <= before:
+        return frozenset()
+    names = {
+        each.record.name  # type: ignore[union-attr]
+        for each in transcript.reports
+        if restored[-1] < each.at < answer.asked and each.record.epoch == triple.epoch
+    }
+    newest = {_name(each.machine): each.machine for each in transcript.received if each.at <= answer.asked}
+    return frozenset(machine for name, machine in newest.items() if name in names)
+
+
+def _reasons(transcript: Transcript) -> Iterator[Violation]:
+    """An answer that is not open names a member that keeps it so, and says why; it is not behind its own revision."""
+    written: dict[str, list[Written]] = defaultdict(list)
+    for each in transcript.reports:
+        written[each.record.name].append(each)  # type: ignore[union-attr]
+    for answer in transcript.answers:
+        verdict, triple = answer.verdict, answer.verdict.triple
+        if verdict.state not in ("closed", "refused") or triple is None:
+            continue
+        blocking = [one for one in verdict.members if one.kind not in OPENING]
+        if not blocking or not all(one.why for one in blocking):
+            yield Violation("L8", f"{_text(answer)} without a reason")
+        if _restored_between(transcript, 0.0, answer.at):
+            continue
+        for one in blocking:
+            known = [each.record for each in written[one.name] if each.revision <= verdict.at]
+            stage = known[-1].stages.get(verdict.stage) if known else None  # type: ignore[union-attr]
+            if stage is not None and stage[:2] >= triple[:2]:
+                yield Violation("L8", f"{_text(answer)}, and {one.name} is {one.kind}, but had reported it")
 
 
 def _releases(transcript: Transcript) -> Iterator[Violation]:
@@ -151,21 +203,21 @@ def _tokens(transcript: Transcript) -> Iterator[Violation]:
 
 
 def _stages(transcript: Transcript) -> Iterator[Violation]:
-    newest: dict[tuple[str, str, int, str], tuple[tuple[int, int], float]] = {}
+    newest: dict[str, dict[tuple[str, int, str], tuple[tuple[int, int], float]]] = defaultdict(dict)
     is_out: dict[str, bool] = {}
     for written in transcript.reports:
         report = written.record
         assert isinstance(report, Report)
         if report.state == "joining" or is_out.get(report.name):
-            newest = {key: value for key, value in newest.items() if key[0] != report.name}
+            newest[report.name].clear()
         is_out[report.name] = report.state in ("forgotten", "left")
         for stage in STAGES:
             version = report.stages.get(stage)  # type: ignore[call-overload]
             position = (-1, -1) if version is None else version[:2]
-            key = (report.name, report.directory, report.epoch, stage)
-            before, at = newest.get(key, ((-1, -1), 0.0))
+            key = (report.directory, report.epoch, stage)
+            before, at = newest[report.name].get(key, ((-1, -1), 0.0))
             if position < before and not _restored_between(transcript, at, written.at):
                 yield Violation(
                     "L7", f"{report.name} {stage} went back from {before} to {position} at {written.at:.3f}"
                 )
-            newest[key] = position, written.at
+            newest[report.name][key] = position, written.at
