@@ -127,7 +127,8 @@ def _reasons(transcript: Transcript) -> Iterator[Violation]:
         if _restored_between(transcript, 0.0, answer.at):
             continue
         for one in blocking:
-            known = [each.record for each in written[one.name] if each.revision <= verdict.at]
+            before = [each for each in written[one.name] if each.at <= answer.at]  # a restore takes revisions back
+            known = [each.record for each in before if each.revision <= verdict.at]
             stage = known[-1].stages.get(verdict.stage) if known else None  # type: ignore[union-attr]
             if stage is not None and stage[:2] >= triple[:2]:
                 yield Violation("L8", f"{_text(answer)}, and {one.name} is {one.kind}, but had reported it")
