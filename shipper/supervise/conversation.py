@@ -132,6 +132,8 @@ class Conversation:
         self.held = Undelivered(0, 0, 0.0)
         """What the sidecar held when it was heard last."""
         self._is_shared, self._is_leased = is_shared, is_leased
+        self._began_leased = is_leased
+        """Whether the sidecar process has begun without a lease, and needs one."""
         self._until: float | None = None
         """The end of the newest lease, by CLOCK_BOOTTIME."""
         self._boottime = boottime
@@ -232,6 +234,7 @@ class Conversation:
             "heartbeat_seconds": _ONCE_HEARTBEAT if self._once else HEARTBEAT,
         }
         hello |= {"state_keys": keys} if keys else {}
+        self._began_leased = self._is_leased
         yield Send(hello | ({"lease": True} if self._is_leased else {}))
 
     def ended(self) -> None:
@@ -311,7 +314,7 @@ class Conversation:
             yield Say("unfenced", {"version": message.version, "missing": missing, "code": Code.BAD_OPTION})
             yield Finish(78, grace=0.0)
             return
-        if self._until is not None and self._until > self._boottime():
+        if self._began_leased != self._is_leased or (self._until is not None and self._until > self._boottime()):
             yield Send({"type": "lease", "until": self._until})
         top = max((at for at in _revisions(message) if at is not None), default=None)
         if top is not None and (top > self.ledger.at or (self._fresh and top == self.ledger.at)):

@@ -491,6 +491,15 @@ def test_the_end_of_the_need_for_a_lease_holds_for_the_next_sidecar_too() -> Non
     assert "lease" not in sent(list(conversation.started()))[0]
 
 
+def test_the_end_of_the_need_for_a_lease_reaches_a_sidecar_that_was_not_ready_yet() -> None:
+    conversation = leased()
+    assert sent(list(conversation.started()))[0]["lease"] is True
+    assert sent(list(conversation.lease(None))) == []
+
+    first = sent(list(conversation.received(ready(can=FENCED))))
+    assert first[0] == {"type": "lease", "until": None}
+
+
 @pytest.mark.parametrize("can", [(), ("lease",), ("withdraw", "state")])
 def test_under_a_lease_nothing_runs_in_a_sidecar_that_knows_none(can: tuple[str, ...]) -> None:
     effects = list(leased().received(ready(can=can, wants=("es-1",))))
