@@ -693,7 +693,7 @@ class Campaign:
         if verdict is None:
             return False, None
         reached = verdict.counts.get("reached", 0) == len(self.members)
-        return verdict.state == "open" and reached, (verdict.state, verdict.members)
+        return verdict.state == "open" and reached, (verdict.state, _standings(verdict))
 
     async def _all_delivered(self) -> tuple[bool, object]:
         wanted = sum(member.lines for member in self.members)
@@ -719,7 +719,7 @@ class Campaign:
         async def step() -> tuple[bool, object]:
             verdict = await self._ask_store(version, "drained", 5)
             assert verdict is not None
-            return verdict.counts == {"reached": len(members)}, verdict.members
+            return verdict.counts == {"reached": len(members)}, _standings(verdict)
 
         await self._progress(step, "the start of all hosts")
 
@@ -770,6 +770,11 @@ async def _shipper(*arguments: str) -> subprocess.CompletedProcess[bytes]:
 
 class _Nobody(Exception):
     """All members are busy."""
+
+
+def _standings(verdict: Verdict) -> list[tuple[str | None, ...]]:
+    """How far members are, without what changes with each of their reports."""
+    return [(one.name, one.kind, one.version, *one.problems) for one in verdict.members]
 
 
 def _member(path: str) -> str:
