@@ -1,5 +1,5 @@
 """The `relay` output: relays log events to the door of a principal, each batch with the identity that it has here; and
-keyed state beside them.
+keyed state.
 
     outputs:
       principal:
@@ -8,10 +8,10 @@ keyed state beside them.
         hosts: ["https://principal-1:6789", "https://principal-2:6789"]
         credential: k1
 
-This file says what a policy may ask for. `relay_sender` sends log events, `relay_awaited` asks for answers that come
-later, `relay_state` sends and compares keyed state, all of them within the sessions of `relay_sessions`.
+This module has the settings. `relay_sender` sends log events, `relay_awaited` asks for answers that come later,
+`relay_state` sends and compares keyed state, all within the sessions of `relay_sessions`.
 
-The format is in `shipper_plugins.relay.frames`, what is asked in `shipper_plugins.inputs.relay`.
+The format is in `shipper_plugins.relay.frames`, the other side in `shipper_plugins.inputs.relay`.
 """
 
 from __future__ import annotations
@@ -52,11 +52,11 @@ from shipper_plugins.relay import state
 MOST_SENT = 32
 """Batches that are on their way at once."""
 _BESIDE = 2
-"""Connections for other requests: one for those that wait for answers, which may take long, and one for all others."""
+"""Connections for other requests: one for those that wait for answers, perhaps for long, and one for all others."""
 
 
 class RelayOutput(Output, frozen=True, kw_only=True):
-    """Relays log events to another shipper, which takes each of them once; and the last word of keyed state."""
+    """Relays log events to another shipper, each of them once, and the last word of keyed state."""
 
     live: ClassVar[frozenset[str]] = frozenset({"flush", "timeout", "backoff"})
     relays: ClassVar[bool] = True
@@ -66,7 +66,7 @@ class RelayOutput(Output, frozen=True, kw_only=True):
     workers: Annotated[int, msgspec.Meta(ge=1, le=1)] = 1
     """Requests for log events under way at once: one, of many batches. A session has at most three connections."""
     name: Annotated[str, msgspec.Meta(min_length=1, max_length=100)]
-    """Who this shipper is there: the name of its edge in the policy of the principal."""
+    """The name of this shipper there: that of its edge in the policy of the principal."""
     hosts: Annotated[tuple[Host, ...], msgspec.Meta(min_length=1, max_length=64)]
     """URLs of principals, such as https://principal-1:6789; one is used at a time, the next one when it is gone."""
     credential: Annotated[CredentialId, takes(API_KEY, BEARER_TOKEN, CERTIFICATE)]
@@ -74,7 +74,7 @@ class RelayOutput(Output, frozen=True, kw_only=True):
     tls: ClientTls = msgspec.field(default_factory=ClientTls)
     """How to check the hosts."""
     timeout: Duration = Duration(60)
-    """How long a request may take in all."""
+    """How long a request may take in total."""
     backoff: Backoff = msgspec.field(default_factory=Backoff)
     """How long to wait before the next attempt."""
 

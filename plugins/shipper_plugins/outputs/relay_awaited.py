@@ -16,18 +16,18 @@ from shipper_plugins.relay import frames
 from shipper_plugins.relay.frames import FrameError, Outcomes, Poll, Told, Welcome
 
 POLL_SECONDS = frames.MOST_WAIT
-"""How long a request for answers waits for them, at most."""
+"""The longest wait of a request for answers, in seconds."""
 LOOK_SECONDS = 5.0
 """The same while versions of keyed state wait: between two looks whether they are still in their slots."""
 MOST_LOOKING = 20
-"""Times what a look takes, until the next one."""
+"""The wait until the next look, in durations of the last one."""
 
 
 class Awaited:
-    """Jobs of an open output, and what is known of their final answers.
+    """Jobs of an open output, and the final answers that are known for them.
 
-    `send_again` takes jobs that are to go once more; a request waits for half of `timeout` at most. `taken` is called
-    when the principal has stored what it answers for later. `routed` is the keyed state of the lane.
+    `send_again` takes jobs to send once more; a request waits for half of `timeout` at most. `taken` is called when the
+    principal has stored what it answers later. `routed` is the keyed state of the lane.
     """
 
     def __init__(
@@ -41,28 +41,28 @@ class Awaited:
         self._routed, self._taken = routed, taken
         self._looked = trio.current_time()
         self.versions = WaitingVersions(self._stored_versions)
-        """Of keyed state: they are asked for by the same requests."""
+        """Jobs of keyed state: the same requests ask for them."""
         self._sessions, self._timeout, self._send_again = sessions, timeout, send_again
         self._stored: dict[Job, Welcome] = {}
-        """What the principal has stored, in which session, and answers for later."""
+        """What the principal has stored, in which session, and answers later."""
         self._news = trio.Event()
         self._jobs: dict[tuple[str, int], list[Job]] = {}
         """All jobs, by the identity of their batches."""
         self._asked: Welcome | None = None
         self._told = 0
-        """Up to where answers were told in the session that was asked last."""
+        """The end of the answers in the session that was asked last."""
 
     @property
     def is_under_way(self) -> bool:
-        """Whether any job is."""
+        """Whether any job is awaited."""
         return bool(self._jobs)
 
     def add(self, job: Job) -> None:
-        """From now on it ends when all its answers are known."""
+        """From now on a job ends when all its answers are known."""
         self._jobs.setdefault(job.identity, []).append(job)
 
     def remove(self, job: Job) -> None:
-        """Nobody waits for it any more."""
+        """Nobody waits for a job any more."""
         self._stored.pop(job, None)
         same = self._jobs[job.identity]
         same.remove(job)
@@ -70,7 +70,7 @@ class Awaited:
             del self._jobs[job.identity]
 
     def stored(self, job: Job, session: Welcome) -> None:
-        """The principal has stored it, and answers for it later."""
+        """The principal has stored a part, and answers later."""
         if not job.ended.is_set():
             self._stored[job], job.request = session, None
             self._taken()
@@ -84,7 +84,7 @@ class Awaited:
         self._news.set()
 
     async def listen(self) -> None:
-        """Ask for answers, while some are awaited."""
+        """Asks for answers, while some are awaited."""
         while True:
             while not (self._stored or self.versions.is_any):
                 self._news = trio.Event()
@@ -95,16 +95,15 @@ class Awaited:
                 self.give_up(_later(error))
 
     def give_up(self, error: Exception) -> None:
-        """What waits for its answers ends with this error; it may be sent again, and is known there."""
+        """Ends everything that waits for answers with this error; it may be sent again, and is known there."""
         for job in self._stored:
             job.end(error=error)
         self._stored.clear()
         self.versions.fail(error)
 
     async def _poll(self, talk: Talk) -> None:
-        """Ask what became of what is awaited. In another session all of it is sent again first: so the principal, which
-        may be another one, knows of it.
-        """
+        """Asks for the awaited answers. In another session everything is sent again first, so that the principal,
+        perhaps another one, knows of it."""
         self._leave_to(talk.session)
         self.versions.leave_to(talk.session)
         if not (self._stored or self.versions.is_any):
@@ -119,9 +118,8 @@ class Awaited:
         await self._look()
 
     async def _look(self) -> None:
-        """Now and then: what is in no slot any more, as a newer version of its key waits elsewhere, is waited for no
-        more.
-        """
+        """Ends, now and then, the wait for what is in no slot any more, since a newer version of its key waits
+        elsewhere."""
         if self._routed is not None and trio.current_time() >= self._looked + LOOK_SECONDS:
             begun = trio.current_time()
             self.versions.forget(await self._routed.gone(self.versions.open()))
@@ -129,7 +127,7 @@ class Awaited:
             self._looked = now + MOST_LOOKING * (now - begun)
 
     def _note(self, answers: Sequence[Outcomes], session: Welcome) -> None:
-        """Raises FrameError."""
+        """Takes answers. Raises FrameError."""
         for one in answers:
             final = one.by_item()
             for job in self._jobs.get((one.origin, one.seq), ()):
@@ -139,7 +137,7 @@ class Awaited:
         self._stored = {job: at for job, at in self._stored.items() if not job.ended.is_set()}
 
     def _leave_to(self, session: Welcome) -> None:
-        """Have what was stored in another session than this one sent again."""
+        """Sends again what was stored in another session than this one."""
         again = [job for job, at in self._stored.items() if at is not session]
         for job in again:
             del self._stored[job]

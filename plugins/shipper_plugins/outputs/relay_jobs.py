@@ -17,7 +17,7 @@ COUNTED = {
     Ranked.DROPPED: Answer(Outcome.DROPPED, "dropped at the principal"),
     Ranked.DAMAGED: Answer(Outcome.DAMAGED, "stored events of the principal were damaged"),
 }
-"""By the final answer of the principal: what this shipper counts."""
+"""By the final answer of the principal, what this shipper counts."""
 
 
 @dataclass(eq=False, slots=True)
@@ -27,7 +27,7 @@ class Job:
     part: Part
     count: int
     size: int
-    """Of its events, as they are."""
+    """The digest of its events, as they are."""
     items: Sequence[int]
     is_alone: bool = False
     """Whether it was refused together with others, and goes alone."""
@@ -36,24 +36,24 @@ class Job:
     ended: trio.Event = field(default_factory=trio.Event)
     request: Request | None = None
     final: dict[int, Ranked] = field(default_factory=dict)
-    """By item, the final answers that are known, if the principal gives them later than its confirmation."""
+    """By item, the known final answers, if the principal gives them later than its confirmation."""
 
     @property
     def identity(self) -> tuple[str, int]:
         return self.part.origin.hex(), self.part.seq
 
     def end(self, answers: Answers | None = None, error: Exception | None = None) -> None:
-        """Once; what comes after that changes nothing."""
+        """Ends the job, once; later calls change nothing."""
         if not self.ended.is_set():
             self.answers, self.error = answers, error
             self.ended.set()
 
     def end_all(self, answer: Answer, retry_after: float | None = None) -> None:
-        """With the same answer for each event."""
+        """Ends it with the same answer for each event."""
         self.end(Answers(self.count, dict.fromkeys(range(self.count), answer), retry_after))
 
     def told(self, final: Mapping[int, Ranked], *, is_stored: bool) -> None:
-        """Ends when the answers for all its items are known; `is_stored`: they are not of the end of the way."""
+        """Ends it when the answers for all its items are known; `is_stored`: they are not from the end of the way."""
         self.final |= {item: final[item] for item in self.items if item in final}
         if len(self.final) == self.count:
             ranks = [self.final[item] for item in self.items]
@@ -63,7 +63,7 @@ class Job:
 
 @dataclass(eq=False, slots=True)
 class Request:
-    """What is under way together."""
+    """The jobs of one request."""
 
     jobs: list[Job]
     scope: trio.CancelScope = field(default_factory=trio.CancelScope)

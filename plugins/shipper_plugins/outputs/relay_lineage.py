@@ -1,9 +1,9 @@
 """Whether the principal of a `relay` output still knows what it has confirmed.
 
-Each state directory of a principal has a lineage. What one has confirmed is noted durably, before the confirmation
+Each state directory of a principal has a lineage. What it has confirmed is noted durably, before the confirmation
 counts. If it knows less in a later session, its directory went back to an older copy: what it had confirmed since that
-copy may be lost there, and of log events nothing is left here to be sent again. That is told once, as a problem of the
-output until the next session. Keyed state is compared in each session anyway, and what is missing is sent again.
+copy may be lost there, and log events are no longer here to be sent again. The output reports that as a problem until
+the next session. Keyed state is compared in each session anyway, and missing versions are sent again.
 """
 
 from __future__ import annotations
@@ -19,17 +19,17 @@ _log = logging.getLogger(__name__)
 
 
 class Lineage:
-    """Of an open output, and the principal that it has its session with."""
+    """The lineage of an open output, and of the principal of its session."""
 
     def __init__(self, context: OutputContext) -> None:
         self._context = context
         self._known: dict[str, Confirmed] | None = None
         self._losses: list[str] = []
-        """Of this session."""
+        """The losses that this session has shown."""
         self._went_back = context.meters.counter("principal_went_back", "Sessions with a principal that went back.")
 
     async def begin(self, welcome: Welcome, host: str) -> None:
-        """A session has begun: see whether this principal knows all log events that it has confirmed."""
+        """A session has begun: checks whether this principal knows all log events that it has confirmed."""
         if self._known is None:
             self._known = {} if self._context.lineages is None else dict(await self._context.lineages.known())
         self._losses.clear()
@@ -43,13 +43,13 @@ class Lineage:
         self._tell("log events", welcome.highest, before.events)
 
     def compared(self, lineage: str, highest: int) -> None:
-        """It has versions up to this place."""
+        """The principal has versions up to this place."""
         before = self._of(lineage)
         self._note(lineage, before._replace(state=min(before.state, highest)))
         self._tell("keyed state", highest, before.state)
 
     def confirmed(self, lineage: str, *, events: int = 0, state: int = 0) -> None:
-        """It has confirmed what is at these places; to be called before the answer is given."""
+        """The principal has confirmed these places; call it before the answer is given."""
         before = self._of(lineage)
         self._note(lineage, before._replace(events=max(before.events, events), state=max(before.state, state)))
 

@@ -1,4 +1,4 @@
-"""What the answers of a principal say: they are read, and a refusal becomes the error that follows from it. No I/O."""
+"""Reads the answers of a principal; a refusal becomes the error that follows from it. No I/O."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _CODE = re.compile(r"[a-z_]{1,40}")
 
 
 class Refused(Exception):
-    """A part cannot be taken, perhaps since it went with others."""
+    """A part cannot be taken, perhaps because of the others in its request."""
 
     def __init__(self, outcome: Outcome, reason: str, code: str) -> None:
         super().__init__(reason)
@@ -33,7 +33,7 @@ class Busy(Later):
 
 
 def read(response: Response, kind: type[frames.M], host: str) -> frames.M:
-    """The message that an answer is. Raises Later if it is none of this kind."""
+    """Returns the message of an answer. Raises Later if it has another form."""
     try:
         return frames.read(response.body, kind)
     except FrameError:
@@ -41,7 +41,7 @@ def read(response: Response, kind: type[frames.M], host: str) -> frames.M:
 
 
 def refusal(response: Response, host: str) -> Exception:
-    """What follows from an answer that is no confirmation."""
+    """Returns the error for an answer that is no confirmation."""
     status, code = response.status, _code(response)
     text = f"{address(host)}: {status} {code}".rstrip()
     if code == "session_over":
@@ -68,7 +68,7 @@ class _Errors(msgspec.Struct):
 
 
 def _code(response: Response) -> str:
-    """That of a refusal; empty where it is not one of a relay."""
+    """Returns the code of a refusal; empty if the answer is not from a relay."""
     try:
         code = frames.read(response.body, _Errors).error.code
     except FrameError:

@@ -1,11 +1,11 @@
-"""The Sender of a `relay` output: what `send` is given goes in few requests.
+"""The Sender of a `relay` output: combines the batches of many `send` calls into few requests.
 
     send ──┐
     send ──┼─ parts that wait ──> a request, of several parts ──> confirmed, each by its place
     send ──┘
 
-One batch of the queue is one part: it is fed apart (`Feeding.apart`), since batches that are put together lose the
-identity by which the other side knows what it has. Many are on their way at once.
+One batch of the queue is one part. Batches are fed apart (`Feeding.apart`), since combined ones lose the identity by
+which the other side knows what it has. Many are on their way at once.
 """
 
 from __future__ import annotations
@@ -42,15 +42,15 @@ if TYPE_CHECKING:
     from shipper_plugins.outputs.relay import RelayOutput
 
 MOST_BYTES = 4 << 20
-"""Of the events of a request, unless one batch has more."""
+"""Bytes of the events of a request, unless one batch has more."""
 _MOST_UNKNOWN = 1 << 16
-"""The same, before the other side has said what it takes."""
+"""The same, before the other side has said what it permits."""
 _BIG = 64 << 10
 _PACKERS = 2
 
 
 class _NoRoom(Busy):
-    """The other side has none for log events."""
+    """The other side has no room for log events."""
 
 
 class Relay:
@@ -114,7 +114,7 @@ class Relay:
             return Answers(batch.count, dict.fromkeys(range(batch.count), answer))
 
     async def _withdraw(self, job: Job) -> None:
-        """Nobody waits for it: it is not sent, and a request of which nobody waits for any part is aborted."""
+        """Nobody waits for a job: it is not sent, and a request without any awaited part is aborted."""
         if job in self._waiting:
             self._waiting.remove(job)
         elif job.request is not None:
@@ -133,8 +133,7 @@ class Relay:
         self._news = trio.Event()
 
     async def attend(self) -> None:
-        """Keep a session, also if nothing is sent: compare keyed state in each new one, and say that this sender is
-        there."""
+        """Keeps a session, also without events: compares keyed state in each new one, and sends heartbeats."""
         waits = backoff(*self._output.feeding().backoff)
         while True:
             try:
@@ -152,7 +151,7 @@ class Relay:
     # -- requests ------------------------------------------------------------------------------------------------------
 
     async def deliver(self) -> None:
-        """Have parts sent as they come, one request after the other."""
+        """Sends parts as they come, one request after the other."""
         while True:
             while not self._waiting:
                 await self._news.wait()
@@ -166,7 +165,7 @@ class Relay:
                 request.ended.set()
 
     def _next(self) -> list[Job]:
-        """The parts of the next request, in the order in which they came."""
+        """Returns the parts of the next request, in the order in which they came."""
         session = self._sessions.current
         most = min(MOST_BYTES, _MOST_UNKNOWN if session is None else session.max_part_bytes)
         jobs: list[Job] = []
@@ -180,7 +179,7 @@ class Relay:
         return sorted(jobs, key=lambda job: job.part.place)
 
     async def _deliver(self, request: Request) -> None:
-        """End its jobs, or have each of them sent alone."""
+        """Sends a request; ends its jobs with the answers, or has each of them sent alone."""
         jobs = list(request.jobs)
         try:
             session, said = await self._ask(jobs)
@@ -216,7 +215,7 @@ class Relay:
         self._tell()
 
     async def _ask(self, jobs: Sequence[Job]) -> tuple[Welcome, Answered]:
-        """What is said of them, and in which session. Raises Later, Held, NotBegun, TooLarge or Refused."""
+        """Returns the answer for parts, and its session. Raises Later, Held, NotBegun, TooLarge or Refused."""
 
         async def ask(talk: Talk) -> tuple[Welcome, Answered]:
             for job in jobs:
@@ -239,6 +238,6 @@ async def _ending(work: Callable[[], Awaitable[None]], scope: trio.CancelScope) 
 
 
 def _check_size(size: int, session: Welcome) -> None:
-    """Raises TooLarge."""
+    """Returns the batch as a part. Raises TooLarge."""
     if size > session.max_part_bytes:
         raise TooLarge(f"a batch is larger than the {session.max_part_bytes} bytes that the principal takes")

@@ -1,11 +1,11 @@
 """Sessions of a `relay` output with its principal: which host is used, the handshake, and the heartbeat.
 
-One host at a time. A host that cannot be reached gives its place to the next one; where a request got no answer, the
-same host is asked for a handshake first, as it may have the events. The first session is looked for where a lane of the
-destination has one, or had its last: so while a credential is changed, what both of them send goes to one principal.
+One host is used at a time. A host that cannot be reached gives its place to the next one. Where a request got no
+answer, the same host gets a handshake first, as it may have the events. The first session is tried where a lane of the
+destination has one, or had its last: so while a credential is changed, both lanes send to one principal.
 
-A session begins with a handshake. In each request the sender says up to where it has the answers durably; so the other
-side forgets what cannot come again. A principal that was started anew wants another handshake.
+A session begins with a handshake. In each request the sender says up to which place it has the answers durably, so that
+the other side forgets what cannot come again. A principal that was restarted wants another handshake.
 """
 
 from __future__ import annotations
@@ -33,17 +33,17 @@ JSON = "application/json"
 MOST_ANSWERED = 2 << 20
 """Bytes of an answer, unless more was asked for."""
 IDLE_SECONDS = 100.0
-"""A connection stays open from heartbeat to heartbeat: by that the other side sees that this process lives."""
+"""A connection stays open from heartbeat to heartbeat: it shows the other side that this process lives."""
 _MOST = 3
 """Handshakes for one request, beside one for each host."""
 T = TypeVar("T")
 _instance = os.urandom(16).hex()
-"""Of this process: its queues are one sender to the other side."""
+"""The id of this process: its queues are one sender to the other side."""
 
 
 @dataclass(frozen=True, slots=True)
 class Talk:
-    """What is asked of one host, in one session; `low` is the low-water mark that it says."""
+    """What is asked of one host, in one session; `low` is its low-water mark."""
 
     session: Welcome
     low: int
@@ -52,13 +52,14 @@ class Talk:
     _head: Callable[[Welcome, int, int], Head]
 
     def head(self, *, parts: int = 0) -> Head:
-        """What a request says beside so many parts."""
+        """Returns the head of a request with so many parts."""
         return self._head(self.session, self.low, parts)
 
     async def ask(
         self, what: str, kind: str, body: Sequence[bytes], answer: type[frames.M], most: int = MOST_ANSWERED
     ) -> frames.M:
-        """The answer, of `most` bytes. Raises what `Sender.send` may raise, Refused, and Over where a session ended."""
+        """Returns the answer, of at most `most` bytes. Raises what `Sender.send` may raise, Refused, and Over for a
+        session that ended."""
         response = await self._post(self._host, what, body, kind, most)
         if response.status != 200:
             raise refusal(response, self._host)
@@ -66,7 +67,7 @@ class Talk:
 
 
 class Sessions:
-    """Of an open output: there is one session at a time, and it is begun when something is to be asked."""
+    """The sessions of an open output, one at a time; each begins when something must be asked."""
 
     def __init__(self, output: RelayOutput, client: Client, context: OutputContext) -> None:
         self._output, self._client, self._context = output, client, context
@@ -77,7 +78,7 @@ class Sessions:
         """The host that is used."""
         self.current: Welcome | None = None
         self._low = 0
-        """The mark that was said last in this session."""
+        """The low-water mark of the last request in this session."""
         self._said = self._since = trio.current_time()
         """When something was asked last, and when the session began."""
         self.why = ""
@@ -85,7 +86,7 @@ class Sessions:
         self._worth: Confirms | None = None
         """What a confirmation was worth in the last session; None before the first one."""
         self._ended = trio.Event()
-        """Set, and replaced by another one, when a session has ended."""
+        """Set, and replaced, when a session has ended."""
 
     @property
     def principal(self) -> Principal:
@@ -94,7 +95,7 @@ class Sessions:
         return Principal(address(self._output.hosts[self._at]), seconds, self.why, self._worth)
 
     async def within(self, act: Callable[[Talk], Awaitable[T]]) -> T:
-        """What is done in the session of now; again in a new one, if it has ended.
+        """Acts in the present session; again in a new one, if that has ended.
 
         Raises what `act` does, Later, Held or NotBegun.
         """
@@ -116,12 +117,12 @@ class Sessions:
     async def _post(
         self, host: str, what: str, body: Sequence[bytes], kind: str = JSON, most: int = MOST_ANSWERED
     ) -> Response:
-        """Raises Unreachable, NoAnswer or NotBegun."""
+        """Posts a request. Raises Unreachable, NoAnswer or NotBegun."""
         self._said = trio.current_time()
         return await self._client.post(host, f"/v1/relay/{what}", body, headers={"Content-Type": kind}, most=most)
 
     async def _begun(self) -> tuple[Welcome, int, str]:
-        """The session, its low-water mark of now, and its host."""
+        """Returns the session, its present low-water mark, and its host."""
         async with self._lock:
             low = self._context.lowest()
             if self.current is not None and low < self._low:  # entries come below the mark again, as by an order
@@ -132,7 +133,7 @@ class Sessions:
             return self.current, low, self._output.hosts[self._at]
 
     async def _begin(self) -> Welcome:
-        """Shake hands with the host that is used, or the next one that can be reached."""
+        """Shakes hands with the host that is used, or with the next one that can be reached."""
         hello = msgspec.json.encode(Hello(frames.PROTOCOL, _instance, self._context.lane))
         hosts = self._output.hosts
         if self._worth is None:
@@ -152,14 +153,14 @@ class Sessions:
         raise AssertionError
 
     def _used_beside(self) -> int:
-        """The host that a lane of the destination is connected to, or was; the first one if there is none."""
+        """Returns the host to which a lane of the destination is connected, or was; the first one if there is none."""
         reached = [one for one in self._context.beside() if one.confirms is not None]
         reached.sort(key=lambda one: one.connected_seconds is None)
         used = [one.host for one in reached]
         return next((at for at, host in enumerate(self._output.hosts) if address(host) in used[:1]), 0)
 
     def _welcome(self, response: Response, host: str) -> Welcome:
-        """The session that a host has begun. Raises an error that says why it has not."""
+        """Returns the session that a host has begun. Raises an error with the reason if it has not."""
         if response.status != 200:
             raise refusal(response, host)
         welcome = read(response, Welcome, host)
@@ -179,7 +180,7 @@ class Sessions:
             self._ended = trio.Event()
 
     async def beat(self, session: Welcome | None) -> None:
-        """Say that this sender is there, while it has nothing to send; until this session has ended."""
+        """Sends heartbeats while there is nothing else to send, until this session has ended."""
         while session is not None and session is self.current:
             left = self._said + max(1.0, session.heartbeat) - trio.current_time()
             if left > 0:

@@ -3,10 +3,10 @@
     a new session ──> the sets of both sides are compared (`digests`) ──> what differs is sent again; what is surplus
     there is deleted there or taken back, as `RoutedState.decide` says; then versions go, in the order of the queue
 
-It is also decided about a newer version that the answer for an older one names, as after this directory went back.
+The same decision follows when the answer for an older version names a newer one, as after this directory went back.
 
 A request for versions is apart from those for log events, and on a connection that these leave free. One is under way
-at a time, so no version is on its way twice. Versions for which the principal answers later wait in `relay_versions`.
+at a time, so no version is on its way twice. Versions that the principal answers later wait in `relay_versions`.
 """
 
 from __future__ import annotations
@@ -62,7 +62,7 @@ class _Found:
 
 
 class StateSide:
-    """Of an open output; `waiting` are the versions that the principal answers for later."""
+    """The keyed state of an open output; `waiting` are the versions that the principal answers later."""
 
     def __init__(self, context: OutputContext, sessions: Sessions, waiting: WaitingVersions) -> None:
         self._context, self._sessions, self._waiting = context, sessions, waiting
@@ -72,7 +72,7 @@ class StateSide:
         self.is_routed = False
         """Whether keyed state is routed to this lane, as far as is known."""
         self._again: trio.Event | None = None
-        """When to compare again in the same session, if a version was found about which nobody can decide yet."""
+        """When to compare again in the same session, if nobody could decide about some version yet."""
         self._waits = trio.Event()
         """Set when there is such a time."""
         self._adopted = context.meters.counter("state_adopted", "Versions that were taken back from the other side.")
@@ -80,12 +80,12 @@ class StateSide:
         self._surplus = context.meters.counter("state_surplus", "Keys of the other side that were not here.")
 
     async def agree(self) -> None:
-        """See to it that both sides were compared in the session of now. Raises what `Sender.send` may raise."""
+        """Compares both sides, unless the present session has done so. Raises what `Sender.send` may raise."""
         async with self._turn:
             await self._sessions.within(self._agree)
 
     async def send(self, batch: Batch) -> Answers:
-        """See `Sender.send`; of a batch of versions. Others go while it waits for final answers."""
+        """See `Sender.send`, for a batch of versions. Others go while it waits for final answers."""
         self.is_routed = True
         job = VersionsJob(batch)
 
@@ -137,14 +137,15 @@ class StateSide:
         return _Found(marks, comparison.differences())
 
     async def _see(self, session: Welcome, compared: Compared, highest: int) -> None:
-        """Places above what the other side knows, as after a loss of the directory; or below, as it lost its own."""
+        """Takes places above what the other side knows, as after a loss of its directory; or below, after a loss of
+        ours."""
         self._sessions.lineage.compared(session.lineage, compared.highest_of_all)
         assert self._context.state is not None
         if compared.highest > highest:
             await self._context.state.place_above(compared.highest)
 
     async def _repair(self, talk: Talk, found: _Found) -> None:
-        """Send what the other side has not, or in another version; delete what is there only."""
+        """Sends what the other side lacks, or has in another version; deletes what only it has."""
         routed = self._context.state
         assert routed is not None
         mine = frozenset(point for point, _ in found.differences.ours)
@@ -160,7 +161,7 @@ class StateSide:
             await self._decide(talk, named.versions())
 
     async def undecided(self) -> None:
-        """Return when both sides are to be compared again in this session; it may never be."""
+        """Returns when both sides must be compared again in this session; perhaps never."""
         while self._again is None:
             self._waits = trio.Event()
             await self._waits.wait()
@@ -168,7 +169,7 @@ class StateSide:
         self.agreed = None
 
     async def _decide(self, talk: Talk, versions: list[Version]) -> None:
-        """Have both sides agree about keys of which the other one has these versions."""
+        """Makes both sides agree about keys of which the other one has these versions."""
         routed = self._context.state
         if routed is None or not versions:
             return
@@ -196,7 +197,7 @@ class StateSide:
 
 
 def _begun(marks: list[Mark]) -> tuple[Comparison, int]:
-    """A comparison of these, and the highest place of own keys."""
+    """Returns a comparison of these, and the highest place of own keys."""
     return Comparison(state.digests_of(marks)), state.highest(marks, "")
 
 
@@ -204,9 +205,9 @@ def _begun(marks: list[Mark]) -> tuple[Comparison, int]:
 
 
 def _answers(positions: Sequence[int], answered: StateAnswered) -> dict[int, Answer | None]:
-    """By position, what was answered for versions that were sent, None if they are stored; awaited ones are missing.
+    """Returns, by position, the answers for sent versions: None if stored; awaited ones are missing.
 
-    Raises Later for an answer that cannot be.
+    Raises Later for an invalid answer.
     """
     if not all(0 <= other.at < len(positions) for other in answered.others):
         raise Later("the principal answered for versions that were not sent", code=Code.BAD_ANSWER)
@@ -216,7 +217,7 @@ def _answers(positions: Sequence[int], answered: StateAnswered) -> dict[int, Ans
 
 
 def _newer(batch: Batch, answered: StateAnswered) -> list[Version]:
-    """The versions that the other side has instead of older ones."""
+    """Returns the versions that the other side has instead of older ones."""
     nothing = digest_of(None).hex()
     versions = batch.versions or ()
     fenced = [(versions[other.at], other) for other in answered.others if other.code == "fenced"]

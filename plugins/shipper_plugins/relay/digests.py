@@ -27,14 +27,14 @@ from itertools import accumulate
 from typing import Final, NamedTuple
 
 Entry = tuple[int, bytes]
-"""A point, and the digest of it and of what is there."""
+"""A point, and the digest of the point and its content."""
 
 FEW: Final = 24
-"""Entries of a range that are listed instead of divided: as large as the sums of its parts, about."""
+"""Entries of a range up to which it is listed instead of divided: they take about as much as the sums of its parts."""
 MOST_LISTED: Final = 4096
-"""Entries of one point, whose keys nobody can tell apart; more is no honest set."""
+"""The most entries of one point, whose keys nobody can tell apart; no honest set has more."""
 MOST_RANGES: Final = 256
-"""Of one question."""
+"""The most ranges of one question."""
 DEPTHS: Final = 16
 
 _MODULUS: Final = 1 << 80
@@ -48,22 +48,22 @@ _SUMS, _LISTING = 0, 1
 
 
 class Unreadable(ValueError):
-    """What the other side said is no question or answer that can be."""
+    """The other side sent an invalid question or answer."""
 
 
 class Range(NamedTuple):
-    """The points whose first `depth` half bytes are those of `first`, its first point."""
+    """The points whose first `depth` half bytes are those of `first`, the first point of the range."""
 
     depth: int
     first: int
 
     @property
     def end(self) -> int:
-        """The first point behind it."""
+        """Returns the first point after it."""
         return self.first + (1 << 4 * (DEPTHS - self.depth))
 
     def parts(self) -> Iterator[Range]:
-        """Its 16 parts."""
+        """Returns its 16 parts."""
         size = 1 << 4 * (DEPTHS - self.depth - 1)
         return (Range(self.depth + 1, self.first + part * size) for part in range(16))
 
@@ -79,9 +79,9 @@ class Differences(NamedTuple):
 
 
 class Digests:
-    """One side's set, of distinct entries; it answers the questions of the other.
+    """One side's set, of distinct entries; it answers the questions of the other side.
 
-    Whether both are the same is known without any order of the entries. What is asked after that puts them `in_order`.
+    Whether both sets are equal is known without any order of the entries. Later questions put them `in_order`.
     """
 
     def __init__(self, entries: Iterable[Entry]) -> None:
@@ -89,11 +89,11 @@ class Digests:
         self._entries = [pack(point, digest) for point, digest in entries]
         """Packed: bytes are sorted three times as fast as numbers, in the same order."""
         self._sums = [0, sum(map(int.from_bytes, self._entries))]
-        """Of the first 0, 1, … entries, once these are in order; modulo 2^80 a packed entry is its digest."""
+        """The sums of the first 0, 1, … entries, once these are in order; modulo 2^80 a packed entry is its digest."""
         self._are_in_order = len(self._entries) <= 1
 
     def in_order(self) -> None:
-        """Put the entries in order, which takes a while if there are many."""
+        """Puts the entries in order, which takes a while if there are many."""
         if not self._are_in_order:
             self._entries.sort()
             self._sums = list(accumulate(map(int.from_bytes, self._entries), initial=0))
@@ -104,17 +104,17 @@ class Digests:
         return question == _SAME + self.sum(ALL)
 
     def within(self, range: Range) -> list[Entry]:
-        """The entries of a range, in order."""
+        """Returns the entries of a range, in order."""
         begin, end = self._bounds(range)
         return [_unpacked(entry) for entry in self._entries[begin:end]]
 
     def sum(self, range: Range) -> bytes:
-        """The sum of a range."""
+        """Returns the sum of a range."""
         begin, end = (0, -1) if range == ALL else self._bounds(range)
         return ((self._sums[end] - self._sums[begin]) % _MODULUS).to_bytes(_SUM, "big")
 
     def answer(self, question: bytes) -> bytes:
-        """Raises Unreadable."""
+        """Returns the answer to a question. Raises Unreadable."""
         if question[:1] == _SAME:
             if len(question) != 1 + _SUM:
                 raise Unreadable("a question has one sum")
@@ -133,12 +133,12 @@ class Digests:
         return self._place(range.first), self._place(range.end)
 
     def _place(self, point: int) -> int:
-        """How many entries are below a point."""
+        """Returns the number of entries below a point."""
         return bisect_left(self._entries, point.to_bytes(_POINT)) if point < 1 << 64 else len(self._entries)
 
 
 class Comparison:
-    """The asker's side: ask until there is no question any more, then the differences are known."""
+    """The asker's side: it asks until there is no further question; then the differences are known."""
 
     def __init__(self, ours: Digests) -> None:
         self._ours = ours
@@ -149,7 +149,7 @@ class Comparison:
         self._theirs: set[Entry] = set()
 
     def question(self) -> bytes | None:
-        """The next one, None if all is known; it is to be answered before the next is asked for."""
+        """Returns the next question, None if all is known; it must be answered before the next one."""
         if not self._is_begun:
             self._asked = [ALL]
             return _SAME + self._ours.sum(ALL)
@@ -159,7 +159,7 @@ class Comparison:
         return _OTHER + b"".join([_RANGE.pack(*one) for one in self._asked])
 
     def take(self, answer: bytes) -> None:
-        """The answer to the last question. Raises Unreadable."""
+        """Takes the answer to the last question. Raises Unreadable."""
         is_first, self._is_begun = not self._is_begun, True
         asked, self._asked = self._asked, []
         if answer == _SAME and is_first:
@@ -173,11 +173,11 @@ class Comparison:
             raise Unreadable("an answer is too long")
 
     def differences(self) -> Differences:
-        """What was found so far; all of it when there is no question any more."""
+        """Returns the differences found so far; complete when there is no further question."""
         return Differences(frozenset(self._mine), frozenset(self._theirs))
 
     def _take(self, range: Range, answer: bytes, at: int) -> int:
-        """What is said of one range, from a place of the answer on; returns the place behind it."""
+        """Takes what an answer says of one range, from this place on; returns the place after it."""
         if answer[at : at + 1] == bytes([_SUMS]) and range.depth < DEPTHS:
             end = at + 1 + 16 * _SUM
             if end > len(answer):

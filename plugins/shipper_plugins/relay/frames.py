@@ -34,14 +34,14 @@ from shipper.plugin import Batch, Oversized, Ranked
 PROTOCOL: Final = 1
 MEDIA_TYPE: Final = "application/vnd.shipper.relay"
 MOST_PARTS: Final = 64
-"""Of one request."""
+"""The most parts of one request."""
 MOST_EVENTS: Final = 16384
-"""Of one part."""
+"""The most bytes of one part."""
 MOST_HEAD: Final = 4096
 LEAST_PART_BYTES: Final = 1 << 16
 HEARTBEAT_SECONDS: Final = 25.0
 MOST_WAIT: Final = 20.0
-"""Seconds that a request for answers waits."""
+"""The longest wait of a request for answers, in seconds."""
 
 _MAGIC: Final = b"SHR1"
 _LENGTH: Final = struct.Struct(">I")
@@ -53,7 +53,7 @@ Instance = Annotated[str, msgspec.Meta(pattern=r"^[0-9a-f]{32}(?!\n)$")]
 
 
 class FrameError(ValueError):
-    """A request is none that can be. `code` is for programs; the text quotes nothing of the request."""
+    """An invalid request. `code` is for programs; the text quotes nothing of the request."""
 
     def __init__(self, reason: str, code: str = "bad_request") -> None:
         super().__init__(reason)
@@ -61,7 +61,7 @@ class FrameError(ValueError):
 
 
 class TooLong(FrameError):
-    """A part is larger than may be."""
+    """A part is larger than the receiver permits."""
 
     def __init__(self, reason: str) -> None:
         super().__init__(reason, "too_large")
@@ -71,7 +71,7 @@ class TooLong(FrameError):
 
 
 class Generation(msgspec.Struct, frozen=True, array_like=True, order=True):
-    """Names one session: a process of the receiver, and how many sessions it had begun."""
+    """Names one session: a process of the receiver, and the number of sessions that it had begun."""
 
     instance: Instance
     counter: Number
@@ -82,38 +82,38 @@ class Hello(msgspec.Struct, frozen=True):
 
     protocol: int
     instance: Instance
-    """Of the sender's process: drawn at its start."""
+    """The id of the sender's process, drawn at its start."""
     link: Number
-    """Which of its queues it sends from; the same after a restart."""
+    """The queue from which it sends; the same after a restart."""
 
 
 class Welcome(msgspec.Struct, frozen=True):
-    """Its answer."""
+    """The answer to `Hello`."""
 
     protocol: int
     generation: Generation
     edge: str
-    """Who the sender is to the receiver."""
+    """The sender's name at the receiver."""
     acknowledge: str
-    """What a confirmation is worth: `delivered` at the end of the way, or `stored` by the receiver, or by the last one
-    on the way that is known to answer so."""
+    """What a confirmation is worth: `delivered` at the end of the way, or `stored` by the receiver, or by the last
+    shipper on the way that is known to confirm so."""
     heartbeat: Annotated[float, msgspec.Meta(gt=0)]
-    """Seconds after which a sender that has nothing to send says that it is there."""
+    """Seconds after which a sender without events sends a heartbeat."""
     max_part_bytes: Annotated[int, msgspec.Meta(ge=LEAST_PART_BYTES)]
-    """Of the events of a request."""
+    """The most bytes of the events of a request."""
     lineage: Instance
-    """Of what the receiver's state directory knows of the edge: drawn with it, so that only copies have the same;
-    another one once the edge was forgotten."""
+    """The id of what the receiver's state directory knows of the edge. It is drawn with that, so only copies have the
+    same; a forgotten edge gets another one."""
     highest: Number = 0
-    """The highest place of a part of this link that was ever confirmed; less than before in an older directory."""
+    """The highest place of a part of this link that was ever confirmed; lower in an older directory."""
     max_document_bytes: Number = 0
-    """Of a document of keyed state; a larger one is withheld."""
+    """The largest document of keyed state; a larger one is withheld."""
     told: Number = 0
     """The `Poll.versions_after` of the first request for answers of this session."""
 
 
 class Head(msgspec.Struct, frozen=True):
-    """What a request says beside its parts; the body of a heartbeat is this alone, as JSON."""
+    """What a request has beside its parts; a heartbeat is this alone, as JSON."""
 
     generation: Generation
     link: Number
@@ -127,12 +127,12 @@ class Head(msgspec.Struct, frozen=True):
 
 
 class Answered(msgspec.Struct, frozen=True, omit_defaults=True):
-    """What became of the parts of a request, by their places."""
+    """The results for the parts of a request, by place."""
 
     confirmed: list[Number]
-    """All of their events are confirmed."""
+    """Parts with all their events confirmed."""
     awaited: list[Number] = []
-    """They are stored, and their final answers follow: the sender asks for them by `Poll`."""
+    """Parts that are stored, and whose final answers follow: the sender asks for them by `Poll`."""
 
 
 class Poll(msgspec.Struct, frozen=True):
@@ -147,16 +147,16 @@ class Poll(msgspec.Struct, frozen=True):
 
 
 class Outcomes(msgspec.Struct, frozen=True, array_like=True):
-    """The final answers for what was taken of one part: a `Ranked` for each item, as one byte."""
+    """The final answers for the events that were taken of one part: a `Ranked` for each item, as one byte."""
 
     origin: Annotated[str, msgspec.Meta(pattern=r"^[0-9a-f]{32}(?!\n)$")]
     seq: Number
     spans: tuple[tuple[Number, Number], ...]
-    """The items, as runs that rise."""
+    """The items, as rising runs."""
     answers: bytes
 
     def by_item(self) -> dict[int, Ranked]:
-        """Raises FrameError if these are no answers for these items."""
+        """Raises FrameError if the answers do not fit these items."""
         if sum(last - first + 1 for first, last in self.spans if first <= last) != len(self.answers):
             raise FrameError("the answers are not those of the items")
         if any(answer > max(Ranked) for answer in self.answers):
@@ -174,8 +174,8 @@ class VersionOutcome(msgspec.Struct, frozen=True, array_like=True):
 
 
 class Told(msgspec.Struct, frozen=True):
-    """Its answer. Whatever link of the edge the parts and the versions came by, all are told; the sender knows which it
-    waits for. `upto` and `versions_upto` are where the next request goes on."""
+    """The answer to `Poll`. It has everything for the edge, whichever link the parts and the versions came by; the
+    sender knows what it waits for. The next request goes on from `upto` and `versions_upto`."""
 
     upto: Number
     answers: list[Outcomes]
@@ -196,9 +196,9 @@ class Part(NamedTuple):
     packed: bytes
 
     def batch(self, limit: int) -> Batch:
-        """Its events, under their identity. Raises FrameError if they are not those of the digest, or none at all.
+        """Returns its events, with their identity. Raises FrameError if they do not have the digest, or are none.
 
-        Raises TooLong if they take more than `limit` bytes; no more memory than that was taken.
+        Raises TooLong if they take more than `limit` bytes; no more memory than that was used.
         """
         try:
             batch = Batch.unpack(self.packed, origin=self.origin, seq=self.seq, limit=limit)
@@ -219,7 +219,7 @@ class Part(NamedTuple):
 
 
 def _check(batch: Batch) -> None:
-    """Raises FrameError unless its parts are of as many events as it says, so that some of them can be picked."""
+    """Raises FrameError unless its parts have as many events as it says, so that some of them can be picked."""
     columns = (batch.ids, batch.items, batch.sizes, batch.timestamps, batch.keys, batch.severities)
     if any(column is not None and len(column) != batch.count for column in columns):
         raise FrameError("a part has columns of another number of events")
@@ -241,7 +241,7 @@ class Request(NamedTuple):
     parts: Sequence[Part]
 
     def batches(self, limit: int) -> list[Batch]:
-        """The events of its parts. Raises FrameError, TooLong if they take more than `limit` bytes together."""
+        """Returns the events of its parts. Raises FrameError, or TooLong above `limit` bytes together."""
         found: list[Batch] = []
         for part in self.parts:
             found.append(part.batch(limit))
@@ -250,12 +250,12 @@ class Request(NamedTuple):
 
 
 def part_of(batch: Batch) -> Part:
-    """A batch of the sender's queue as a part."""
+    """Returns a batch of the sender's queue as a part."""
     return Part(batch.place, batch.origin, batch.seq, digest(batch), batch.pack())
 
 
 def digest(batch: Batch) -> bytes:
-    """Of the events and their items: the same for equal batches, however they are held."""
+    """Returns the digest of the events and their items: the same for equal batches, however they are held."""
     items = range(batch.count) if batch.items is None else batch.items
     beside = (
         batch.count,
@@ -278,7 +278,7 @@ def digest(batch: Batch) -> bytes:
 
 
 def encode(head: Head, parts: Sequence[Part]) -> list[bytes]:
-    """The pieces of a body; `head.parts` says how many there are."""
+    """Returns the pieces of a body; `head.parts` is their number."""
     said = msgspec.json.encode(head)
     pieces = [_MAGIC, _LENGTH.pack(len(said)), said]
     for part in parts:
@@ -287,7 +287,7 @@ def encode(head: Head, parts: Sequence[Part]) -> list[bytes]:
 
 
 def decode(body: bytes) -> Request:
-    """The request that a body holds; raises FrameError."""
+    """Reads the request of a body; raises FrameError."""
     if not body.startswith(_MAGIC):
         raise FrameError("the body is no request of this protocol")
     said, at = framed(body, len(_MAGIC))
@@ -309,7 +309,7 @@ M = TypeVar("M", bound=msgspec.Struct)
 
 
 def read(text: bytes, kind: type[M]) -> M:
-    """A message as JSON; raises FrameError."""
+    """Reads a JSON message; raises FrameError."""
     try:
         return msgspec.json.decode(text, type=kind)
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
@@ -317,7 +317,7 @@ def read(text: bytes, kind: type[M]) -> M:
 
 
 def framed(body: bytes, at: int) -> tuple[bytes, int]:
-    """The bytes of a length that stands at this place, and the place behind them."""
+    """Returns the bytes whose length is given at this place, and the place after them."""
     begin = at + _LENGTH.size
     if begin > len(body):
         raise FrameError("the body ends too early")

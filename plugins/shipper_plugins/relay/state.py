@@ -1,4 +1,4 @@
-"""What one shipper posts to another of keyed state: versions, and what finds where both sides differ. No I/O.
+"""What one shipper posts to another of keyed state: versions, and the search for differences. No I/O.
 
 The body of `POST /v1/relay/versions`, of the type `application/vnd.shipper.relay-state`; numbers are big-endian:
 
@@ -7,15 +7,15 @@ The body of `POST /v1/relay/versions`, of the type `application/vnd.shipper.rela
     head      a JSON object: `StateHead`
     the rest  versions with their documents: a batch, compressed by deflate, as `Batch.pack` makes it
 
-The answer is `StateAnswered`. A version needs no memory at the receiver but that of its key: what comes again has the
-place and the digest that are there. A document that is larger than the receiver takes is withheld: the version comes
-without it, so that the receiver knows which place it refused.
+The answer is `StateAnswered`. A version needs no memory at the receiver beside that of its key: a repeated version has
+the place and the digest that are stored. A document that is larger than the receiver permits is withheld: its version
+comes without it, so that the receiver knows which place it refused.
 
-`POST /v1/relay/compare` is one question of `digests`, `POST /v1/relay/surplus` asks for the names of keys, and
-`POST /v1/relay/documents` for their documents. All are JSON.
+`POST /v1/relay/compare` is one question of `digests`, `POST /v1/relay/surplus` asks for the names of keys, and `POST
+/v1/relay/documents` for their documents. All are JSON.
 
-An owner is written as the sender has it: "" are its own keys. To the receiver those are of the edge, and an owner that
-the sender knows by a name is below it: `berlin/mitte`. So no edge can name what is not its own.
+An owner is written as the sender has it: "" for its own keys. To the receiver, those belong to the edge, and an owner
+that the sender knows by a name is below the edge: `berlin/mitte`. So no edge can name what is not its own.
 """
 
 from __future__ import annotations
@@ -34,14 +34,15 @@ from shipper_plugins.relay.frames import MOST_HEAD, FrameError, Generation, Head
 
 MEDIA_TYPE: Final = "application/vnd.shipper.relay-state"
 MOST_VERSIONS: Final = 4000
-"""Of one request."""
+"""The most versions of one request."""
 MOST_NAMED: Final = 256
-"""Keys of which the names are asked for at once."""
+"""The most keys whose names are asked for at once."""
 MOST_GIVEN: Final = 1 << 20
-"""Bytes of documents that are given at once, unless one alone has more."""
+"""Bytes of documents that are given at once; a single one may be larger."""
 
 HIGHEST_PLACE: Final = place_of((1 << 32) - (1 << 24), 0)
-"""Of what an edge sends. Above are sixteen million epochs, so that no edge can use up those that others get."""
+"""The highest place from an edge. There are sixteen million epochs above it, so that no edge can use up the others'
+places."""
 
 _MAGIC: Final = b"SHS1"
 _LENGTH: Final = struct.Struct(">I")
@@ -52,13 +53,13 @@ Code = Literal["duplicate", "fenced", "collection", "too_large", "full", "awaite
 
 
 class StateHead(msgspec.Struct, frozen=True):
-    """What a request says beside its versions."""
+    """What a request has beside its versions."""
 
     generation: Generation
     link: Number
     low: Number
     withheld: Annotated[list[Number], msgspec.Meta(max_length=MOST_VERSIONS)] = []
-    """Versions, by their positions, whose documents are too large to come."""
+    """Versions, by position, whose documents are too large to come."""
     waiting: Number = 0
     """See `frames.Head`."""
     versions: Number = 0
@@ -66,7 +67,7 @@ class StateHead(msgspec.Struct, frozen=True):
 
     @classmethod
     def of(cls, head: Head) -> StateHead:
-        """What any request says; nothing is withheld."""
+        """Returns the head for any request; nothing is withheld."""
         return cls(head.generation, head.link, head.low, waiting=head.waiting, versions=head.versions)
 
 
@@ -85,7 +86,7 @@ class Other(msgspec.Struct, frozen=True, array_like=True):
 
 
 class StateAnswered(msgspec.Struct, frozen=True):
-    """The answer; every other version is stored."""
+    """The answer to versions; every other version is stored."""
 
     others: list[Other]
 
@@ -95,7 +96,7 @@ class StateAnswered(msgspec.Struct, frozen=True):
 
     @property
     def left(self) -> int:
-        """How many versions have no final answer."""
+        """Returns the number of versions without a final answer."""
         return sum(other.code in ("full", "awaited") for other in self.others)
 
 
@@ -108,7 +109,7 @@ class Compare(msgspec.Struct, frozen=True):
 
 
 class Compared(msgspec.Struct, frozen=True):
-    """Its answer, and the highest place that the receiver knows of the edge's own keys; and of those below it, too."""
+    """The answer, with the highest place that the receiver knows of the edge's own keys, and of those below it."""
 
     answer: bytes
     highest: Number = 0
@@ -116,7 +117,7 @@ class Compared(msgspec.Struct, frozen=True):
 
 
 class Surplus(msgspec.Struct, frozen=True):
-    """Asks for the names of the keys at these points, whoever of the edge's owners has them."""
+    """Asks for the names of the keys at these points, of any owner of the edge."""
 
     generation: Generation
     link: Number
@@ -132,9 +133,9 @@ class Wanted(msgspec.Struct, frozen=True):
 
 
 class Given(msgspec.Struct, frozen=True):
-    """Its answer: owner, collection, key, place and document of each; those that are gone meanwhile are missing.
+    """The answer: owner, collection, key, place and document of each; keys that are gone meanwhile are missing.
 
-    It is about the first `read` of the keys: together they have as many bytes as are given at once.
+    It covers the first `read` of the keys: together they have as many bytes as are given at once.
     """
 
     read: Annotated[int, msgspec.Meta(ge=1)]
@@ -145,7 +146,7 @@ class Given(msgspec.Struct, frozen=True):
 
 
 class Named(msgspec.Struct, frozen=True):
-    """Its answer: owner, collection, key and place of each; those that are gone meanwhile are missing."""
+    """The answer: owner, collection, key and place of each; keys that are gone meanwhile are missing."""
 
     keys: list[tuple[str, str, str, Number]]
 
@@ -157,7 +158,7 @@ class Named(msgspec.Struct, frozen=True):
 
 
 class Arrived(NamedTuple):
-    """A version as it came; `document` is None for a deletion, and where it was withheld."""
+    """A version as it came; `document` is None for a deletion, and for a withheld document."""
 
     version: Version
     document: bytes | None
@@ -165,7 +166,7 @@ class Arrived(NamedTuple):
 
 
 def encode(head: StateHead, batch: Batch, most: int) -> list[bytes]:
-    """The pieces of a body for the versions of a batch; documents of more than `most` bytes are withheld."""
+    """Returns the pieces of a body for the versions of a batch; documents of more than `most` bytes are withheld."""
     documents = batch.body.split(b"\n")[:-1]
     withheld = [at for at, document in enumerate(documents) if len(document) > most]
     for at in withheld:
@@ -176,7 +177,7 @@ def encode(head: StateHead, batch: Batch, most: int) -> list[bytes]:
 
 
 def decode(body: bytes, limit: int) -> tuple[StateHead, list[Arrived]]:
-    """Raises FrameError, TooLong if documents take more than `limit` bytes together."""
+    """Reads the versions of a body. Raises FrameError, or TooLong if documents take more than `limit` bytes."""
     if not body.startswith(_MAGIC):
         raise FrameError("the body is no request of this protocol")
     said, at = framed(body, len(_MAGIC))
@@ -209,17 +210,17 @@ def _arrived(version: Version | None, document: bytes, is_withheld: bool) -> Arr
 
 
 def owner_at(edge: str, owner: str) -> str:
-    """An owner of the sender's as the receiver names it."""
+    """Returns the receiver's name of an owner of the sender."""
     return f"{edge}/{owner}" if owner else edge
 
 
 def owner_from(edge: str, owner: str) -> str:
-    """The same backwards."""
+    """Returns the sender's name of an owner of the receiver."""
     return owner[len(edge) + 1 :]
 
 
 def name_at(edge: str, version: Version) -> str:
-    """The digest of a key of the sender's as the receiver names it: `frames.VersionOutcome`."""
+    """Returns the digest of the sender's key as the receiver names it: `frames.VersionOutcome`."""
     return digest_of_names(owner_at(edge, version.owner), version.collection, version.key).hex()[:32]
 
 
@@ -227,14 +228,14 @@ def name_at(edge: str, version: Version) -> str:
 
 
 class Limits(NamedTuple):
-    """What an edge may have."""
+    """The limits of an edge."""
 
     collections: frozenset[str] = frozenset()
     max_document_bytes: int = 0
     quota: Quota = Quota(0, 0)
 
     def refuses(self, collection: str, size: int) -> Code | None:
-        """Why a document of this size is refused for ever, if it is."""
+        """Returns why a document of this size is refused for ever, if it is."""
         if collection not in self.collections:
             return "collection"
         return "too_large" if size > self.max_document_bytes else None
@@ -254,12 +255,12 @@ class Refusal(msgspec.Struct, frozen=True, array_like=True):
     digest: bytes
 
     def pack(self) -> bytes:
-        """As a position of the input."""
+        """Returns it as a position of the input."""
         return msgspec.msgpack.encode(self)
 
     @classmethod
     def unpack(cls, packed: bytes) -> Refusal:
-        """Raises ValueError for what `pack` has not made."""
+        """Reads what `pack` has made; raises ValueError for anything else."""
         try:
             return msgspec.msgpack.decode(packed, type=cls)
         except msgspec.MsgspecError as error:
@@ -267,7 +268,7 @@ class Refusal(msgspec.Struct, frozen=True, array_like=True):
 
 
 def refusal_of(arrived: Arrived, limits: Limits) -> Refusal:
-    """What is remembered of a refused version; one that was withheld has at least the size that is too large."""
+    """Returns what to remember of a refused version; a withheld one is at least as large as the smallest too large."""
     version = arrived.version
     size = limits.max_document_bytes + 1 if arrived.is_withheld else len(arrived.document or b"")
     point = point_of(version.collection, version.key) % _POINTS
@@ -275,7 +276,7 @@ def refusal_of(arrived: Arrived, limits: Limits) -> Refusal:
 
 
 def name_of(version: Version) -> str:
-    """By which a refusal is stored."""
+    """Returns the key under which a refusal is stored."""
     return digest_of_names(version.owner, version.collection, version.key).hex()[:32]
 
 
@@ -285,9 +286,9 @@ def name_of(version: Version) -> str:
 def digests_of(
     marks: Sequence[Mark], refused: Iterable[Refusal] = (), limits: Limits = NOTHING, *, edge: str = ""
 ) -> Digests:
-    """The set of one side, owners as the sender has them; what is refused still stands for what the key has.
+    """Returns the set of one side, with owners as the sender names them; a refusal stands for the content of its key.
 
-    Of the receiver, whose owners those of an `edge` are.
+    At the receiver, the owners are those of an `edge`.
     """
     if refused := [one for one in refused if limits.refuses(one.collection, one.size)]:
         marks = _instead(marks, {(_owner_at(edge, one.owner), one.point): one for one in refused})
@@ -305,7 +306,7 @@ def _owner_at(edge: str, owner: str) -> str:
 
 
 def _instead(marks: Sequence[Mark], refused: dict[tuple[str, int], Refusal]) -> list[Mark]:
-    """Marks with what was refused, by owner and point, in the place of older versions."""
+    """Returns the marks with refusals in place of older versions, by owner and point."""
     for mark in marks:
         one = refused.get((mark.owner, mark.point))
         if one is not None and one.place <= mark.place:
@@ -315,12 +316,12 @@ def _instead(marks: Sequence[Mark], refused: dict[tuple[str, int], Refusal]) -> 
 
 
 def keys_of(marks: Iterable[Mark], points: frozenset[int]) -> list[tuple[str, int]]:
-    """The keys at these points, by owner and point."""
+    """Returns the keys at these points, by owner and point."""
     return [(mark.owner, mark.point) for mark in marks if mark.point in points]
 
 
 def highest(marks: Iterable[Mark], owner: str) -> int:
-    """The highest place of an owner's keys; 0 if it has none."""
+    """Returns the highest place of an owner's keys; 0 if it has none."""
     return max((mark.place for mark in marks if mark.owner == owner), default=0)
 
 
@@ -329,5 +330,5 @@ def answered(kept: Mapping[int, Other]) -> StateAnswered:
 
 
 def chunks(points: Sequence[int]) -> Iterable[Sequence[int]]:
-    """As many as are asked for at once."""
+    """Splits keys into lists of as many as are asked for at once."""
     return (points[at : at + MOST_NAMED] for at in range(0, len(points), MOST_NAMED))

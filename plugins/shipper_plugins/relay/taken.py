@@ -1,14 +1,14 @@
 """What a receiver remembers of the parts that it took from one link of an edge, so that each event enters once. No I/O.
 
 A link is one queue of a sender. What was taken is remembered by the identity of its events, (origin, seq, items), until
-the sender says that it has read the answer: its low-water mark has passed the part's place. So the memory is as large
-as what is under way, however long the link lives. It is stored as a position of the input, in the transaction that
-stores the events; `Memory` is a value, and each change makes a new one.
+the sender says that it has read the answer: until its low-water mark has passed the part's place. So the memory is as
+large as what is under way, however long the link lives. It is stored as a position of the input, in the transaction
+that stores the events; `Memory` is a value, and each change makes a new one.
 
-A part that was taken comes again with the same digest, and is answered as the first time. One whose digest is another
-is refused and never acknowledged: two different batches have one identity. A part may also come with more events than
-before or with fewer, as the sender halves what is too large and sends what is left of a batch: of more, those that were
-taken are compared by their digest; of fewer, the items alone say that they were taken.
+A part that was taken comes again with the same digest, and gets the same answer. A part with another digest is refused
+and never acknowledged: two different batches have one identity. A part may also come with more or fewer events than
+before, since the sender halves what is too large and sends what is left of a batch. With more, those that were taken
+are compared by their digest; with fewer, the items alone show that they were taken.
 """
 
 from __future__ import annotations
@@ -23,20 +23,20 @@ from shipper.plugin import Batch
 from shipper_plugins.relay.frames import FrameError, Generation
 
 MOST_ENTRIES: Final = 1024
-"""Of one link. A sender that never confirms what it has read is put off beyond that."""
+"""The most entries of one link. A sender that never confirms what it has read is put off beyond that."""
 MOST_SPANS: Final = 4096
-"""Of one part: runs of items."""
+"""The most runs of items of one part."""
 MOST_SPANS_OF_ALL: Final = 32 * MOST_SPANS
-"""Of all parts of one link together: its memory is stored as a whole with each part. A sender has no more than 32 parts
-on their way, so none is put off for ever by what comes with it."""
+"""The most runs of all parts of one link together: its memory is stored as a whole with each part. A sender has at most
+32 parts on their way, so none is put off for ever by the others."""
 MOST_ROOM: Final = 8 << 20
-"""Bytes that answers take (`Taken.room`) which one link awaits. More than 32 parts with as many events as there may be
-have; and 1024 of 8192 events, where each is a whole batch."""
+"""The most bytes of answers (`Taken.room`) that one link awaits: more than 32 parts with the most events need; and 1024
+parts of 8192 events, where each is a whole batch."""
 
 _ITEM_BYTES: Final = 9
 
 Spans = tuple[tuple[int, int], ...]
-"""Items as runs, each with its first and its last item; rising, with a gap between any two."""
+"""Items as rising runs, each with its first and its last item, with a gap between any two."""
 
 
 class Conflict(FrameError):
@@ -47,7 +47,7 @@ class Conflict(FrameError):
 
 
 class Crowded(Exception):
-    """The sender has to confirm what it has read first."""
+    """The sender must confirm what it has read first."""
 
 
 class Taken(msgspec.Struct, frozen=True, array_like=True):
@@ -63,13 +63,13 @@ class Taken(msgspec.Struct, frozen=True, array_like=True):
 
     @property
     def room(self) -> int:
-        """The most bytes that its answers take where they are kept: a byte for each event, and its item beside it
-        unless these count from 0."""
+        """The most bytes that its answers take: a byte for each event, and its item beside it unless these count from
+        0."""
         events = sum(last - first + 1 for first, last in self.spans) if self.awaited else 0
         return events if self.spans == ((0, events - 1),) else events * (1 + _ITEM_BYTES)
 
     def key(self, edge: str) -> str:
-        """By which its answers are kept; nothing else that was taken of this edge has the same."""
+        """The key under which its answers are kept; nothing else that was taken of this edge has the same."""
         return f"{edge}/{self.origin.hex()}/{self.seq}/{self.spans[0][0]}"
 
     def is_of(self, batch: Batch) -> bool:
@@ -80,7 +80,8 @@ class Taken(msgspec.Struct, frozen=True, array_like=True):
 
 @dataclass(frozen=True, slots=True)
 class Memory:
-    """Of one link; `generation` is its newest session, `used` counts the sessions of the edge up to that."""
+    """The memory of one link; `generation` is its newest session, `used` counts the sessions of the edge up to that
+    one."""
 
     generation: Generation
     used: int = 0
@@ -88,15 +89,15 @@ class Memory:
     highest: int = 0
     """The highest place of a part that was ever confirmed."""
     room: int = 0
-    """The sum of that of its entries."""
+    """The sum of the rooms of its entries."""
 
     def pack(self) -> bytes:
-        """As a position of the input."""
+        """Returns it as a position of the input."""
         return msgspec.msgpack.encode(_Packed(_VERSION, self.generation, self.used, self.entries, self.highest))
 
     @classmethod
     def unpack(cls, packed: bytes) -> Memory:
-        """Raises ValueError for what `pack` has not made."""
+        """Reads what `pack` has made; raises ValueError for anything else."""
         try:
             read = msgspec.msgpack.decode(packed, type=_Packed)
         except msgspec.MsgspecError as error:
@@ -107,11 +108,11 @@ class Memory:
         return cls(read.generation, read.used, read.entries, read.highest, room)
 
     def above(self, low: int) -> Memory:
-        """Without the parts below the low-water mark."""
+        """Returns it without the parts below the low-water mark."""
         return self._keeping([one.place >= low for one in self.entries])
 
     def without(self, gone: Collection[Taken]) -> Memory:
-        """Without these parts: they enter anew if they come again."""
+        """Returns it without these parts: they enter anew if they come again."""
         return self._keeping([one not in gone for one in self.entries])
 
     def _keeping(self, kept: Sequence[bool]) -> Memory:
@@ -120,15 +121,15 @@ class Memory:
         return replace(self, entries=entries, room=self.room - freed)
 
     def begun(self, generation: Generation, used: int) -> Memory:
-        """In a newer session."""
+        """Returns it in a newer session."""
         return replace(self, generation=generation, used=used)
 
     def reaching(self, place: int) -> Memory:
-        """With the part at this place confirmed, whichever link it was taken from."""
+        """Returns it with the part at this place confirmed, whichever link that was taken from."""
         return self if place <= self.highest else replace(self, highest=place)
 
     def taking(self, fresh: Iterable[Taken]) -> Memory:
-        """With these parts. Raises Crowded."""
+        """Returns it with these parts. Raises Crowded."""
         entries = (*self.entries, *fresh)
         if len(entries) > MOST_ENTRIES or sum(len(one.spans) for one in entries) > MOST_SPANS_OF_ALL:
             raise Crowded
@@ -138,7 +139,7 @@ class Memory:
         return replace(self, entries=entries, room=room)
 
     def of(self, origin: bytes, seq: int) -> list[Taken]:
-        """The parts of one batch."""
+        """Returns the parts of one batch."""
         return [one for one in self.entries if one.seq == seq and one.origin == origin]
 
 
@@ -154,7 +155,8 @@ class _Packed(msgspec.Struct, array_like=True):
 
 
 def fresh(batch: Batch, digest: bytes, known: Sequence[Taken], digest_of: Callable[[Batch], bytes]) -> Sequence[int]:
-    """The positions of its events that were not taken, given all that was taken of the same batch. Raises Conflict."""
+    """Returns the positions of its events that were not taken, given all that was taken of the same batch. Raises
+    Conflict."""
     if not known:
         return range(batch.count)
     items = range(batch.count) if batch.items is None else batch.items
@@ -173,7 +175,7 @@ def fresh(batch: Batch, digest: bytes, known: Sequence[Taken], digest_of: Callab
 
 
 def spans(items: Iterable[int]) -> Spans:
-    """Items as runs."""
+    """Returns items as runs."""
     runs: list[tuple[int, int]] = []
     for item in sorted(set(items)):
         if runs and runs[-1][1] == item - 1:
@@ -184,12 +186,12 @@ def spans(items: Iterable[int]) -> Spans:
 
 
 def numbers(runs: Spans) -> Iterable[int]:
-    """The items of runs."""
+    """Returns the items of runs."""
     return [item for first, last in runs for item in range(first, last + 1)]
 
 
 def taken(batch: Batch, place: int, digest: bytes, *, awaited: bool = False) -> Taken:
-    """What to remember of a part. Raises FrameError if its items are too many runs."""
+    """Returns what to remember of a part. Raises FrameError if its items are too many runs."""
     runs = spans(range(batch.count) if batch.items is None else batch.items)
     if len(runs) > MOST_SPANS:
         raise FrameError("the items of a part are in too many runs")
