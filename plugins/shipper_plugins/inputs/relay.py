@@ -93,7 +93,7 @@ San = Annotated[str, msgspec.Meta(min_length=1, max_length=255)]
 
 
 class RelayTls(ServerTls, frozen=True, kw_only=True):
-    """The certificate that the input shows, and whose certificates it believes."""
+    """The certificate that the input shows, and the authorities that it trusts."""
 
     client_ca: Material | None = None
     """PEM file of the authorities that sign the certificates of edges."""
@@ -120,20 +120,20 @@ def _trust(context: ssl.SSLContext, authorities: Material) -> None:
 
 
 class Edge(Settings, frozen=True, kw_only=True):
-    """One edge, and how it is known."""
+    """One edge, and how it is recognised."""
 
     credentials: tuple[Key, ...] = ()
-    """The ids of its keys, each an api_key or a bearer_token; any of them is as good as another."""
+    """The ids of its keys, each an api_key or a bearer_token; any of them will do."""
     san: tuple[San, ...] = ()
-    """Names in its certificate, one of which is enough: DNS names, URIs or IP addresses, as they are written there."""
+    """Names in its certificate, any of which will do: DNS names, URIs or IP addresses, as written there."""
     collections: tuple[Collection, ...] = ()
-    """The collections of keyed state that it may write; none: it may write no state."""
+    """The collections of keyed state that it may write (default: it may write no state)."""
     max_keys: Annotated[int, msgspec.Meta(ge=1)] = 100_000
-    """The most keys that it may have, without those that are deleted."""
+    """The most keys that it may have, without deleted ones."""
     max_document_bytes: Size = Size(1 << 20)
     """The largest document of a key."""
     max_state_bytes: Size = Size(1 << 30)
-    """The most bytes of all its documents, as they are stored."""
+    """The most bytes of all its documents, as stored."""
 
     def __post_init__(self) -> None:
         if not self.credentials and not self.san:
@@ -141,13 +141,13 @@ class Edge(Settings, frozen=True, kw_only=True):
 
     @property
     def limits(self) -> Limits:
-        """Of its keyed state."""
+        """The limits of its keyed state."""
         quota = Quota(self.max_keys, int(self.max_state_bytes))
         return Limits(frozenset(self.collections), int(self.max_document_bytes), quota)
 
 
 class RelayInput(Input, frozen=True, kw_only=True):
-    """Receives log events of other shippers, each event once, under the id that it was given there; and keyed state."""
+    """Receives log events of other shippers, each event once, under the id that it got there; and keyed state."""
 
     forwards: ClassVar[bool] = True
     relays: ClassVar[bool] = True
@@ -158,11 +158,11 @@ class RelayInput(Input, frozen=True, kw_only=True):
     """Serve HTTPS."""
     acknowledge: Literal["stored", "delivered"] = "stored"
     """When an edge may forget an event, or a version of keyed state: when it is `stored` here; or `delivered`, when all
-    outputs here have given their final answers. A change applies to what is taken from then on."""
+    outputs here have given their final answers. A change applies to later events."""
     edges: Annotated[dict[Name, Edge], msgspec.Meta(min_length=1, max_length=MOST_EDGES)]
-    """Who may send, by name."""
+    """The edges that may send, by name."""
     max_part_bytes: Size = Size(16 << 20)
-    """The most bytes of events, decompressed, that are taken by one request; an edge sends a larger batch in halves."""
+    """The most bytes of events, decompressed, in one request; an edge sends a larger batch in halves."""
 
     def __post_init__(self) -> None:
         if not is_loopback(self.endpoint.host) and self.tls is None:
@@ -176,7 +176,7 @@ class RelayInput(Input, frozen=True, kw_only=True):
         return any(edge.collections for edge in self.edges.values())
 
     def _check_edges(self) -> None:
-        """No two edges are known by the same."""
+        """Raises BadOption if two edges have a credential or a name in common."""
         owners: dict[tuple[str, str], str] = {}
         for name, edge in self.edges.items():
             if edge.collections and edge.max_document_bytes > self.max_part_bytes:
@@ -220,7 +220,7 @@ class RelayInput(Input, frozen=True, kw_only=True):
         yield principal
 
     def door(self, credentials: Mapping[str, Credential], tls: ssl.SSLContext | None = None) -> Door:
-        """Who may enter, and with how much; raises ValueError for credentials that do not fit.
+        """Returns the door of these settings; raises ValueError for credentials that do not fit.
 
         `tls` is the context of the same certificate and key, if there is one already.
         """
@@ -275,7 +275,7 @@ class _Principal:
             await self._context.aio.call(self._server.serve, self._listener)
 
     def change(self, settings: RelayInput, credentials: Mapping[str, Credential]) -> None:
-        """See `Source.change`; where a credential does not fit, nobody may enter, and that is reported."""
+        """See `Source.change`; with a credential that does not fit, nobody may enter, and that is reported."""
         self._names = tuple(settings.edges)
         is_kept = settings.tls is not None and settings.tls.is_kept(self._tls, credentials)
         tls = self._server.door.tls if is_kept else None
@@ -292,7 +292,7 @@ class _Principal:
         self._report()
 
     async def changed(self) -> None:
-        """See `Source.changed`: connections that were opened with another certificate or key are closed."""
+        """See `Source.changed`: closes connections with another certificate or key."""
         await self._context.aio.call(self._server.renew)
 
     def answered(self, keys: Sequence[str]) -> None:
@@ -322,7 +322,7 @@ class _Principal:
         self._context.report(problem or None, code=Code.CREDENTIAL_INVALID if self._closed else Code.CROWDED)
 
     async def _tell(self, turned_away: int, problem: str | None) -> None:
-        """In the asyncio thread: count, log and report that connections are turned away."""
+        """In the asyncio thread: counts, logs and reports connections that are turned away."""
         if problem is not None:
             _log.warning("input %s: %s", self._context.name, problem)
 

@@ -2,9 +2,9 @@
 
     request ──> who is it (`Door`) ──> its session (`generations`) ──> what of it is new (`taken`) ──> emit
 
-One transaction stores the new events and the memory of the link that they came by; it expects the memory that the
-decision was made on, so that no other source of this input, of an older revision or a newer one, comes in between.
-The requests of one edge are stored one after the other, those of many edges together.
+One transaction stores the new events and the memory of the link by which they came. It expects the memory on which the
+decision was based, so no other source of this input, of an older or a newer revision, comes in between. The requests of
+one edge are stored one after the other, those of many edges together.
 """
 
 from __future__ import annotations
@@ -71,24 +71,24 @@ _log = logging.getLogger(__name__)
 
 _NONE = Generation("0" * 32, 0)
 _LINEAGE = "lineage"
-"""In the place of a link: of the position that names what is known of an edge in this state directory."""
+"""Stands for a link in the name of the position that has the lineage of an edge in this state directory."""
 _HIGHEST = "highest"
-"""The same of the position that says up to where links were confirmed that are forgotten."""
+"""The same for the position that has the highest confirmed place of forgotten links."""
 ADOPTED_SECONDS = 2.0
-"""In which keys that are taken from an output end a session of their edge once."""
+"""Seconds in which keys that are taken from an output end a session of their edge at most once."""
 FULL_SECONDS = 10.0
-"""After which a program may ask again whether there is room for another key."""
+"""Seconds after which a program may ask again whether there is room for another key."""
 MOST_TOLD = 64
 MOST_TOLD_EVENTS = 1 << 16
-"""Of one request for answers; one part alone may have more."""
+"""The most events whose answers one poll gets; a single part may have more."""
 MOST_VERSIONS_TOLD = 1000
-"""The same of versions."""
+"""The most versions of one poll."""
 MOST_LINKS = 32
-"""Of one edge; a sender has one for each credential or destination that it still sends with."""
+"""The most links of one edge; a sender has one for each credential or destination that it still sends with."""
 
 
 class Refused(Exception):
-    """The answer to a request that was not taken; nothing was stored. `code` is for programs."""
+    """The answer to a request that was not accepted; nothing was stored. `code` is for programs."""
 
     def __init__(self, status: int, code: str, reason: str, retry_after: float | None = None) -> None:
         super().__init__(reason)
@@ -101,26 +101,26 @@ def busy(reason: str) -> Refused:
 
 @dataclass(frozen=True, slots=True)
 class Door:
-    """What one revision says about requests."""
+    """The settings of one revision for requests."""
 
     keys: Mapping[bytes, str]
-    """The edge of each `fingerprint` of an Authorization header."""
+    """By `fingerprint` of an Authorization header, its edge."""
     names: Mapping[str, str]
-    """The edge of each name in a certificate, in small letters."""
+    """By name in a certificate, in small letters, its edge."""
     tls: ssl.SSLContext | None
     max_part_bytes: int
     limits: Mapping[str, Limits] = field(default_factory=dict)
-    """Of the keyed state of each edge that may have any."""
+    """By edge that may have keyed state, its limits."""
 
     def limits_of(self, edge: str) -> Limits:
-        """What keyed state an edge may have."""
+        """Returns the limits of an edge for keyed state."""
         return self.limits.get(edge, NOTHING)
 
     awaits: bool = False
-    """Whether what is taken is confirmed when the outputs have answered, not when it is stored."""
+    """Whether events are confirmed when the outputs have answered, not when they are stored."""
 
     def edge(self, shown: bytes, certified: Sequence[str]) -> str:
-        """Who shows this fingerprint (nothing: no header), and a certificate with these names. Raises Refused."""
+        """Returns the edge of this fingerprint (empty: no header) and certificate names. Raises Refused."""
         by_key = self.keys.get(shown)
         by_name = {self.names[name.lower()] for name in certified if name.lower() in self.names}
         if shown and by_key is None:
@@ -145,7 +145,7 @@ class Begun(NamedTuple):
 
 @dataclass(slots=True)
 class _Link:
-    """The memory of a link, and the bytes of it that are stored."""
+    """The memory of a link, with its stored bytes."""
 
     memory: Memory
     stored: bytes | None = None
@@ -164,22 +164,22 @@ class _Edge:
     told: int = 0
     """The last of these numbers."""
     lineage: str = field(default_factory=lambda: os.urandom(16).hex())
-    """Of what is known of it in this state directory: another one once the edge was forgotten."""
+    """The id of what is known of the edge in this state directory; a forgotten edge gets another one."""
     stored_lineage: bytes | None = None
     highest: int = 0
-    """The highest place that was confirmed to a link which is forgotten: it may come back."""
+    """The highest place that was confirmed to a forgotten link, which may come back."""
     stored_highest: bytes | None = None
     news: trio.Event = field(default_factory=trio.Event)
     seen: Seen = field(default_factory=Seen)
 
     def see_lineage(self, stored: bytes | None) -> None:
-        """What is stored of it; one that cannot be read is another one from now on."""
+        """Takes the stored id; an unreadable one becomes another one."""
         self.stored_lineage = stored
         if stored is not None and re.fullmatch(rb"[0-9a-f]{32}", stored):
             self.lineage = stored.decode()
 
     def see_highest(self, stored: bytes | None) -> None:
-        """What is stored of it; what cannot be read is 0."""
+        """Takes the stored place; an unreadable one becomes 0."""
         self.stored_highest = stored
         self.highest = int(stored) if stored is not None and re.fullmatch(rb"[0-9]{1,19}", stored) else 0
 
@@ -187,19 +187,19 @@ class _Edge:
         return [one for link in self.links.values() for one in link.memory.entries if one.awaited]
 
     def of(self, batch: Batch) -> list[Taken]:
-        """What was taken of the events of a part, by any link."""
+        """Returns what was taken of the events of a part, by any link."""
         known = [one for link in self.links.values() for one in link.memory.of(batch.origin, batch.seq)]
         return [one for one in known if one.is_of(batch)]
 
     def tell(self, keys: Iterable[str]) -> None:
-        """Tell these next, once more if they were told before."""
+        """Tells these next, once more if they were told before."""
         for key in keys:
             self.told += 1
             self.done[key] = self.told
         self.wake()
 
     def wake(self) -> None:
-        """There is something to tell."""
+        """Wakes those who wait for something to be told."""
         self.news.set()
         self.news = trio.Event()
 
@@ -214,13 +214,13 @@ class Edges:
     def __init__(self, context: InputContext) -> None:
         self._context = context
         self._instance = os.urandom(16).hex()
-        """The position that has it, once there is one; it is stored with the first session."""
+        """The position of the lineage, once it exists; it is stored with the first session."""
         self._edges: dict[str, _Edge] = {}
         self._sets = Sets(context)
         self._promises = False
-        """Whether a handshake may have said `delivered`."""
+        """Whether a handshake may have promised `delivered`."""
         self._adopted: set[str] = set()
-        """Edges of which keys were taken from an output since their session has begun."""
+        """Edges whose keys were taken from an output since their session began."""
         self._news = trio.Event()
         self._room = Room()
         self._again = context.meters.counter("parts_again", "Parts that had been taken before, and came again.")
@@ -233,21 +233,21 @@ class Edges:
         return self._context.delivers
 
     def promise(self, *, awaits: bool) -> Confirms:
-        """What a handshake says that confirmations are worth; from any thread."""
+        """Returns what confirmations are worth, for a handshake; from any thread."""
         if not (awaits and self.delivers):
             return "stored"
         self._promises = True
         return "delivered"
 
     def _check_promise(self) -> None:
-        """End all sessions if less is true than was promised, as an output relays elsewhere now. Raises Refused."""
+        """Ends all sessions that were promised too much, as an output now relays elsewhere. Raises Refused."""
         if self._promises and not self.delivers:
             self._promises = False
             self.renew()
             raise _over()
 
     async def load(self) -> None:
-        """What was taken before."""
+        """Loads what was taken before."""
         refused: dict[str, dict[str, bytes]] = {}
         for key, stored in (await self._context.positions()).items():
             if key.startswith(FORGOTTEN):
@@ -264,10 +264,10 @@ class Edges:
     async def forget(
         self, name: str, keys: Literal["keep", "delete"], is_connected: Callable[[], bool], *, is_named: bool
     ) -> int:
-        """Gives up all that is remembered of an edge, and deletes its keys if that is wanted; returns how many.
+        """Removes all memory of an edge, and its keys if that is wanted; returns the number of deleted keys.
 
-        Raises NotOrdered while it is connected, unless the policy names it no more (`is_named`), and for an edge of
-        which nothing is known.
+        Raises NotOrdered while it is connected, unless the policy no longer names it (`is_named`), and for an unknown
+        edge.
         """
         if not (is_named or name in self._edges or await self._context.marks(name)):
             raise NotOrdered(f"input {self._context.name} knows no edge {name}", code=Code.NOTHING_TO_ORDER)
@@ -292,17 +292,17 @@ class Edges:
         return await forget_keys(self._context, name, keys)
 
     def renew(self) -> None:
-        """Have every sender begin another session, since what its handshake has said holds no more."""
+        """Makes every sender begin another session, since the promise of its handshake no longer holds."""
         for edge in self._edges.values():
             edge.sessions.renew()
 
     def adopted(self, owners: Iterable[str]) -> None:
-        """Keys of these owners were taken from an output; the edge that compared before has no part in them yet."""
+        """Keys of these owners were taken from an output; an edge that compared before does not know them yet."""
         self._adopted |= {owner.partition("/")[0] for owner in owners} & self._edges.keys()
         self._news.set()
 
     async def renew_adopted(self) -> None:
-        """Have such edges begin another session, in which both sides are compared; not for each of many keys."""
+        """Makes such edges begin another session, in which both sides are compared; not for each of many keys."""
         while True:
             await self._news.wait()
             await trio.sleep(ADOPTED_SECONDS)
@@ -338,7 +338,7 @@ class Edges:
     # -- sessions ------------------------------------------------------------------------------------------------------
 
     async def begin(self, name: str, hello: Hello, *, is_connected: bool) -> Begun:
-        """A new session; from now on no request of an older one of this link is taken. Raises Refused."""
+        """Begins a session; from now on no request of an older one of this link is accepted. Raises Refused."""
         edge = self._edge(name)
         async with edge.lock:
             now = time.monotonic()
@@ -389,11 +389,11 @@ class Edges:
             edge.settled.leave(each)
 
     def heard(self, name: str, head: Head) -> None:
-        """A heartbeat; from any thread, as there may be many of them. Raises Refused."""
+        """Takes a heartbeat; from any thread, as there may be many. Raises Refused."""
         self._heard(name, head.link, head.generation).seen.said(head, time.monotonic())
 
     def figures(self, names: Iterable[str], is_connected: Callable[[str], bool]) -> list[Edge]:
-        """Returns what is known of these edges, from any thread; `is_connected` says which have a connection."""
+        """Returns what is known of these edges, from any thread; `is_connected` names those with a connection."""
         now = time.monotonic()
         return [self._figures(name, now, is_connected) for name in names]
 
@@ -405,7 +405,7 @@ class Edges:
         return edge.seen.edge(name, edge.sessions.heard, now, is_live=is_live)
 
     def _heard(self, name: str, link: int, generation: Generation) -> _Edge:
-        """The edge that has sent this, in its newest session. Raises Refused."""
+        """Returns the edge of a request, in its newest session. Raises Refused."""
         edge = self._edges.get(name)
         if edge is None:
             raise _over()
@@ -420,9 +420,9 @@ class Edges:
     async def take(
         self, name: str, head: Head, parts: Sequence[tuple[Part, Batch]], *, awaits: bool = False
     ) -> Answered:
-        """Store what is new of these parts. Raises Refused.
+        """Stores what is new of these parts. Raises Refused.
 
-        All of them are stored then; if it `awaits`, what is new is confirmed only by its final answers.
+        If it returns, all of them are stored; if it `awaits`, new events are confirmed only by their final answers.
         """
         edge = self._edge(name)
         async with edge.lock:
@@ -445,7 +445,7 @@ class Edges:
         raise busy("what is stored of this edge changes")
 
     def _link(self, edge: _Edge, head: Head | StateHead) -> _Link:
-        """The link of a request of its newest session. Raises Refused."""
+        """Returns the link of a request of its newest session. Raises Refused."""
         self._check_promise()
         try:
             edge.sessions.check(head.link, head.generation, head.low, time.monotonic())
@@ -507,7 +507,7 @@ class Edges:
                 edge.tell([key])
 
     async def answers(self, name: str, poll: Poll) -> Told:
-        """What became of awaited parts since the last poll; waits for some, but not for long. Raises Refused."""
+        """Returns the answers for awaited parts since the last poll; waits a while for some. Raises Refused."""
         self.heard(name, poll.head)
         edge = self._edges[name]
         with trio.move_on_after(poll.wait):
@@ -526,13 +526,14 @@ class Edges:
         return msgspec.structs.replace(told, versions=await self._outcomes(page), versions_upto=page.upto)
 
     async def _outcomes(self, page: Page) -> list[VersionOutcome]:
-        """Of versions that are still the newest of their keys; those of others are known by the newer ones."""
+        """Returns the answers for versions that are still the newest of their keys; older ones are known by the newer
+        ones."""
         known = await self._context.answers(page.keys) if page.keys else {}
         found = [(key.split("/"), known.get(key)) for key in page.keys]
         return [VersionOutcome(name, int(place), Ranked(answers[0])) for (_, name, place), answers in found if answers]
 
     async def _told(self, name: str, edge: _Edge, after: int) -> Told:
-        """What is new above a number, or the first of it."""
+        """Returns the first of what is new above a number."""
         taken = {one.key(name): one for one in edge.awaited()}
         upto = edge.told
         news = sorted((number, key) for key, number in edge.done.items() if number > after)[: MOST_TOLD + 1]
@@ -548,7 +549,7 @@ class Edges:
         return Told(upto, told)
 
     async def _look(self, name: str, edge: _Edge) -> None:
-        """Look what the spool knows of awaited parts; with the lock, or before there are sessions.
+        """Asks the spool for the answers of awaited parts; with the lock, or before there are sessions.
 
         Parts whose answers are lost, as by damage, are forgotten, and sessions end: then the sender sends them again.
         """
@@ -568,7 +569,7 @@ class Edges:
     async def keep(
         self, name: str, head: StateHead, versions: Sequence[Arrived], limits: Limits, *, awaits: bool = False
     ) -> StateAnswered:
-        """Store versions of an edge's keys; says what became of each. Raises Refused.
+        """Stores versions of an edge's keys; returns the result of each. Raises Refused.
 
         If it `awaits`, new ones are confirmed only by their final answers.
         """
@@ -590,7 +591,7 @@ class Edges:
         raise busy("what is stored of this edge changes")
 
     async def compare(self, name: str, asked: Compare, limits: Limits) -> Compared:
-        """Answer a question about an edge's keys. Raises Refused."""
+        """Answers a question about an edge's keys. Raises Refused."""
         edge = self._heard(name, asked.link, asked.generation)
         try:
             return await self._sets.answer(name, edge.keys, limits, asked.question)
@@ -598,17 +599,17 @@ class Edges:
             raise Refused(400, "bad_request", str(error)) from None
 
     async def name(self, name: str, asked: Surplus, limits: Limits) -> Named:
-        """The names of keys of an edge. Raises Refused."""
+        """Returns the names of keys of an edge. Raises Refused."""
         edge = self._heard(name, asked.link, asked.generation)
         return await self._sets.named(name, edge.keys, limits, asked.points)
 
     async def give(self, name: str, asked: Wanted) -> Given:
-        """Documents of keys of an edge. Raises Refused."""
+        """Returns documents of keys of an edge. Raises Refused."""
         self._heard(name, asked.link, asked.generation)
         return await self._sets.given(name, asked.keys)
 
     async def put(self, name: str, collection: str, key: str, document: bytes | None, limits: Limits) -> Kept:
-        """Store what a program says of a key, None if it is deleted. Raises Refused."""
+        """Stores the document of a program's key, None to delete it. Raises Refused."""
         try:
             expect = not_begun(name)
             kept = await self._edge(name).keys.put(self._context, collection, key, document, limits, expect)
@@ -638,7 +639,7 @@ class Edges:
         awaited: Sequence[str | None] = (),
         forgotten: Sequence[str] = (),
     ) -> None:
-        """Raises Outdated, or Refused."""
+        """Stores parts with the memory of them. Raises Outdated, or Refused."""
         key = _key(name, link)
         try:
             await self._context.emit(
@@ -655,9 +656,9 @@ class Edges:
             raise Refused(422, "part_refused", "a part holds what cannot be stored") from None
 
     async def _load_again(self, name: str, edge: _Edge) -> None:
-        """After an emit that was cancelled, or when another source of this input has stored something.
+        """Loads the memory again, after a cancelled emit, or when another source of this input has stored something.
 
-        Until all is read, what was known counts: requests for answers go on beside this.
+        Until all is loaded, the old memory counts: requests for answers go on meanwhile.
         """
         stored = await self._context.positions(f"{name}/")
         refused = await self._context.positions(edge.keys.prefix)
@@ -670,7 +671,7 @@ class Edges:
 
 
 def _new(part: Part, batch: Batch, positions: Sequence[int], *, awaited: bool) -> tuple[Batch, Taken]:
-    """What is stored of a part, and remembered of it."""
+    """Returns what is stored of a part, and what to remember of it."""
     if len(positions) == batch.count:
         return batch, taken(batch, part.place, part.digest, awaited=awaited)
     picked = batch.pick(positions)
@@ -678,7 +679,7 @@ def _new(part: Part, batch: Batch, positions: Sequence[int], *, awaited: bool) -
 
 
 def _answered(name: str, edge: _Edge, parts: Sequence[tuple[Part, Batch]]) -> Answered:
-    """What is said of parts that are stored; answers that are there already are told again."""
+    """Returns the answer for stored parts; final answers that are there already are told again."""
     awaited: list[int] = []
     for part, batch in parts:
         if waits := [one.key(name) for one in edge.of(batch) if one.awaited]:

@@ -1,4 +1,5 @@
-"""What a principal says of its edges, for `observed`, metrics and people: from when it saw them, and what they said."""
+"""What a principal shows of its edges, in `observed`, metrics and status: since when they are there, and what they
+report."""
 
 from __future__ import annotations
 
@@ -13,27 +14,27 @@ from shipper_plugins.relay.state import StateHead
 
 @dataclass(slots=True)
 class Seen:
-    """One edge, since the start of this process; times are those of a clock that only goes forward."""
+    """The figures of one edge, since the start of this process; times are those of a clock that only goes forward."""
 
     since: float = 0.0
     """When it connected."""
     links: dict[int, Said] = field(default_factory=dict)
-    """What it said last by each of its links."""
+    """By link, what it reported last."""
 
     def began(self, now: float, *, was_live: bool) -> None:
-        """Notes a session; one of an edge that was not there begins a connection."""
+        """Notes a session; that of an edge which was not there begins a connection."""
         if not was_live:
             self.since = now
 
     def said(self, head: Head | StateHead, now: float) -> None:
-        """Notes what the edge says in a request, and forgets links that it uses no more; from any thread."""
+        """Notes what the edge reports in a request, and forgets links that it no longer uses; from any thread."""
         self.links[head.link] = Said(now, head.waiting, head.versions)
         for link, said in list(self.links.items()):
             if said.at < now - SILENT_SECONDS:
                 self.links.pop(link, None)
 
     def took(self, link: int, *, events: int = 0, versions: int = 0) -> None:
-        """Notes that some of what it said waits no more: it was in that very request, and is answered for ever."""
+        """Notes that some of what it reported waits no more: it was in that very request, and has its final answers."""
         if (said := self.links.get(link)) is not None:
             left = max(0, said.events - events), max(0, said.versions - versions)
             self.links[link] = Said(said.at, *left)
@@ -51,7 +52,7 @@ class Seen:
 
 
 class Said(NamedTuple):
-    """What waits at an edge for one link, and when it said so."""
+    """What waits at an edge for one link, and when it reported that."""
 
     at: float
     events: int

@@ -1,10 +1,10 @@
-"""The order `forget_edge` at a relay's door: everything that is remembered of one edge is given up.
+"""The order `forget_edge` at a relay's door: removes all memory of one edge.
 
-    a mark that the edge is being forgotten, durable ──> its memory is gone ──> its keys, in steps ──> the mark is gone
+    a mark that the edge is being forgotten, durable ──> its memory is removed ──> its keys, in steps ──> the mark too
 
-The mark is a position of the input, so that what a crash has interrupted goes on at the next start of the door. While
-it is stored, no session of the edge begins, and no key of it is put; and keys are deleted only while it is stored. Both
-are checked in the storing transaction: so nothing is deleted of what an edge has sent after it came back.
+The mark is a position of the input, so an order that a crash has interrupted goes on at the next start of the door.
+While it is stored, no session of the edge begins, and no key of it is put; and keys are deleted only while it is
+stored. The storing transaction checks both, so nothing is deleted that an edge has sent after it came back.
 """
 
 from __future__ import annotations
@@ -17,18 +17,18 @@ from shipper.plugin import Change, InputContext, Outdated
 
 Keys = Literal["keep", "delete"]
 FORGOTTEN: Final = "FORGOTTEN/"
-"""Of positions that are such marks; no name of an edge has capital letters."""
+"""The link in the names of such marks; no name of an edge has capital letters."""
 STEP: Final = 500
 """Keys that one transaction deletes."""
 
 
 def not_begun(name: str) -> dict[str, None]:
-    """Returns what to expect of the positions of an input by which an edge is not being forgotten."""
+    """Returns the positions of an input to expect while an edge is not being forgotten."""
     return {FORGOTTEN + name: None}
 
 
 def begun(positions: Mapping[str, bytes]) -> dict[str, Keys]:
-    """Returns the edges of which the forgetting was interrupted."""
+    """Returns the edges whose order was interrupted."""
     return {
         key.removeprefix(FORGOTTEN): "delete" if mode == b"delete" else "keep"
         for key, mode in positions.items()
@@ -45,9 +45,9 @@ async def forget_memory(
 
 
 async def forget_keys(context: InputContext, name: str, keys: Keys) -> int:
-    """Deletes the keys of the edge and of owners below it, if that was ordered; returns how many. Removes the mark.
+    """Deletes the keys of the edge and of owners below it, if that was ordered; returns their number. Removes the mark.
 
-    Ends early where the mark is another one by then: another order goes on.
+    Ends early if the mark is another one by then: another order goes on.
     """
     deleted, mark = 0, {FORGOTTEN + name: keys.encode()}
     points = [(one.owner, one.point) for one in await context.marks(name) if not one.deleted and keys == "delete"]

@@ -1,18 +1,18 @@
 """The HTTP server of the `relay` input: who sends, within which bounds, and what is answered.
 
-A request is judged by its headers before a byte of its body is read. Nothing here grows without bound:
+A request is judged by its headers before a byte of its body is read. Every resource is bounded:
 
 | what | bound |
 |---|---|
-| bodies and parts held by all requests | 128 MiB, then 429; one request alone is always let in (to its own limits) |
-| the same of one edge | 32 MiB, then 429; one request alone is always let in |
+| bodies and parts held by all requests | 128 MiB, then 429; a single one is always admitted (up to its own limits) |
+| the same of one edge | 32 MiB, then 429; a single request is always admitted |
 | a handshake, a heartbeat, a question for answers or about keys | 16 KiB, beside that: they wait for no parts |
 | a body | the largest part and 64 KiB, then 413 |
 | the parts of a request, decompressed | `max_part_bytes` together, then 413 |
 | time | after 30 s a body comes at 1 KiB/s (408); an answer is read within 60 s; idle connections end after 120 s |
 | connections of one edge | 20, then 429 |
-| connections of edges | 4096; the next one displaces the one that is idle for longest |
-| connections without a request that was let in, TLS handshakes too | 128; the next one displaces another of them |
+| connections of edges | 4096; the next one displaces the longest idle one |
+| connections without an admitted request, TLS handshakes included | 128; the next one displaces another of them |
 
 `bulk_connections` keeps the connections. This module is imported when an input is opened: aiohttp.web takes 0.1 s.
 """
@@ -51,17 +51,17 @@ MORE_THAN_A_PART = 64 << 10
 _JSON = "application/json"
 _STATE = "/v1/state/"
 _SMALL = 16 << 10
-"""Of a body that is not parts."""
+"""The most bytes of a body that is not parts."""
 MOST_SURPLUS = 128 << 10
-"""Of a body that asks for names."""
+"""The most bytes of a body that asks for names."""
 _BIG = 16 << 10
-"""Of a body that is unpacked in a thread."""
+"""Bytes of a body from which on it is unpacked in a thread."""
 MOST_HELD = 128 << 20
 MOST_HELD_BY_ONE = 32 << 20
 MOST_UNPACKED = 16
-"""Times the size of a body: the memory that is asked for before it is known what the body holds."""
+"""The memory that is reserved before the content of a body is known, in sizes of the body."""
 UNPACKING = 2
-"""Bodies that are unpacked at once: what they hold beyond that is not asked for before."""
+"""Bodies that are unpacked at once: their further memory is not reserved before."""
 
 _HEADERS = {"Content-Type": _JSON, "Server": "shipper", "Cache-Control": "no-store"}
 _HEARD = msgspec.json.encode(Answered([]))
@@ -78,36 +78,36 @@ class RelayServer:
         self._edges, self._aio, self._tell = edges, aio, tell
         self._memory = Memory(MOST_HELD)
         self._memory_of: dict[str, Memory] = {}
-        """By edge."""
+        """By edge, its memory."""
         self._unpacking = asyncio.Semaphore(UNPACKING)
         self._connections: Connections | None = None
         self._admitted: dict[str, set[web.RequestHandler]] = {}
-        """By edge: all connections that have shown its credential, whatever they ask for."""
+        """By edge, all connections that have shown its credential, whatever they ask for."""
         self._open: dict[str, set[web.RequestHandler]] = {}
-        """By edge: those that belong to the instance that is served."""
+        """By edge, those that belong to the served instance."""
         self._served: dict[str, str] = {}
-        """By edge: that instance."""
+        """By edge, that instance."""
 
     def close_door(self, *, tls: ssl.SSLContext | None) -> None:
-        """Let nobody in, from now on; `tls` is what connections are opened with."""
+        """Refuses all requests from now on; `tls` is the context of new connections."""
         self.door = replace(self.door, keys={}, names={}, tls=tls)
 
     @property
     def connections(self) -> int:
-        """Of edges, as they are now."""
+        """Returns the figures of edges."""
         return sum(len(_living(those)) for those in list(self._open.values()))
 
     def is_connected(self, edge: str) -> bool:
-        """Whether the instance of an edge that is served has a connection; from any thread."""
+        """Whether the served instance of an edge has a connection; from any thread."""
         return bool(_living(self._open.get(edge, set())))
 
     async def renew(self) -> None:
-        """Close connections that were opened with a certificate of before; see `Connections.renew`."""
+        """Closes connections with an earlier certificate; see `Connections.renew`."""
         if self._connections is not None:
             await self._connections.renew()
 
     async def serve(self, listener: socket.socket) -> None:
-        """Accept until cancelled; then requests under way have a second to end. The socket stays open."""
+        """Accepts until cancelled; then requests under way have a second to end. The socket stays open."""
         self._server = web.Server(self._respond, handler_cancellation=True)
         self._connections = Connections(self._server, lambda: self.door.tls, self._tell, clients=MOST_CONNECTIONS)
         own = listener.dup()
@@ -156,7 +156,7 @@ class RelayServer:
         return _response(200, msgspec.json.encode(answer))
 
     def _admit(self, request: web.BaseRequest, door: Door) -> str:
-        """Who sends this. Raises Refused."""
+        """Returns the edge that sends a request. Raises Refused."""
         if door.tls is not None and not request.secure:
             raise Refused(401, "unauthorized", "this connection was opened before TLS was required")
         shown = request.headers.get("Authorization")
@@ -165,7 +165,7 @@ class RelayServer:
         return edge
 
     def _count(self, request: web.BaseRequest, edge: str) -> None:
-        """Count the connection of a request as one of an edge. Raises Refused if that has too many."""
+        """Counts the connection of a request as one of an edge. Raises Refused if that has too many."""
         living = self._admitted[edge] = _living(self._admitted.get(edge, set()))
         if len(living) >= MOST_OF_ONE and request.protocol not in living:
             raise Refused(429, "busy", f"this edge has {MOST_OF_ONE} connections", 1.0)
@@ -228,8 +228,8 @@ class RelayServer:
         return Answered([])
 
     def _hear_again(self, door: Door, edge: str, head: Head) -> bytes | None:
-        """The answer to a heartbeat that repeats the last one on its connection; None if that is not admitted any
-        more."""
+        """Returns the answer to a heartbeat that repeats the last one on its connection; None if that is no longer
+        admitted."""
         if self.door is not door:
             return None
         try:
@@ -319,7 +319,7 @@ class RelayServer:
         return Put(kept.place, kept.is_new)
 
     def _belongs(self, request: web.BaseRequest, edge: str) -> None:
-        """Its connection is one of the instance that is served."""
+        """Marks its connection as one of the served instance."""
         living = self._open[edge] = _living(self._open.get(edge, set()))
         _add(living, request)
 
@@ -329,7 +329,7 @@ class RelayServer:
         return frames.read(await self._read(request, share, _JSON, most), kind)
 
     async def _read(self, request: web.BaseRequest, share: _Shares, type: str, most: int) -> bytes:
-        """The body. Raises Refused or RequestRefused."""
+        """Returns the body. Raises Refused or RequestRefused."""
         if request.content_type != type:
             raise Refused(415, "media_type", f"the Content-Type is {type}")
         if "Content-Encoding" in request.headers:
@@ -354,7 +354,7 @@ class RelayServer:
 
 
 class _Shares:
-    """What one request holds, of the memory of all and of that of its edge."""
+    """The memory of one request, as a part of that of all and of that of its edge."""
 
     def __init__(self, *shares: Share) -> None:
         self._shares = shares
@@ -365,21 +365,21 @@ class _Shares:
             share.check(size)
 
     def resize(self, size: int) -> None:
-        """Hold `size` bytes from now on; raises as `check` does."""
+        """Holds `size` bytes from now on; raises as `check` does."""
         self.check(size)
         for share in self._shares:
             share.resize(size)
 
 
 class Put(msgspec.Struct, frozen=True):
-    """The answer to a program: the place of the version that its key has now; 0 if there was nothing to delete."""
+    """The answer to a program: the place of the present version of its key; 0 if there was nothing to delete."""
 
     place: int
     is_new: bool
 
 
 def _key_of(request: web.BaseRequest) -> tuple[str, str]:
-    """The collection and the key that a path names. Raises Refused."""
+    """Returns the collection and the key of a path. Raises Refused."""
     collection, slash, key = request.rel_url.raw_path.removeprefix(_STATE).partition("/")
     if not (collection and slash and key):
         raise Refused(404, "not_found", "the path is /v1/state/{collection}/{key}")
@@ -399,7 +399,7 @@ def _add(connections: set[web.RequestHandler], request: web.BaseRequest) -> None
 
 
 def _names(request: web.BaseRequest) -> list[str]:
-    """In the certificate that the peer has shown; it was checked by the handshake."""
+    """Returns the names in the peer's certificate, which the handshake has checked."""
     certificate = None if request.transport is None else request.transport.get_extra_info("peercert")
     return [str(name) for _, name in (certificate or {}).get("subjectAltName", ())]
 
@@ -410,9 +410,10 @@ def _read(body: bytes, limit: int) -> tuple[Request, list[Batch]]:
 
 
 async def _in_thread(read: Callable[[bytes, int], T], body: bytes, limit: int) -> T:
-    """What a body holds, of `limit` bytes at most. Raises FrameError. It has ended when this returns, cancelled or not.
+    """Returns the content of a body, of `limit` bytes at most. Raises FrameError. The work has ended when this returns,
+    cancelled or not.
 
-    In a thread if there is much of it.
+    In a thread for a large body.
     """
     if len(body) < _BIG:
         return read(body, limit)
@@ -432,7 +433,7 @@ def _response(status: int, body: bytes, **headers: str) -> web.Response:
 
 
 def _written(body: bytes) -> bytes:
-    """A response with status 200, as it is sent."""
+    """Returns a response with status 200, in the form in which it is sent."""
     fields = {**_HEADERS, "Content-Length": str(len(body)), "Date": formatdate(usegmt=True)}
     head = "".join(f"{name}: {value}\r\n" for name, value in fields.items())
     return f"HTTP/1.1 200 OK\r\n{head}\r\n".encode() + body

@@ -1,8 +1,7 @@
 """Which awaited versions of an edge's keyed state have all their answers since when, to be told to it. No I/O.
 
-Nothing is kept of versions that have none yet, and of those that have some only what was not told yet: which answers
-there are, the spool knows. An edge that comes too late for one of the others begins a new session, in which it sends
-what it waits for again.
+Nothing is kept of versions without answers, and of the others only what was not told yet: the spool knows the answers.
+An edge that comes too late begins a new session, in which it sends again what it waits for.
 """
 
 from __future__ import annotations
@@ -14,13 +13,13 @@ from typing import NamedTuple
 from shipper_plugins.relay.generations import SILENT_SECONDS
 
 MOST_SETTLED = 1 << 16
-"""Of all edges together."""
+"""The most versions of all edges together."""
 LEAST_SETTLED = 256
-"""Of one edge, however many there are."""
+"""The versions that each edge may have in any case."""
 
 
 def is_of_version(key: str) -> bool:
-    """Whether answers are those of a version (`answers_key`), not of a part (`Taken.key`)."""
+    """Whether this is the key of a version's answers (`answers_key`), not of a part's (`Taken.key`)."""
     return key.count("/") == 2
 
 
@@ -32,14 +31,14 @@ class Page(NamedTuple):
 
 
 class Room:
-    """How many settled versions are remembered, of all edges together."""
+    """The number of settled versions that are remembered, of all edges together."""
 
     def __init__(self) -> None:
         self.held = 0
 
 
 class Settled:
-    """Of one edge; each version that is settled has a number, and the numbers rise.
+    """The settled versions of one edge; each has a number, and the numbers rise.
 
     What all its links have been told is forgotten; a link that has not asked for long does not count. Of more than
     there is room for, the newest are remembered.
@@ -52,19 +51,19 @@ class Settled:
         self._numbers: dict[str, int] = {}
         self._forgotten = 0
         self._told: dict[int, tuple[int, float]] = {}
-        """By link, up to where it was told, and when."""
+        """By link, up to which number it was told, and when."""
 
     def begin(self, link: int, now: float) -> int:
-        """A link begins a session; returns the number above which it is told."""
+        """Begins a session of a link; returns the number above which it is told."""
         self._told[link] = self.upto, now
         return self.upto
 
     def leave(self, link: int) -> None:
-        """A link is gone."""
+        """Forgets a link."""
         self._told.pop(link, None)
 
     def note(self, key: str) -> None:
-        """A version has all its answers."""
+        """Notes a version that has all its answers."""
         self.upto += 1
         if self._numbers.pop(key, None) is None:
             self._room.held += 1
@@ -73,8 +72,8 @@ class Settled:
             self._forget_oldest()
 
     def above(self, link: int, number: int, most: int, now: float) -> Page | None:
-        """The first versions above a number, `most` of them at most, for a link that was told up to that; None if some
-        are forgotten. A question of before that comes late, or again, counts as the last one."""
+        """Returns the first versions above a number, at most `most`, for a link that was told up to it; None if some
+        are forgotten. A late or repeated question counts as the last one."""
         number = max(number, self._told.get(link, (0, now))[0])
         if number < self._forgotten:
             return None
@@ -88,7 +87,7 @@ class Settled:
         return Page([key for key, _ in found], found[-1][1] if len(found) == most else self.upto)
 
     def clear(self) -> None:
-        """The edge is forgotten."""
+        """Forgets the edge."""
         self._room.held -= len(self._numbers)
         self._numbers.clear()
         self._told.clear()

@@ -1,8 +1,8 @@
 """The keyed state of one edge: its versions are stored, refused or fenced, and compared with what the edge has.
 
-`relay_edges` says whose request it is, and that its session is the newest one, which the storing transaction checks
+`relay_edges` decides whose request it is, and that its session is the newest one, which the storing transaction checks
 again. Nothing is remembered of a version but its key; of one that is refused for ever, its place, as a position of the
-input, up to as many as the edge may have keys.
+input, for at most as many as the edge may have keys.
 """
 
 from __future__ import annotations
@@ -30,11 +30,11 @@ from shipper_plugins.relay.state import (
 )
 
 REFUSED: Final = "REFUSED/"
-"""Of positions that are no memory of a link; no name of an edge has capital letters."""
+"""The link in the names of these positions; no name of an edge has capital letters."""
 MOST_SETS = 2
-"""Of edges that compare, kept from one question to the next; a set that is not there is read again."""
+"""Sets of edges that are kept from one question to the next; others are read again."""
 MOST_NAMED = 4096
-"""Keys of one answer: an edge may have a key under many owners. What is missing is found by the next comparison."""
+"""Keys of one answer: an edge may have a key under many owners. The next comparison finds what is missing."""
 _FIRST = b"\0"
 
 
@@ -43,16 +43,16 @@ class Full(Exception):
 
 
 class Keys:
-    """The keyed state of an edge: what was refused of it, by the name of the key."""
+    """The keyed state of an edge: its refusals, by the name of the key."""
 
     def __init__(self, name: str) -> None:
         self._name = name
         self.refused: dict[str, Refusal] = {}
         self.reading = trio.Lock()
-        """One comparison of this edge at a time reads its keys: so that the next turn is that of another edge."""
+        """Held by the comparison of this edge that reads its keys, so that the next turn is another edge's."""
 
     def load(self, positions: Mapping[str, bytes]) -> None:
-        """What was refused before; what cannot be read is forgotten, and refused again when it comes again."""
+        """Loads earlier refusals; an unreadable one is forgotten, and made again when its version comes again."""
         self.refused.clear()
         for key, stored in positions.items():
             try:
@@ -62,7 +62,7 @@ class Keys:
 
     @property
     def prefix(self) -> str:
-        """Of the positions that say what was refused."""
+        """Returns the positions of the refusals."""
         return f"{REFUSED}{self._name}/"
 
     async def keep(
@@ -74,7 +74,7 @@ class Keys:
         *,
         awaits: bool = False,
     ) -> StateAnswered:
-        """Store versions; if it `awaits`, new ones are answered when all outputs have answered.
+        """Stores versions; if it `awaits`, new ones are answered when all outputs have answered.
 
         Raises Outdated if other positions are stored than expected, Full, or PluginFault.
         """
@@ -109,7 +109,7 @@ class Keys:
         limits: Limits,
         expect: Mapping[str, bytes | None],
     ) -> Kept | state.Code:
-        """Store what a program says of a key of this edge, or the reason why not. Raises as `keep`."""
+        """Stores the document of a program's key, or returns the reason why not. Raises as `keep` does."""
         code = limits.refuses(collection, len(document or b""))
         if code is not None:
             return code
@@ -156,7 +156,7 @@ def _other(at: int, kept: Kept) -> Other | None:
 
 
 class Sets:
-    """What edges have, to be compared; a few of them are kept between two questions."""
+    """What edges have, to be compared; a few sets are kept between two questions."""
 
     def __init__(self, context: InputContext) -> None:
         self._context = context
@@ -164,7 +164,7 @@ class Sets:
         self._building = trio.CapacityLimiter(1)
 
     async def answer(self, name: str, keys: Keys, limits: Limits, question: bytes) -> Compared:
-        """The answer to a question. Raises `digests.Unreadable`."""
+        """Returns the answer to a question. Raises `digests.Unreadable`."""
         found = await self._get(name, keys, limits, question)
         answer = found.digests.answer(question)
         if answer == _FIRST:
@@ -172,13 +172,13 @@ class Sets:
         return Compared(answer, found.highest, found.highest_of_all)
 
     async def named(self, name: str, keys: Keys, limits: Limits, points: Sequence[int]) -> Named:
-        """The names of an edge's keys at these points, of `MOST_NAMED` at most."""
+        """Returns the names of an edge's keys at these points, at most `MOST_NAMED`."""
         found = await self._get(name, keys, limits)
         versions = await self._context.versions(found.at(points))
         return Named([(owner_from(name, one.owner), one.collection, one.key, one.place) for one in versions])
 
     async def given(self, name: str, keys: Sequence[tuple[str, int]]) -> Given:
-        """The documents of an edge's keys, of the first of these."""
+        """Returns the documents of the first of these keys of an edge."""
         own = [(owner_at(name, owner), point) for owner, point in keys]
         found, read = await self._context.documents(own, state.MOST_GIVEN)
         return Given(
@@ -205,7 +205,7 @@ class Sets:
         return found
 
     async def _read(self, name: str, keys: Keys, limits: Limits, question: bytes) -> _Set:
-        """Where the answer is that both sides are the same, nobody asks for owners."""
+        """Where both sides are the same, nobody asks for owners."""
         marks = await self._context.marks(name)
         refused = list(keys.refused.values())
 
@@ -224,7 +224,7 @@ class Sets:
 
 
 class _Set(NamedTuple):
-    """What an edge has, the highest place of its own keys and that of all, and the point and owner of each key, in
+    """What an edge has: the highest place of its own keys and that of all, and the point and owner of each key, in
     order."""
 
     digests: Digests
@@ -233,7 +233,7 @@ class _Set(NamedTuple):
     owners: Sequence[tuple[int, str]]
 
     def at(self, points: Sequence[int]) -> list[tuple[str, int]]:
-        """The keys at these points, by owner and point, up to `MOST_NAMED`."""
+        """Returns the keys at these points, by owner and point, at most `MOST_NAMED`."""
         found: list[tuple[str, int]] = []
         for point in points:
             begin, end = bisect_left(self.owners, (point, "")), bisect_left(self.owners, (point + 1, ""))

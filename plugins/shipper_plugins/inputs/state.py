@@ -1,13 +1,13 @@
-"""The input `state`: the files of directories are keyed state, one key each.
+"""The `state` input: the files of directories are keyed state, one key each.
 
     inputs: {inventory: {type: state, paths: ["/var/lib/inventory/*.json"], collection: inventory}}
 
-A file that changes is a new version of its key, one that is removed a deletion. What cannot be read, or read as one
-document, keeps the version that it had. What it is made of:
+A changed file is a new version of its key, a removed one a deletion. A file that cannot be read, or has no valid
+document, keeps its last version. The modules:
 
-state_source       the running input: when to look, what is kept, what is told
+state_source       the running input: when to look, what is kept, what is reported
 state_keys         what a look changes: which files to read, which keys are removed; decided without looking at any
-state_view         what a thread sees of the files, and of those that are not there any more
+state_view         what a thread sees of the files, and of those that are gone
 state_documents    the bytes of a file → one JSON object
 """
 
@@ -49,18 +49,18 @@ class StateInput(Input, frozen=True, kw_only=True):
     is_source: ClassVar[bool] = True
 
     paths: Annotated[tuple[_Glob, ...], msgspec.Meta(min_length=1)]
-    """Absolute paths or globs of documents, as those of the input `file`: `/var/lib/inventory/*.json`. Files of other
-    names than `*.json`, `*.yaml` and `*.yml` are passed over."""
+    """Absolute paths or globs of documents, as those of the input `file`: `/var/lib/inventory/*.json`. Files with other
+    names than `*.json`, `*.yaml` and `*.yml` are ignored."""
     collection: _Collection
-    """What the keys belong to. Give each input a collection of its own."""
+    """The collection of the keys. Give each input its own."""
     on_remove: Literal["keep", "delete"] = "keep"
     """What removing this input from the policy does to its keys."""
     max_document_bytes: Size = Size(1 << 20)
-    """A larger file keeps the version that it had; one of YAML has 1MiB at most in any case."""
+    """A larger file keeps its last version; YAML has 1MiB at most in any case."""
     max_keys: Annotated[int, msgspec.Meta(ge=1, le=1_000_000)] = 100_000
-    """How many keys there may be; files beyond that are left out."""
+    """The most keys; further files are left out."""
     stop_at_end: bool = False
-    """Read what is there and stop, for one-shot use."""
+    """Read the present files and stop, for one-shot use."""
 
     def __post_init__(self) -> None:
         for number, path in enumerate(self.paths):
@@ -82,12 +82,12 @@ class StateInput(Input, frozen=True, kw_only=True):
         return not owner and collection == self.collection
 
     def identity(self) -> Any:
-        """The file set, and whose keys they are; everything else can be changed while it runs."""
+        """Returns the file set, and the owner of its keys; everything else can change while it runs."""
         return {"paths": list(self.paths), "collection": self.collection}
 
     @asynccontextmanager
     async def open(self, context: InputContext) -> AsyncIterator[Source]:
-        """See `Input.open`; nothing here can fail, for a path that leads nowhere yet is told of later."""
+        """See `Input.open`; nothing here can fail, since a path that leads nowhere yet is reported later."""
         source = (await trio.to_thread.run_sync(_source))(self, context)
         try:
             yield source
@@ -96,7 +96,7 @@ class StateInput(Input, frozen=True, kw_only=True):
 
 
 def _source() -> type[StateSource]:
-    """Imported late, and in a thread: who only checks a policy, as a supervisor does, never opens an input."""
+    """Imported late, and in a thread: a supervisor that only checks a policy never opens an input."""
     from shipper_plugins.inputs.state_source import StateSource
 
     return StateSource

@@ -1,7 +1,7 @@
 """The document of a file, as compact JSON; blocking.
 
 JSON keeps its numbers as they are written. YAML is read as a policy is: without anchors, aliases and tags, so that a
-small text never is a large document, with unique keys, and with the types of YAML 1.2.
+small text never becomes a large document, with unique keys, and with the types of YAML 1.2.
 """
 
 from __future__ import annotations
@@ -25,24 +25,24 @@ MOST = 500
 
 
 class Unfit(ValueError):
-    """What a file holds is no document; the message never quotes it."""
+    """A file holds no valid document; the message never quotes it."""
 
 
 class Read(NamedTuple):
-    """A file that was read: its document, or why there is none; nothing of one that is gone."""
+    """A file that was read: its document, or why there is none; neither for a file that is gone."""
 
     key: str
     found: Found
     document: bytes | None = None
     digest: bytes = b""
     unfit: str = ""
-    """What is wrong with what it holds, as long as it does not change."""
+    """What is wrong with its content, as long as that does not change."""
     failure: str = ""
     """Why it cannot be read now."""
 
 
 def read_some(wanted: Sequence[tuple[str, Found]], largest: int, room: int) -> list[Read]:
-    """Read files, in this order, until they fill the room: the first one at least."""
+    """Reads files, in this order, until they fill the room, but at least the first one."""
     seen: list[Read] = []
     for key, found in wanted[:MOST]:
         seen.append(_read(key, found, largest))
@@ -66,7 +66,8 @@ def _read(key: str, found: Found, largest: int) -> Read:
 
 
 def content_of(path: str, largest: int) -> bytes:
-    """What a file holds, from one inode. Raises Unfit if it is too large or no file, OSError if it cannot be read."""
+    """Returns the content of a file, from one inode. Raises Unfit if it is too large or no file, OSError if it cannot
+    be read."""
     file = os.open(path, _FLAGS)
     try:
         status = os.fstat(file)
@@ -81,7 +82,7 @@ def content_of(path: str, largest: int) -> bytes:
 
 
 def document_of(path: str, content: bytes, largest: int) -> bytes:
-    """The document that a file of this name holds. Raises Unfit."""
+    """Returns the document of a file of this name. Raises Unfit."""
     try:
         document = compact(content if path.endswith(".json") else orjson.dumps(read_yaml(content)))
     except ValueError as error:

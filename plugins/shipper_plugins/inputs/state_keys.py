@@ -1,8 +1,8 @@
 """The keys of an input, and what a look at the files changes; without a call to a file system.
 
-A key is known by the path of its file, and that is stored: so a file that is removed while nobody looks is missed. What
-was read of a file counts as long as the file system says that the file is the same; but not if it changed shortly
-before, as it may have changed again at what the file system takes for the same time.
+A key has the path of its file, and that is stored: so a file that is removed while the input is stopped is noticed.
+What was read of a file counts as long as the file system shows the same file; but not if the file had changed shortly
+before, as it may have changed again within the same time stamp.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ Facts: TypeAlias = tuple[tuple[int, int], int, int, int]
 
 
 class Known(NamedTuple):
-    """A key: its file, and what was read of it by this process; no facts if it is to be read again."""
+    """A key: its file, and what this process has read of it; no facts if it must be read again."""
 
     path: str
     facts: Facts | None = None
@@ -30,7 +30,7 @@ class Known(NamedTuple):
 
 
 class Refused(NamedTuple):
-    """A file that holds no document."""
+    """A file that holds no valid document."""
 
     facts: Facts
     why: str
@@ -43,27 +43,27 @@ class Plan:
     read: list[tuple[str, Found]] = field(default_factory=list)
     """Files to read, with their keys."""
     removed: list[str] = field(default_factory=list)
-    """Keys that are to be deleted."""
+    """Keys to delete."""
     problems: dict[str, str] = field(default_factory=dict)
-    """Path → why it cannot be taken."""
+    """By path, why it cannot be taken."""
     left_out: int = 0
     """Files for which there is no room."""
 
 
 def facts_of(found: Found) -> Facts:
-    """By which a file that was not changed is known again."""
+    """Returns what identifies an unchanged file."""
     return found.file, found.size, found.changed, found.altered
 
 
 def is_recent(found: Found, view: View) -> bool:
-    """Whether a file may be changing just now, so that it has to be looked at again."""
+    """Whether a file may be changing just now, so that it must be looked at again."""
     return found.altered > view.began - int(RECENT * 1e9)
 
 
 def plan(
     view: View, known: Mapping[str, Known], refused: Mapping[str, Refused], covers: Callable[[str], bool], most: int
 ) -> Plan:
-    """What to do; `covers` says whether the input's paths name a path, `most` is the number of keys that may be."""
+    """Returns what to do; `covers`: whether the input's paths name a path, `most` is the largest number of keys."""
     made = Plan(problems=dict(view.problems))
     files = _files(view, made)
     for key, has in known.items():
@@ -89,7 +89,7 @@ def plan(
 
 
 def _files(view: View, made: Plan) -> dict[str, Found]:
-    """The one file of each key; those that clash become problems."""
+    """Returns the one file of each key; those that clash become problems."""
     files: dict[str, Found] = {}
     clashing: set[str] = set()
     for path, found in view.files.items():

@@ -1,4 +1,4 @@
-"""The key of a file: its name, without what says how it is written."""
+"""The key of a file: its name, without the ending for its format."""
 
 from __future__ import annotations
 
@@ -8,7 +8,8 @@ SUFFIXES = (".json", ".yaml", ".yml")
 
 
 def key_of(path: str) -> str | None:
-    """None for a file that is no document by its name. A name that is not UTF-8 has surrogates in it, as in `os`."""
+    """Returns the key; None if the name is not that of a document. A name that is not UTF-8 has surrogates in it, as in
+    `os`."""
     name = os.path.basename(path)
     suffix = next((suffix for suffix in SUFFIXES if name.endswith(suffix)), "")
     return name.removesuffix(suffix) or None if suffix else None

@@ -1,8 +1,8 @@
-"""The running input of documents: it looks, reads what changed, and has it kept.
+"""The running `state` input: it looks, reads what changed, and stores it.
 
-inotify says when to look; and a clock, as not all file systems tell. A look at all files is cheap beside reading them,
-and it rests after each look for some times as long as that took, so that files which change all the time cost a part
-of a processor at most. All calls to the file system are made in threads of the input (`tail.calls`).
+inotify triggers a look, and so does a clock, as not all file systems report changes. A look at all files is cheap
+beside reading them. After each look it rests for some times as long as that took, so that files which change all the
+time cost at most a part of a processor. All calls to the file system are made in threads of the input (`tail.calls`).
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ _AT_ONCE = 1000
 """Keys that are deleted in one transaction."""
 _BREATH = 0.05
 _NAMED = 3
-"""Problems that are told of by name."""
+"""Problems that are reported by name."""
 
 
 class StateSource:
@@ -54,11 +54,11 @@ class StateSource:
         self._sleep = trio.CancelScope()
 
     def close(self) -> None:
-        """Remove all watches; what hangs is not waited for."""
+        """Removes all watches; a call that hangs is not awaited."""
         self._watch.close()
 
     def change(self, settings: StateInput, credentials: Mapping[str, Credential]) -> None:
-        """See `Source.change`; what was refused may be taken now."""
+        """See `Source.change`; refused files may be accepted now."""
         self._settings = settings
         self._refused = {}
         self._is_changed = True
@@ -108,7 +108,7 @@ class StateSource:
         self._refused = {path: one for path, one in self._refused.items() if path in view.files}
 
     async def _rest(self, cost: float, *, is_unsettled: bool) -> None:
-        """Until something changes, or it is time to look anyway."""
+        """Waits until something changes, or it is time to look anyway."""
         least = max(_BREATH, 4 * cost)
         most = max(SAFETY if self._watch.complete else POLL[1], 20 * cost)
         due = trio.current_time() + (max(RECENT, least) if is_unsettled else most)
@@ -130,7 +130,7 @@ class StateSource:
                 del self._known[key]
 
     async def _read(self, view: View, asked: Plan) -> tuple[bool, bool]:
-        """Whether a file that was read may be changing just now, and whether it is one that is not whole yet."""
+        """Whether a file that was read may be changing just now, and whether it is incomplete."""
         is_unsettled = is_incomplete = False
         done = 0
         while done < len(asked.read):
@@ -162,7 +162,7 @@ class StateSource:
             self._known[one.key] = Known(one.found.path, facts, one.digest)
 
     def _refuse(self, one: Read, *, is_young: bool) -> None:
-        """Note what is wrong with a file; what was written just now may not be whole yet."""
+        """Notes what is wrong with a file; one that was written just now may be incomplete."""
         if one.failure:
             self._problems[one.found.path] = one.failure
         elif one.unfit and not is_young:
@@ -172,7 +172,7 @@ class StateSource:
     # -- telling ---------------------------------------------------------------------------------------------------
 
     def _report(self) -> None:
-        """Tell the shipper what is not taken, if that has changed."""
+        """Reports what is not accepted, if that has changed."""
         problems = sorted((self._problems | self._calls.silent()).items())
         told = [f"{shown(path)}: {why}" for path, why in problems[:_NAMED]]
         if len(problems) > _NAMED:

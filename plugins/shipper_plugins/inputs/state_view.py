@@ -1,8 +1,8 @@
-"""What there is of files, and what has become of those that were there; blocking.
+"""Which files there are, and what has become of those that were there; blocking.
 
-A file counts as removed only where its directory is there, can be read, and does not name it. A directory that is not
-there, or does not let itself be read, says nothing about what is in it: an unmounted disk is no empty one. (But the
-directory on which it was mounted may be one, and then looks as if all was removed.)
+A file counts as removed only if its directory exists, can be read, and does not name it. A missing or unreadable
+directory says nothing about its files: an unmounted disk is no empty one. (But the directory on which it was mounted
+may be empty, and then looks as if everything was removed.)
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from shipper_plugins.inputs.tail.discovery import Found, Globs, Interest
 
 _DIRECTORY = os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC
 _LOOKS = 3
-"""At once, while directories appear; what is missed then is seen by the clock."""
+"""Attempts in one look, while directories appear; the clock finds what is missed then."""
 _NO_DIRECTORY = "there is no such directory"
 
 
@@ -33,17 +33,17 @@ class View:
     """When the look began, in nanoseconds of the clock of files."""
     files: Mapping[str, Found]
     removed: set[str] = field(default_factory=set)
-    """Of the files that were known: those that were removed."""
+    """Of the known files, those that were removed."""
     unclear: dict[str, str] = field(default_factory=dict)
-    """And those that are not found, and not removed for sure: why."""
+    """And those that are not found, but not certainly removed: why."""
     absent: set[str] = field(default_factory=set)
-    """Directories that were named, and are not there."""
+    """Named directories that do not exist."""
     problems: dict[str, str] = field(default_factory=dict)
-    """Path → why it cannot be looked at."""
+    """By path, why it cannot be looked at."""
 
 
 class Viewer:
-    """Looks at what the globs of one input name."""
+    """Looks at the files that the globs of one input name."""
 
     def __init__(self, paths: Sequence[str]) -> None:
         self._globs = Globs(paths, ())
@@ -52,9 +52,9 @@ class Viewer:
         self._roots = sorted({_root(path) for path in paths})
 
     def look(self, known: Sequence[str], follow: Callable[[Mapping[str, Interest]], bool]) -> View:
-        """Look at all files, and at where the known ones were that are not among them.
+        """Looks at all files, and at the places of the known ones that are not among them.
 
-        `follow` has the directories watched; what happened in one before it was watched is seen, too.
+        With `follow`, the directories are watched; what happened in one before it was watched is seen, too.
         """
         for _ in range(_LOOKS):
             began = time.time_ns()
@@ -116,7 +116,7 @@ def _seek_in(directory: int, paths: Sequence[str], view: View) -> None:
 
 
 def _oddity(path: str) -> str:
-    """Why a name that is there is none of a file; nothing is wrong with one that is no longer asked for."""
+    """Returns why an existing name is no file; nothing is wrong with one that is no longer asked for."""
     try:
         return "" if stat.S_ISREG(os.stat(path).st_mode) else "not a regular file"
     except FileNotFoundError:
@@ -126,7 +126,7 @@ def _oddity(path: str) -> str:
 
 
 def _hidden(path: str, problems: Mapping[str, str]) -> str:
-    """Why it cannot be seen whether a path is there: it, or a directory that leads there, cannot be looked at."""
+    """Returns why it cannot be seen whether a path exists: it, or a directory on the way, cannot be looked at."""
     while problems:
         if path in problems:
             return problems[path]
@@ -137,7 +137,7 @@ def _hidden(path: str, problems: Mapping[str, str]) -> str:
 
 
 def _root(pattern: str) -> str:
-    """The directory that has to be there for a glob to say anything."""
+    """Returns the directory that must exist for a glob to mean anything."""
     directory = os.path.dirname(os.path.normpath(pattern))
     while glob.has_magic(directory):
         directory = os.path.dirname(directory)
