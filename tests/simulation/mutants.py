@@ -8,6 +8,7 @@ from __future__ import annotations
 import sqlite3
 from collections.abc import Callable
 from contextlib import suppress
+from copy import copy
 from dataclasses import replace
 from typing import Any
 
@@ -29,7 +30,7 @@ from shipper.policy.document import Node
 from shipper.policy.policy import Policy
 from shipper.policy.registry import Registry
 from shipper.revisions.rollout import Rollout
-from shipper.spool import credentials, drain_orders, revisions, schema
+from shipper.spool import drain_orders, revisions, schema
 from shipper.spool.queue import Arrival
 from shipper.spool.seal import Sealer
 from shipper.spool.spool import Spool
@@ -215,21 +216,23 @@ def forgotten_acks(patch: pytest.MonkeyPatch) -> None:
     """`drained` is said before it is durable."""
     advance = Spool.advance
 
-    async def early(self: Spool, closing: Any, still_used: Any, before: Any, *more: Any) -> Any:
-        def look(db: sqlite3.Connection) -> Any:
-            db.execute("SAVEPOINT look")
-            try:
-                ack = revisions.drained(db, closing, still_used, before, *more)
-                return ack, [] if ack is not None else credentials.release(db, still_used)
-            finally:
-                db.execute("ROLLBACK TO look")
-                db.execute("RELEASE look")
-
-        found = await self._config(look)
-        trio.lowlevel.spawn_system_task(_quietly, advance, self, closing, still_used)
+    async def early(self: Spool, *arguments: Any) -> Any:
+        looking = copy(self)
+        vars(looking)["_config"] = lambda op: self._config(lambda db: _undone(db, op))
+        found = await advance(looking, *arguments)
+        trio.lowlevel.spawn_system_task(_quietly, advance, self, *arguments)
         return found
 
     patch.setattr(Spool, "advance", early)
+
+
+def _undone(db: sqlite3.Connection, op: Callable[[sqlite3.Connection], Any]) -> Any:
+    db.execute("SAVEPOINT look")
+    try:
+        return op(db)
+    finally:
+        db.execute("ROLLBACK TO look")
+        db.execute("RELEASE look")
 
 
 async def _quietly(function: Callable[..., Any], *arguments: Any, **more: Any) -> None:
