@@ -199,6 +199,10 @@ def _parts_come_again(scenario: Relayed) -> bool:
     return not scenario.delivers and _comes_again(scenario)
 
 
+def _principals_are_killed(scenario: Relayed) -> bool:
+    return not scenario.delivers and any(step.kind == "kill_principal" for step in scenario.steps)
+
+
 def _versions_come_again(scenario: Relayed) -> bool:
     return scenario.keys > 0 and _comes_again(scenario)
 
@@ -217,7 +221,7 @@ def _events_go_back(scenario: Relayed) -> bool:
 
 MUTANTS: Mapping[Callable[[pytest.MonkeyPatch], None], Mutant] = {
     nothing_is_remembered: Mutant("E1", _parts_come_again),
-    remembered_in_a_transaction_of_its_own: Mutant("E1", _parts_come_again),
+    remembered_in_a_transaction_of_its_own: Mutant("E1", _principals_are_killed),
     what_is_below_the_mark_enters: Mutant("E1", _parts_come_again),
     ids_are_given_anew: Mutant("E2", lambda scenario: scenario.principals > 1),
     confirmed_before_the_commit: Mutant("E3", _stores_slowly),

@@ -14,7 +14,7 @@ from tests.simulation.relayed.world import run
 WORLDS = 60
 CAUGHT_BY = {
     "nothing_is_remembered": 42,
-    "remembered_in_a_transaction_of_its_own": 52,
+    "remembered_in_a_transaction_of_its_own": 414,
     "what_is_below_the_mark_enters": 57,
     "ids_are_given_anew": 9,
     "confirmed_before_the_commit": 10,
