@@ -279,6 +279,23 @@ def test_after_a_lapse_only_a_look_after_the_claim_counts_for_a_lease():
     assert world.granted == world.now + LEASE
 
 
+def test_a_process_that_was_suspended_for_a_lease_looks_before_it_takes_a_version():
+    """A copy of its directory may have the name by then, and the newer version is the copy's."""
+    world = World()
+    world.publish()
+    world.pass_time(_rest(world).until - world.now)
+    _until(world, Write)
+    world.publish()
+    world.pass_time(LEASE)
+    world.member.saw_head(world.head, world.revision)
+    offered = [*world.offers]
+
+    assert isinstance(world.step(), Look)
+    assert world.offers == offered
+    _rest(world)
+    assert world.offers[-1] == world.head.newest
+
+
 def test_a_joiner_begins_with_the_head_that_it_read_after_it_was_registered():
     world = World()
     world.publish()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from math import inf
 from typing import Literal
 
 from msgspec.structs import replace
@@ -65,6 +66,10 @@ class Member:
         """Why it is apart."""
         self._looking = True
         self._look_at: float | None = None
+        self._look_began = 0.0
+        self._confirmed = -inf
+        """The beginning of the newest call that showed the record and the lease in the store: a lease after it, the
+        name may be another process's."""
         self._paused = 0.0
         self._pending: Memory | None = None
         """To be saved before anything else."""
@@ -131,8 +136,12 @@ class Member:
         if now < self._paused:
             return Rest(self._paused)
         if self._looking or (self._look_at is not None and now >= self._look_at):
-            return Look(self.known.at)
+            return self._look(now)
         return self._take_part(now, facts) if self.place == "ours" else self._stand_by()
+
+    def _look(self, now: float) -> Look:
+        self._looking, self._look_began = True, now
+        return Look(self.known.at)
 
     def _stand_by(self) -> Step:
         """Returns the next step of a member that takes no part."""
@@ -151,12 +160,12 @@ class Member:
             return first
         due, version = self._reporting.due, self._wanted()
         if version is not None and self._rollout.goes_first(version, now):
-            return self._deliver(version)
+            return self._deliver(version, now)
         if self._reporting.must_write(now, self.memory, leaving=self._leaving):
             return self._report(facts)
         if version is None:
             return Rest(due)
-        return Rest(min(due, self._rollout.again_at)) if now < self._rollout.again_at else self._deliver(version)
+        return Rest(min(due, self._rollout.again_at)) if now < self._rollout.again_at else self._deliver(version, now)
 
     def _report(self, facts: Facts) -> Step:
         memory = self._reporting.remembered(self.memory, leaving=self._leaving)
@@ -169,7 +178,9 @@ class Member:
         """Returns the version to fetch and offer; None if there is none."""
         return self._rollout.wanted(self.known.current) if self.registered and not self._leaving else None
 
-    def _deliver(self, version: Version) -> Step:
+    def _deliver(self, version: Version, now: float) -> Step:
+        if now >= self._confirmed + self.terms.lease:  # as after a SIGSTOP: somebody else may have the name since
+            return self._look(now)
         if self._rollout.fetched != version:
             return Fetch(version)
         if self.memory.newest != self.known.newest:
@@ -189,7 +200,7 @@ class Member:
 
     def looked(self, step: Look, seen: Seen, *, now: float) -> None:
         """A look has found this."""
-        self._looking, self._look_at = False, None
+        self._looking, self._look_at, self._confirmed = False, None, self._look_began
         self._marking.saw(seen)
         if seen.at < step.since:
             self.known.go_back(seen.head, seen.at)
@@ -300,6 +311,7 @@ class Member:
             self._looking = True
             self._paused = now + _SOON if first else self._paused
             return
+        self._confirmed = began
         self._reporting.wrote(began, first=first)
         self._rollout.gets_turn()
         self._fencing.renewed(began)
