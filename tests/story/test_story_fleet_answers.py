@@ -49,6 +49,7 @@ async def test_t152_3_and_9_a_member_answers_only_what_its_sidecar_did_and_ends_
         slow.go_on()
         await fleet.until(lambda: refused)
         active = await fleet.wait(three, "active")
+        await fleet.started(three, "web-1")
         closed = await fleet.wait(two, seconds=0), await fleet.wait(three, seconds=0)
         before = [said["revision"] for said in slow.said("ack", stage="drained")]
         fleet.destination.script = None
