@@ -13,7 +13,8 @@ APART, TAKEN, OUT, FORGED, HELD = "store_restored", "name_taken", "fleet_left", 
 _PLACES = {"apart": APART, "taken": TAKEN, "out": OUT}
 _REMEDY = {
     APART: "this host runs on and acknowledges nothing; if the store was restored: `shipper fleet accept-restore`; "
-    "if this directory is a copy of another host's: give it another member name",
+    "if another supervisor uses a copy of this directory: give it another member name; once it has stopped for good, "
+    "restart this one, which joins the fleet anew",
     TAKEN: "nothing of the fleet is taken over before its lease is over; stop it, or give one of them another `member`",
     OUT: "restart this supervisor to join the fleet again",
 }

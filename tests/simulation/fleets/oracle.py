@@ -57,7 +57,9 @@ def _answers(transcript: Transcript) -> Iterator[Violation]:
         judged = _registered_since_the_restore(transcript, answer)
         named = {standing.name.partition("/")[0] for standing in answer.verdict.members}
         for machine, since in begun.items():
-            if since >= answer.asked or _name(machine) in named or _is_doubtful(transcript, machine, answer.at):
+            if max(since, _knows(transcript, machine)) >= answer.asked:
+                continue
+            if _name(machine) in named or _is_doubtful(transcript, machine, answer.at):
                 continue
             if judged is not None and machine not in judged:
                 continue

@@ -272,7 +272,8 @@ class World:
                 machine.link.set(watch_delay=0.0)
         await trio.sleep(2 * LEASE)
         for machine in self.machines.values():
-            if machine.troubles.keys() & {"fleet_left"}:
+            copied = machine.name in self.transcript.doubtful
+            if machine.troubles.keys() & ({"fleet_left", "store_restored"} if copied else {"fleet_left"}):
                 machine.kill()
         with trio.move_on_after(HEALING_SECONDS):
             version = await self._last()
@@ -341,9 +342,10 @@ class World:
                 while waiting := self._waiting():
                     await trio.sleep(2 * LEASE)
                     found = retired(await observer.fresh(), trio.current_time())
-                    for obstacle in {one.member: one for each in found for one in each.obstacles}.values():
-                        if "forget" in obstacle.remedy:
-                            await self._mend(obstacle.member, "absent")
+                    remedies = {one.member: one.remedy(each.id) for each in found for one in each.obstacles}
+                    for name, remedy in remedies.items():
+                        if "forget" in remedy:
+                            await self._mend(name, "absent")
             return []
         obstacles = [(one.id, one.obstacles) for one in found]
         return [Violation("L5", f"on_release has not run for {waiting}: {obstacles}")]
