@@ -68,7 +68,7 @@ class Node:
         command = [program("etcd"), "--name", self.name, "--data-dir", self.data, "--log-level", "error"]
         command += ["--listen-client-urls", self.url, "--advertise-client-urls", self.url]
         command += ["--listen-peer-urls", own, "--initial-advertise-peer-urls", own, "--initial-cluster", cluster]
-        command += ["--unsafe-no-fsync", "--heartbeat-interval", "50", "--election-timeout", "500", *self.arguments]
+        command += ["--heartbeat-interval", "50", "--election-timeout", "500", *self.arguments]
         with (self.directory / f"{self.name}.log").open("ab") as log:
             self.process = subprocess.Popen(command, stdout=log, stderr=log, start_new_session=True)
 

@@ -45,7 +45,6 @@ AIM_WRITES, AIM_VERSION = 1, 5
 AIM_SHARE = 0.002
 AIM_MIB = 3e6 / (1 << 20)
 AIM_WAIT = 1.0
-SYNCED = ("--unsafe-no-fsync=false",)
 COMPACTED = ("--auto-compaction-mode=periodic", "--auto-compaction-retention=10s")
 
 
@@ -187,7 +186,7 @@ def fleet(nodes: int, count: int, lease: float, *arguments: str) -> Iterator[Fle
     """A fleet whose members have registered, and drained a first version."""
     with (
         workplace() as place,
-        etcd.cluster(nodes, arguments=[*SYNCED, *arguments]) as cluster,
+        etcd.cluster(nodes, arguments=arguments) as cluster,
         members(cluster.urls, lease, place / "members") as process,
     ):
         found = Fleet(cluster, process, lease)
