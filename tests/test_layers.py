@@ -21,6 +21,7 @@ STRANGER = ROOT / "tests" / "stranger" / "shipper_stranger"
 
 LAYERS = [
     {"__main__", "commands"},
+    {"kubernetes"},
     {"fleet"},
     {"sidecar", "supervise"},
     {"control"},
@@ -28,6 +29,7 @@ LAYERS = [
     {"revisions"},
     {"pipeline"},
     {"spool", "policy", "protocol"},
+    {"apiserver"},
     {"plugin"},
     {"process"},
     {"values", "sdk"},
