@@ -2,9 +2,15 @@
 
 import os
 import signal
+from collections.abc import Iterator
+from contextlib import ExitStack
+from typing import TYPE_CHECKING
 
 import pytest
 from hypothesis import HealthCheck, settings
+
+if TYPE_CHECKING:
+    from tests.backends.kubernetes import Kubernetes
 
 settings.register_profile("untimed", deadline=None, suppress_health_check=[HealthCheck.too_slow])
 settings.load_profile("untimed")  # how fast a machine is says nothing of a property
@@ -41,3 +47,22 @@ def pytest_terminal_summary(terminalreporter):
             terminalreporter.line(f"{report.nodeid}: {reason}")
         if len(skipped) > 20:
             terminalreporter.line(f"and {len(skipped) - 20} more")
+
+
+@pytest.fixture(scope="session")
+def kubernetes() -> "Iterator[Kubernetes]":
+    """An API server for all tests that neither stop it nor change its flags, each with a `namespace` of its own."""
+    from tests.backends import kubernetes as server
+
+    with ExitStack() as stack:
+        try:
+            found = stack.enter_context(server.running())
+        except server.Unavailable as why:
+            pytest.skip(str(why))
+        yield found
+
+
+@pytest.fixture
+def namespace(kubernetes: "Kubernetes") -> str:
+    """The name of a namespace of `kubernetes` that no other test has."""
+    return kubernetes.namespace()
