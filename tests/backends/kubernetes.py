@@ -138,7 +138,8 @@ class Kubernetes:
 
     def certificate(self, user: str, group: str) -> tuple[Path, Path]:
         """Writes a client's certificate and its key; returns their paths."""
-        issued = self.authority.issue_cert(common_name=user, organization_name=group)
+        # Without an alternative name trustme writes an empty one, which Go refuses.
+        issued = self.authority.issue_cert("client@example.org", common_name=user, organization_name=group)
         return _write(issued, self.directory / f"client-{next(self._numbers)}")
 
     def account(self, namespace: str, name: str) -> Object:
@@ -230,7 +231,7 @@ class Kubernetes:
         raise AssertionError(f"{program.command[0]} is not ready: {program.log.read_text(errors='replace')[-3000:]}")
 
     def kill(self) -> None:
-        """Kills the API server as kill -9; etcd stays. Its next cache begins with the version of that instant."""
+        """Kills the API server as kill -9; etcd stays. When started again, it has no history of any kind."""
         self.apiserver.kill()
 
     def terminate(self) -> None:

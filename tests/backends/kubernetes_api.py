@@ -105,11 +105,14 @@ class Api:
 
     @contextmanager
     def watch(self, path: str, *, seconds: float = PATIENCE, **query: str) -> Iterator[Iterator[Object]]:
-        """The events of a watch as they come, until the server ends it. `seconds` bounds the wait for each event."""
+        """The events of a watch as they come, until the server ends it. `seconds` bounds the wait for each event.
+
+        They raise IncompleteRead or OSError where the connection breaks off, and TimeoutError.
+        """
         with self._asked("GET", path, None, "application/json", seconds, {"watch": "true", **query}) as reply:
             if reply.status != 200:
                 raise Refused(f"WATCH {path}", Answer(reply.status, json.loads(reply.read()), reply.headers))
-            yield (json.loads(line) for line in reply)
+            yield (json.loads(line) for line in _lines(reply))
 
     @contextmanager
     def _asked(
@@ -187,6 +190,14 @@ class Api:
 
     def _wait_until_served(self, plural: str) -> None:
         until(lambda: self.call("GET", plural, limit="1").status == 200, f"{plural} is served")
+
+
+def _lines(reply: http.client.HTTPResponse) -> Iterator[bytes]:
+    """As `readline`, which takes a body that breaks off for one that ends."""
+    rest = b""
+    while chunk := reply.read1(1 << 16):
+        *lines, rest = (rest + chunk).split(b"\n")
+        yield from lines
 
 
 def until(holds: Callable[[], object], what: str, seconds: float = PATIENCE) -> None:
