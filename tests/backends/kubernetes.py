@@ -9,7 +9,6 @@ runs, and a ServiceAccount exists only where a test has made it.
 
 from __future__ import annotations
 
-import csv
 import ctypes
 import itertools
 import json
@@ -27,27 +26,24 @@ from typing import Any
 
 import trustme
 import yaml
-from cryptography.hazmat.primitives import serialization
-from cryptography.hazmat.primitives.asymmetric import ec
 
 from tests.backends.kubernetes_api import PATIENCE, Api, Object, path
 from tests.backends.kubernetes_build import Unavailable, built
+from tests.backends.kubernetes_flags import (
+    ADMIN_TOKEN,
+    GROUP,
+    USERS,
+    apiserver_arguments,
+    audit_arguments,
+    etcd_arguments,
+    write,
+    write_files,
+)
 from tests.ports import free_port
 
 __all__ = ["ADMIN_TOKEN", "GROUP", "USERS", "Kubernetes", "Program", "Unavailable", "running"]
 
-USERS = 1000
-GROUP = "users"
-"""Of all users but the administrator."""
-ADMIN_TOKEN = "token-of-admin"
 RBAC = "rbac.authorization.k8s.io/v1"
-_AUDIT = {
-    "apiVersion": "audit.k8s.io/v1",
-    "kind": "Policy",
-    "omitStages": ["RequestReceived"],
-    "rules": [{"level": "RequestResponse", "resources": [{"group": "shipper.dev"}]}, {"level": "Metadata"}],
-}
-_ISSUER = "https://kubernetes.default.svc"
 _PR_SET_PDEATHSIG = 1
 _libc = ctypes.CDLL(None)
 # The kernel kills a child when the thread that started it ends; this thread ends with the process.
@@ -140,7 +136,7 @@ class Kubernetes:
         """Writes a client's certificate and its key; returns their paths."""
         # Without an alternative name trustme writes an empty one, which Go refuses.
         issued = self.authority.issue_cert("client@example.org", common_name=user, organization_name=group)
-        return _write(issued, self.directory / f"client-{next(self._numbers)}")
+        return write(issued, self.directory / f"client-{next(self._numbers)}")
 
     def account(self, namespace: str, name: str) -> Object:
         """Makes a ServiceAccount."""
@@ -287,11 +283,11 @@ def running(*, audit: bool = False, arguments: Sequence[str] = (), of_etcd: Sequ
         directory = Path(name)
         port, client, peer = (free_port() for _ in range(3))
         authority = trustme.CA()
-        _write_files(directory, authority)
+        write_files(directory, authority)
         url = f"http://127.0.0.1:{client}"
-        etcd = [str(programs / "etcd"), *_of_etcd(directory, url, f"http://127.0.0.1:{peer}"), *of_etcd]
-        mine = [*_of_audit(directory), *arguments] if audit else arguments
-        apiserver = [str(programs / "kube-apiserver"), *_of_apiserver(directory, port, url), *mine]
+        etcd = [str(programs / "etcd"), *etcd_arguments(directory, url, f"http://127.0.0.1:{peer}"), *of_etcd]
+        mine = [*audit_arguments(directory), *arguments] if audit else arguments
+        apiserver = [str(programs / "kube-apiserver"), *apiserver_arguments(directory, port, url), *mine]
         kubernetes = Kubernetes(
             directory,
             port,
@@ -303,64 +299,3 @@ def running(*, audit: bool = False, arguments: Sequence[str] = (), of_etcd: Sequ
         stack.callback(kubernetes.stop)
         kubernetes.start()
         yield kubernetes
-
-
-def _of_etcd(directory: Path, url: str, peer: str) -> list[str]:
-    return [
-        "--name=tests",
-        f"--data-dir={directory / 'etcd'}",
-        f"--listen-client-urls={url}",
-        f"--advertise-client-urls={url}",
-        f"--listen-peer-urls={peer}",
-        f"--initial-advertise-peer-urls={peer}",
-        f"--initial-cluster=tests={peer}",
-        "--log-level=warn",
-        "--unsafe-no-fsync",
-        "--watch-progress-notify-interval=1s",  # without it, a watch of a quiet kind gets no bookmark for ten minutes
-    ]
-
-
-def _of_apiserver(directory: Path, port: int, etcd: str) -> list[str]:
-    return [
-        f"--etcd-servers={etcd}",
-        "--bind-address=127.0.0.1",
-        f"--secure-port={port}",
-        "--advertise-address=127.0.0.1",  # without it, it looks for a default route and ends where there is none
-        "--endpoint-reconciler-type=none",
-        "--service-cluster-ip-range=10.0.0.0/24",
-        f"--tls-cert-file={directory / 'server.pem'}",
-        f"--tls-private-key-file={directory / 'server.key'}",
-        f"--client-ca-file={directory / 'ca.pem'}",
-        f"--token-auth-file={directory / 'tokens.csv'}",
-        "--authorization-mode=RBAC",
-        f"--service-account-issuer={_ISSUER}",
-        f"--service-account-key-file={directory / 'accounts.key'}",
-        f"--service-account-signing-key-file={directory / 'accounts.key'}",
-        "--shutdown-watch-termination-grace-period=1s",  # without it, SIGTERM waits a minute for open watches
-    ]
-
-
-def _of_audit(directory: Path) -> list[str]:
-    file = directory / "audit.yaml"
-    file.write_text(yaml.safe_dump(_AUDIT))
-    log = directory / "audit.log"
-    log.touch()
-    return [f"--audit-policy-file={file}", f"--audit-log-path={log}", "--audit-log-mode=blocking"]
-
-
-def _write_files(directory: Path, authority: trustme.CA) -> None:
-    authority.cert_pem.write_to_path(directory / "ca.pem")
-    _write(authority.issue_cert("localhost", "127.0.0.1"), directory / "server")
-    key = ec.generate_private_key(ec.SECP256R1())
-    encoding, form = serialization.Encoding.PEM, serialization.PrivateFormat.TraditionalOpenSSL
-    (directory / "accounts.key").write_bytes(key.private_bytes(encoding, form, serialization.NoEncryption()))
-    users = [(f"token-of-user-{n}", f"user-{n}", f"uid-{n}", GROUP) for n in range(1, USERS + 1)]
-    with (directory / "tokens.csv").open("w", newline="") as file:
-        csv.writer(file).writerows([(ADMIN_TOKEN, "admin", "uid-admin", "system:masters"), *users])
-
-
-def _write(issued: trustme.LeafCert, place: Path) -> tuple[Path, Path]:
-    certificate, key = place.with_suffix(".pem"), place.with_suffix(".key")
-    certificate.write_bytes(b"".join(pem.bytes() for pem in issued.cert_chain_pems))
-    issued.private_key_pem.write_to_path(key)
-    return certificate, key

@@ -33,7 +33,7 @@ class Answer(NamedTuple):
 
     status: int
     body: Object
-    headers: Mapping[str, str]
+    headers: http.client.HTTPMessage
 
     @property
     def reason(self) -> str:

@@ -202,7 +202,7 @@ def test_a_watch_tells_of_each_change_after_a_version(admin: Api, configmaps: st
 
 def test_a_watch_may_begin_with_all_objects_and_says_when_they_are_told(admin: Api, configmaps: str) -> None:
     _make(admin, configmaps, "a", "b")
-    how = {"sendInitialEvents": "true", "resourceVersionMatch": "NotOlderThan", "allowWatchBookmarks": "true"}
+    how: Object = {"sendInitialEvents": "true", "resourceVersionMatch": "NotOlderThan", "allowWatchBookmarks": "true"}
 
     with admin.watch(configmaps, timeoutSeconds="10", **how) as events:
         first, second, end = (next(events) for _ in range(3))
@@ -216,7 +216,7 @@ def test_a_watch_of_a_quiet_kind_is_told_of_newer_versions(admin: Api, kubernete
     start = version(admin.get(configmaps))
     _make(admin, path("configmaps", kubernetes.namespace()), "elsewhere")
 
-    how = {"resourceVersion": start, "allowWatchBookmarks": "true", "timeoutSeconds": "6"}
+    how: Object = {"resourceVersion": start, "allowWatchBookmarks": "true", "timeoutSeconds": "6"}
     with admin.watch(configmaps, **how) as events:
         bookmark = next(events)
 
@@ -311,7 +311,7 @@ def test_kubectl_is_served(kubernetes: Kubernetes, configmaps: str, namespace: s
     _make(kubernetes.admin, configmaps, "a")
     config = kubernetes.kubeconfig(tmp_path / "config", namespace=namespace)
 
-    command = [program, f"--kubeconfig={config}", "get", "configmaps", "-o", "name"]
+    command = [str(program), f"--kubeconfig={config}", "get", "configmaps", "-o", "name"]
     said = subprocess.run(command, capture_output=True, text=True, timeout=60, check=True).stdout
 
     assert said.split() == ["configmap/a"]
