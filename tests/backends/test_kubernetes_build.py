@@ -74,3 +74,30 @@ def test_programs_that_are_not_built_are_unavailable_and_nothing_is_built(
         build.built()
 
     assert not (tmp_path / "cache").exists()
+
+
+_BUILDS = """#!/bin/sh
+[ "$1" = version ] && { echo go version go1.26.0 linux/amd64; exit; }
+echo a build >>"$HOME/builds"
+while [ "$1" != -o ]; do shift; done
+: >"$2"
+"""
+
+
+def _started(tmp_path: Path) -> subprocess.Popen[bytes]:
+    environment = {"PATH": str(tmp_path), "HOME": str(tmp_path)}
+    return subprocess.Popen([sys.executable, "-m", "tests.backends.kubernetes_build"], cwd=ROOT, env=environment)
+
+
+def test_of_several_builders_one_builds_and_removes_what_a_killed_one_has_left(tmp_path: Path) -> None:
+    (tmp_path / "go").write_text(_BUILDS)
+    (tmp_path / "go").chmod(0o755)
+    cache = tmp_path / ".cache" / "shipper-tests"
+    (cache / "unfinished-1" / "gocache").mkdir(parents=True)
+
+    builders = [_started(tmp_path) for _ in range(4)]
+
+    assert [builder.wait(60) for builder in builders] == [0, 0, 0, 0]
+    assert (tmp_path / "builds").read_text() == "a build\n" * len(build.PROGRAMS)
+    [built] = [path for path in cache.iterdir() if path.is_dir()]
+    assert {path.name for path in built.iterdir()} == set(build.PROGRAMS)
