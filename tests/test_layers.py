@@ -61,6 +61,15 @@ INSIDE = {
         {"fetching", "offers", "session", "watching"},
         {"host", "offered", "sealed", "troubles"},
     ],
+    "apiserver": [
+        {"client"},
+        {"watching"},
+        {"config", "connections"},
+        {"kubeconfig", "login"},
+        {"program"},
+        {"stream", "trust"},
+        {"credentials", "errors", "objects", "server"},
+    ],
     "control": [{"conversation"}, {"actions", "outbox", "door", "statements"}, {"pipes"}],
     "status": [{"observer", "http"}, {"ages", "blame", "health", "metrics", "relays"}],
     "revisions": [
