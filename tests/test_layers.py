@@ -62,6 +62,7 @@ INSIDE = {
         {"host", "offered", "sealed", "troubles"},
     ],
     "apiserver": [
+        {"reflector"},
         {"client"},
         {"watching"},
         {"config", "connections"},
