@@ -118,6 +118,18 @@ class Asked(msgspec.Struct, frozen=True):
         return self.verb in ("get", "list", "watch")
 
 
+class Cause(msgspec.Struct, frozen=True):
+    """A field that was refused."""
+
+    field: str = ""
+
+
+class Details(msgspec.Struct, frozen=True):
+    """What was refused."""
+
+    causes: list[Cause] | None = None
+
+
 class Status(msgspec.Struct, frozen=True):
     """The server's own answer of a failure; a stranger's has other fields, or none."""
 
@@ -125,6 +137,13 @@ class Status(msgspec.Struct, frozen=True):
     message: str = ""
     reason: str = ""
     code: int = 0
+    details: Details | None = None
+
+    @property
+    def is_of_another(self) -> bool:
+        """Whether the uid that was written is not the object's: with 422, not with 409 as a wrong version."""
+        causes = (self.details and self.details.causes) or []
+        return self.reason == "Invalid" and any(cause.field == "metadata.uid" for cause in causes)
 
 
 _OF_REASON: Mapping[str, type[ApiError]] = {
@@ -165,7 +184,7 @@ def decoded(body: bytes | msgspec.Raw) -> Status:
 
 def refused(said: Status, status: int, asked: Asked, host: str) -> ApiError:
     """Returns the error of a Status; `status` is that of HTTP."""
-    kind = _OF_REASON.get(said.reason) or _OF_STATUS.get(status, Unreachable)
+    kind = Conflict if said.is_of_another else _OF_REASON.get(said.reason) or _OF_STATUS.get(status, Unreachable)
     if kind is Busy and not said.kind and status == 503:
         kind = Unreachable  # of a proxy, which has perhaps passed the request on
     return kind(_sentence(kind, said, status, asked, host), status=status, reason=_word(said.reason))

@@ -145,6 +145,16 @@ async def test_a_refusal_is_the_error_of_who_must_act(status, reason, expected):
     assert "get things a in namespace logging" in str(caught.value)
 
 
+async def test_a_patch_of_another_uid_is_a_conflict_which_the_server_calls_invalid():
+    async def talk(exchange: Exchange) -> None:
+        details = {"causes": [{"reason": "FieldValueInvalid", "field": "metadata.uid"}]}
+        await exchange.answer({"kind": "Status", "reason": "Invalid", "code": 422, "details": details}, 422)
+
+    async with scripted(talk) as server, client_of(server) as client:
+        with pytest.raises(errors.Conflict):
+            await client.patch(THINGS, "a", {}, uid="another")
+
+
 async def test_a_lack_of_rights_names_the_rule_to_grant():
     async def talk(exchange: Exchange) -> None:
         await exchange.refuse(403, "Forbidden")
