@@ -26,7 +26,7 @@ import msgspec
 
 from shipper.plugin import BadOption, Batch, Duration, Fields, Part, Processor, Size, Stage, StageContext, nested
 from shipper_plugins.processors import keys
-from shipper_plugins.processors.drop import look_up
+from shipper_plugins.processors.fields import check_names, look_up
 
 Merge = Literal["sum", "min", "max", "first", "last"]
 _LONGEST_WINDOW = 3600
@@ -57,7 +57,7 @@ class Aggregate(Processor, frozen=True, kw_only=True):
     """The memory of groups that ends a window early."""
 
     def __post_init__(self) -> None:
-        keys.check_names("group_by", self.group_by)
+        check_names("group_by", self.group_by)
         names = [*self.group_by, *self.fields, self.count_field]
         for name in (*self.fields, self.count_field):
             if not all(name.split(".")):

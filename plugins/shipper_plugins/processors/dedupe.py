@@ -19,6 +19,7 @@ import msgspec
 
 from shipper.plugin import BadOption, Duration, Ledger, Part, Processor, Stage, StageContext
 from shipper_plugins.processors import keys
+from shipper_plugins.processors.fields import check_names
 
 
 class Dedupe(Processor, frozen=True, kw_only=True):
@@ -37,7 +38,7 @@ class Dedupe(Processor, frozen=True, kw_only=True):
     """How many events are remembered."""
 
     def __post_init__(self) -> None:
-        keys.check_names("fields", self.fields)
+        check_names("fields", self.fields)
         if self.window <= 0:
             raise BadOption("window is more than 0s", "window")
 

@@ -21,8 +21,9 @@ from typing import Any
 
 import msgspec
 
-from shipper.plugin import BadOption, Batch, Fields, Processor, Settings
+from shipper.plugin import BadOption, Batch, Processor, Settings
 from shipper_plugins import patterns
+from shipper_plugins.processors.fields import look_up
 
 Scalar = str | int | float | bool
 Test = Callable[[Callable[[str], Any]], bool]
@@ -127,25 +128,6 @@ class Drop(Processor, frozen=True):
     def is_slow(self) -> bool:
         """Hundreds of regular expressions over a hostile line take seconds, in which RE2 lets other threads run."""
         return self.when.searches()
-
-
-def look_up(own: Fields, shared: Fields) -> Callable[[str], Any]:
-    """Returns a look-up of an event's values by dotted names; its own values precede shared ones."""
-
-    def look(name: str) -> Any:
-        value = _find(own, name)
-        return value if value is not None else _find(shared, name)
-
-    return look
-
-
-def _find(fields: Mapping[str, Any], name: str) -> Any:
-    """Returns the value of a dotted name in nested fields or dotted keys, or None."""
-    if name in fields:
-        return fields[name]
-    head, _, rest = name.partition(".")
-    below = fields.get(head)
-    return _find(below, rest) if rest and isinstance(below, Mapping) else None
 
 
 def _every(wanted: Mapping[str, Any], fit: Callable[[Any], Callable[[Any], bool]]) -> Test:

@@ -8,19 +8,12 @@ from typing import Any
 
 import orjson
 
-from shipper.plugin import BadOption, Batch, Fields, merged
-from shipper_plugins.processors.drop import look_up
+from shipper.plugin import Batch, Fields, merged
+from shipper_plugins.processors.fields import look_up
 
 _BYTES = 16
 _CHANGING = ("@timestamp", "log")
 """Fields that differ between repetitions of an event: its time, and its offset in a file."""
-
-
-def check_names(option: str, names: Sequence[str]) -> None:
-    """Raises BadOption for an invalid name of a field."""
-    for number, name in enumerate(names):
-        if not name or not all(name.split(".")):
-            raise BadOption(f"{name!r} is no name of a field", option, number)
 
 
 def digests(batch: Batch, names: Sequence[str]) -> Iterator[bytes]:

@@ -20,12 +20,12 @@ another.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from contextlib import suppress
-from typing import Any, Literal
+from typing import Literal
 
 from shipper.plugin import BadOption, Batch, Fields, Processor, tagged
 from shipper_plugins.processors import json_lines, json_runs, nginx
+from shipper_plugins.processors.fields import check_name, find, without
 
 
 class Parse(Processor, frozen=True):
@@ -42,8 +42,8 @@ class Parse(Processor, frozen=True):
         if self.target is not None and self.format != "json":
             raise BadOption("only format json has a target", "target")
         for option, name in (("field", self.field), ("target", self.target)):
-            if name is not None and not all(name.split(".")):
-                raise BadOption(f"{name!r} is no name of a field", option)
+            if name is not None:
+                check_name(name, option)
 
     def process(self, batch: Batch) -> Batch:
         """Returns the batch with the fields of each event that parses."""
@@ -59,28 +59,13 @@ class Parse(Processor, frozen=True):
         return nginx.at_once(batch, lambda event: self._parsed(event, batch.shared))
 
     def _parsed(self, event: Fields, shape: Fields) -> Fields:
-        text = _find(event, self.field)
-        text = text if text is not None else _find(shape, self.field)
+        text = find(event, self.field)
+        text = text if text is not None else find(shape, self.field)
         if not isinstance(text, str):
             return tagged(event, f"parse: there is no text in {self.field}")
         try:
             if self.format == "json":
-                return json_lines.fields(_without(event, self.field), shape, text, self.target)
+                return json_lines.fields(without(event, self.field), shape, text, self.target)
             return nginx.fields(event, text)
         except ValueError as error:
             return tagged(event, f"parse: {error}")
-
-
-def _find(fields: Mapping[str, Any], name: str) -> Any:
-    for key in name.split("."):
-        if not isinstance(fields, Mapping) or key not in fields:
-            return None
-        fields = fields[key]
-    return fields
-
-
-def _without(event: Fields, name: str) -> Fields:
-    head, _, rest = name.partition(".")
-    if rest and isinstance(event.get(head), dict):
-        return {**event, head: _without(event[head], rest)}
-    return {key: value for key, value in event.items() if key != name}

@@ -20,7 +20,8 @@ from typing import Annotated
 import msgspec
 
 from shipper.plugin import Batch, Part, Processor, Settings
-from shipper_plugins.processors.drop import Condition, look_up
+from shipper_plugins.processors.drop import Condition
+from shipper_plugins.processors.fields import look_up
 
 
 class Case(Settings, frozen=True):

@@ -18,6 +18,7 @@ import msgspec
 
 from shipper.plugin import BadOption, Batch, Fields, Ledger, Part, Processor, Stage, StageContext
 from shipper_plugins.processors import keys
+from shipper_plugins.processors.fields import check_names
 
 
 class Throttle(Processor, frozen=True, kw_only=True):
@@ -40,7 +41,7 @@ class Throttle(Processor, frozen=True, kw_only=True):
     """How many keys are remembered."""
 
     def __post_init__(self) -> None:
-        keys.check_names("fields", self.fields)
+        check_names("fields", self.fields)
         if self.rate > 1e12:
             raise BadOption("rate is at most 1e12", "rate")
 

@@ -1,0 +1,122 @@
+"""Fields of events by their dotted names, for processors that read and change single fields.
+
+A name means nested fields, or a key that is itself dotted, whichever an event has: `{"url": {"path": "/"}}` and
+`{"url.path": "/"}` are the same field. What is written anew is nested.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import replace
+from typing import Any
+
+from shipper.plugin import BadOption, Batch, Fields, merged, tagged
+
+_OF_LINES = frozenset({"message", "log"})
+"""What each line of text has of its own."""
+_NEVER_REMOVED = ("@timestamp", "data_stream", "data_stream.type", "data_stream.dataset", "data_stream.namespace")
+
+Edit = Callable[[Fields], Fields]
+"""Returns an event's fields as they are to be; does not change those it gets. Raises ValueError with the reason if it
+cannot; the text quotes nothing of the event."""
+
+
+def find(fields: Mapping[str, Any], name: str) -> Any:
+    """Returns the value of a field, or None."""
+    if name in fields:
+        return fields[name]
+    head, _, rest = name.partition(".")
+    below = fields.get(head)
+    return find(below, rest) if rest and isinstance(below, Mapping) else None
+
+
+def look_up(own: Fields, shared: Fields) -> Callable[[str], Any]:
+    """Returns a look-up of an event's values by names; its own values precede shared ones."""
+
+    def look(name: str) -> Any:
+        value = find(own, name)
+        return value if value is not None else find(shared, name)
+
+    return look
+
+
+def without(fields: Fields, name: str) -> Fields:
+    """Returns the fields without one, and without an object that it leaves empty."""
+    if name in fields:
+        return {key: value for key, value in fields.items() if key != name}
+    head, _, rest = name.partition(".")
+    below = fields.get(head)
+    if not rest or not isinstance(below, dict):
+        return fields
+    left = without(below, rest)
+    return {**fields, head: left} if left or not below else without(fields, head)
+
+
+def put(fields: Fields, name: str, value: Any) -> Fields:
+    """Returns the fields with one; raises ValueError where a field above it has a value of its own."""
+    if name in fields:
+        return {**fields, name: value}
+    head, _, rest = name.partition(".")
+    if not rest:
+        return {**fields, head: value}
+    below = fields.get(head, {})
+    if not isinstance(below, dict):
+        raise ValueError(f"{head} is no group of fields")
+    return {**fields, head: put(below, rest, value)}
+
+
+def edited(batch: Batch, names: Iterable[str], edit: Edit) -> Batch:
+    """Returns the batch with each event as `edit` has it, or tagged with the ValueError that it raised.
+
+    `names` are all fields that `edit` reads or writes. Fields that all events share are edited once, if these are; they
+    become an event's own where they differ from then on.
+    """
+    tops = {name.partition(".")[0] for name in names}
+    if batch.is_lines and _OF_LINES.isdisjoint(tops):
+        try:
+            return replace(batch, shared=edit(batch.shared))
+        except ValueError:
+            pass  # each event is tagged
+    exposed = {top: batch.shared[top] for top in tops if top in batch.shared}
+    rest = {top: value for top, value in batch.shared.items() if top not in exposed}
+    events = [_or_tagged(edit, merged(exposed, own) if exposed else own) for own in batch.own()]
+    return replace(batch, shared=rest).replace(events) if events else batch
+
+
+def _or_tagged(edit: Edit, event: Fields) -> Fields:
+    try:
+        return edit(event)
+    except ValueError as error:
+        return tagged(event, str(error))
+
+
+def check_name(name: str, *at: str | int) -> None:
+    """Raises BadOption, at these keys, for an invalid name of a field."""
+    if not name or not all(name.split(".")):
+        raise BadOption(f"{name!r} is no name of a field", *at)
+
+
+def check_names(option: str, names: Sequence[str]) -> None:
+    """Raises BadOption for the first invalid name of a list."""
+    for number, name in enumerate(names):
+        check_name(name, option, number)
+
+
+def check_pairs(option: str, pairs: Mapping[str, str]) -> None:
+    """Raises BadOption for a mapping of names to names that is empty, or has an invalid or a repeated one."""
+    if not pairs:
+        raise BadOption("name at least one field", option)
+    targets = set[str]()
+    for source, target in pairs.items():
+        check_name(source, option)
+        check_name(target, option, source)
+        if target in targets or target == source:
+            raise BadOption(f"{target} is the target of two fields, or of itself", option, source)
+        targets.add(target)
+
+
+def check_removable(option: str, names: Iterable[str]) -> None:
+    """Raises BadOption for a field that every event must have."""
+    for name in names:
+        if name in _NEVER_REMOVED:
+            raise BadOption(f"{name} cannot be removed: every event has it", option)

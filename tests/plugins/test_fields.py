@@ -1,0 +1,111 @@
+from typing import Any
+
+import orjson
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from shipper.plugin import BadOption, Batch, Fields
+from shipper_plugins.processors.fields import check_name, check_pairs, edited, find, put, without
+
+names = st.lists(st.sampled_from(["a", "b", "c"]), min_size=1, max_size=3).map(".".join)
+trees = st.recursive(
+    st.integers(0, 9), lambda below: st.dictionaries(st.sampled_from(["a", "b", "a.b", "c"]), below), max_leaves=8
+)
+events = st.dictionaries(st.sampled_from(["a", "b", "a.b", "c"]), trees)
+
+
+@given(events, names, st.integers())
+def test_what_is_put_is_found(event: Fields, name: str, value: int) -> None:
+    before = orjson.dumps(event)
+    try:
+        changed = put(event, name, value)
+    except ValueError:
+        return
+
+    assert find(changed, name) == value
+    assert orjson.dumps(event) == before, "the event that came in was changed"
+
+
+@given(events, names)
+def test_what_is_removed_is_gone_or_was_below_a_dotted_key(event: Fields, name: str) -> None:
+    before = orjson.dumps(event)
+    left = event
+    for _ in range(8):  # the same name may be there nested and dotted
+        left = without(left, name)
+
+    assert find(left, name) is None
+    assert orjson.dumps(event) == before, "the event that came in was changed"
+
+
+@pytest.mark.parametrize(
+    ("event", "name", "left"),
+    [
+        ({"a": 1, "b": 2}, "a", {"b": 2}),
+        ({"a": {"b": 1, "c": 2}}, "a.b", {"a": {"c": 2}}),
+        ({"a": {"b": 1}, "x": 0}, "a.b", {"x": 0}),
+        ({"a.b": 1, "x": 0}, "a.b", {"x": 0}),
+        ({"a": 1}, "a.b", {"a": 1}),
+        ({"a": {}}, "a.b", {"a": {}}),
+        ({"x": 0}, "a", {"x": 0}),
+    ],
+)
+def test_a_removed_field_leaves_no_empty_group(event: Fields, name: str, left: Fields) -> None:
+    assert without(event, name) == left
+
+
+LINES = Batch.lines(b"one\ntwo\n", offset=0, shared={"host": {"name": "web"}, "log": {"file": {"path": "/a"}}})
+
+
+def test_shared_fields_of_lines_are_edited_once_for_all() -> None:
+    calls: list[Fields] = []
+
+    def edit(fields: Fields) -> Fields:
+        calls.append(fields)
+        return put(fields, "host.name", "x")
+
+    changed = edited(LINES, ["host.name"], edit)
+
+    assert len(calls) == 1
+    assert changed.body is LINES.body
+    assert [event["host"]["name"] for event in changed.whole()] == ["x", "x"]
+
+
+def test_a_shared_field_that_differs_from_then_on_becomes_one_of_each_event() -> None:
+    changed = edited(LINES, ["host.name", "message"], lambda event: put(event, "host.name", event["message"]))
+
+    assert [event["host"]["name"] for event in changed.whole()] == ["one", "two"]
+    assert [event["log"]["offset"] for event in changed.whole()] == [0, 4]
+
+
+def test_an_event_that_cannot_be_edited_stays_and_is_tagged() -> None:
+    def edit(event: Fields) -> Fields:
+        if event["message"] == "one":
+            raise ValueError("no")
+        return put(event, "done", True)
+
+    first, second = edited(LINES, ["message", "done"], edit).whole()
+
+    assert (first["message"], first["error"], first["tags"]) == ("one", {"message": "no"}, ["processor_error"])
+    assert second["done"] is True
+
+
+def test_shared_fields_that_cannot_be_edited_leave_each_event_tagged() -> None:
+    def refuse(event: Fields) -> Fields:
+        raise ValueError("no")
+
+    assert [event["tags"] for event in edited(LINES, ["host"], refuse).whole()] == [["processor_error"]] * 2
+
+
+@pytest.mark.parametrize("name", ["", ".", "a.", ".a", "a..b"])
+def test_a_name_without_a_part_is_refused(name: str) -> None:
+    with pytest.raises(BadOption):
+        check_name(name, "field")
+
+
+@pytest.mark.parametrize("pairs", [{}, {"a": ""}, {"": "a"}, {"a": "a"}, {"a": "c", "b": "c"}])
+def test_pairs_of_names_that_make_no_sense_are_refused(pairs: dict[str, Any]) -> None:
+    with pytest.raises(BadOption) as caught:
+        check_pairs("fields", pairs)
+
+    assert caught.value.at[0] == "fields"
