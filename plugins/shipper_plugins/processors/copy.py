@@ -1,0 +1,36 @@
+"""`copy`: copies fields to other names.
+
+    {type: copy, fields: {message: event.original}}
+
+An event without a field keeps the rest of its copies. An event that has a field of the new name already stays as it is
+and is tagged, so that no value is lost.
+"""
+
+from __future__ import annotations
+
+from shipper.plugin import Batch, Fields, Processor
+from shipper_plugins.processors.fields import check_pairs, edited, find, put
+
+
+class Copy(Processor, frozen=True):
+    """Copies fields to other names."""
+
+    fields: dict[str, str]
+    """The (dotted) name of each copy, by the name of the field; in this order."""
+
+    def __post_init__(self) -> None:
+        check_pairs("fields", self.fields)
+
+    def process(self, batch: Batch) -> Batch:
+        """Returns the batch with the copies."""
+        return edited(batch, [*self.fields, *self.fields.values()], self._copied)
+
+    def _copied(self, event: Fields) -> Fields:
+        for source, target in self.fields.items():
+            value = find(event, source)
+            if value is None:
+                continue
+            if find(event, target) is not None:
+                raise ValueError(f"copy: the event has {target} already")
+            event = put(event, target, value)
+        return event

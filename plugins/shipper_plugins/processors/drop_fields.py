@@ -1,0 +1,36 @@
+"""`drop_fields`: removes fields.
+
+    {type: drop_fields, fields: [agent, log.offset, http.request.headers]}
+
+A group is removed with all fields in it. `@timestamp` and `data_stream` stay: without them an event has no time, or no
+place to go.
+"""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import msgspec
+
+from shipper.plugin import Batch, Fields, Processor
+from shipper_plugins.processors.fields import check_names, check_removable, edited, without
+
+
+class DropFields(Processor, frozen=True):
+    """Removes fields."""
+
+    fields: Annotated[tuple[str, ...], msgspec.Meta(min_length=1)]
+    """The (dotted) names of the fields."""
+
+    def __post_init__(self) -> None:
+        check_names("fields", self.fields)
+        check_removable("fields", self.fields)
+
+    def process(self, batch: Batch) -> Batch:
+        """Returns the batch without the fields."""
+        return edited(batch, self.fields, self._shortened)
+
+    def _shortened(self, event: Fields) -> Fields:
+        for name in self.fields:
+            event = without(event, name)
+        return event

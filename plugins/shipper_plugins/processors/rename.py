@@ -1,0 +1,37 @@
+"""`rename`: gives fields other names.
+
+    {type: rename, fields: {msg: message, ctx.user: user.name}}
+
+An event without a field keeps the rest of its renames. An event that has a field of the new name already stays as it is
+and is tagged, so that no value is lost.
+"""
+
+from __future__ import annotations
+
+from shipper.plugin import Batch, Fields, Processor
+from shipper_plugins.processors.fields import check_pairs, check_removable, edited, find, put, without
+
+
+class Rename(Processor, frozen=True):
+    """Gives fields other names."""
+
+    fields: dict[str, str]
+    """The new (dotted) name of each field, by its present one; in this order."""
+
+    def __post_init__(self) -> None:
+        check_pairs("fields", self.fields)
+        check_removable("fields", self.fields)
+
+    def process(self, batch: Batch) -> Batch:
+        """Returns the batch with the new names."""
+        return edited(batch, [*self.fields, *self.fields.values()], self._renamed)
+
+    def _renamed(self, event: Fields) -> Fields:
+        for source, target in self.fields.items():
+            value = find(event, source)
+            if value is None:
+                continue
+            if find(event, target) is not None:
+                raise ValueError(f"rename: the event has {target} already")
+            event = put(without(event, source), target, value)
+        return event
