@@ -60,7 +60,7 @@ _GROUPS = {
 _NO_GROUP = "a group or its flags are not known: write (?:…), (?P<name>…), or flags out of i, m, s and U, such as (?i)"
 
 
-def check(pattern: str, *at: str) -> None:
+def check(pattern: str, *at: str | int) -> None:
     """Raises BadOption, at these keys, unless the pattern can be searched for in linear time.
 
     The message quotes nothing of the pattern.
@@ -73,6 +73,22 @@ def searcher(pattern: str) -> Callable[[str], bool]:
     """Returns a function that searches a text for a checked pattern; reuse it for many texts."""
     search = _compiled(pattern).search
     return lambda text: search(text.encode(errors="replace")) is not None
+
+
+def replacer(pattern: str, replacement: str) -> Callable[[str], str]:
+    """Returns a function that replaces each occurrence of a checked pattern in a text; reuse it for many texts.
+
+    The replacement is taken literally. A text without an occurrence is returned as it is.
+    """
+    expression, literal = _compiled(pattern), replacement.replace("\\", "\\\\").encode()
+
+    def replaced(text: str) -> str:
+        raw = text.encode(errors="replace")
+        if expression.search(raw) is None:
+            return text
+        return bytes(expression.sub(literal, raw)).decode(errors="replace")
+
+    return replaced
 
 
 def _compiled(pattern: str) -> Any:
