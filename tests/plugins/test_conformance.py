@@ -64,13 +64,21 @@ from shipper_plugins.outputs.kafka import KafkaOutput, Sasl
 from shipper_plugins.outputs.otlp import OtlpOutput
 from shipper_plugins.outputs.relay import RelayOutput
 from shipper_plugins.processors.add_fields import AddFields
+from shipper_plugins.processors.add_host_metadata import AddHostMetadata
 from shipper_plugins.processors.aggregate import Aggregate
+from shipper_plugins.processors.convert import Convert
+from shipper_plugins.processors.copy import Copy
 from shipper_plugins.processors.dedupe import Dedupe
+from shipper_plugins.processors.dissect import Dissect
 from shipper_plugins.processors.drop import Condition, Drop
+from shipper_plugins.processors.drop_fields import DropFields
 from shipper_plugins.processors.parse import Parse
+from shipper_plugins.processors.redact import Redact
+from shipper_plugins.processors.rename import Rename
 from shipper_plugins.processors.route import Case as RouteCase
 from shipper_plugins.processors.route import Route
 from shipper_plugins.processors.throttle import Throttle
+from shipper_plugins.processors.timestamp import Timestamp
 from tests.plugins.kafka_broker import open_cluster
 from tests.plugins.relay import KEYS, principal
 
@@ -268,12 +276,20 @@ async def test_an_input_holds_the_contract(type: str, aio: Asyncio, tmp_path: Pa
 
 PROCESSORS: dict[str, list[Processor]] = {
     "add_fields": [AddFields(fields={"service.name": "shop"})],
+    "add_host_metadata": [AddHostMetadata(), AddHostMetadata(netinfo=False)],
     "aggregate": [Aggregate(), Aggregate(group_by=("message",), fields={"n": "sum", "log.offset": "last"})],
+    "convert": [Convert(fields={"message": "integer", "log.offset": "string"})],
+    "copy": [Copy(fields={"message": "event.original"})],
     "dedupe": [Dedupe(), Dedupe(fields=("host.name",))],
+    "dissect": [Dissect(tokenizer="%{first} %{second}")],
     "drop": [Drop(when=Condition(equals={"message": "first line"}))],
+    "drop_fields": [DropFields(fields=("host", "log.offset"))],
     "parse": [Parse(format="json"), Parse(format="nginx")],
+    "redact": [Redact(patterns=("line",))],
+    "rename": [Rename(fields={"message": "text"})],
     "route": [Route(routes=(RouteCase(when=Condition(equals={"message": "first line"}), outputs=("main",)),))],
     "throttle": [Throttle(rate=1), Throttle(rate=2, fields=("host.name",), when_over="tag")],
+    "timestamp": [Timestamp(field="log.offset", layouts=("UNIX",)), Timestamp(field="message", layouts=("UNIX",))],
 }
 MAKE_PARTS = {"route"}
 """Of those that are not opened."""
