@@ -25,6 +25,7 @@ from shipper.sdk.errors import PolicyError, Problem
 
 LARGEST = 1 << 20
 DEEPEST = 32
+_TOO_DEEP = f"the nesting is deeper than {DEEPEST}; flatten it"
 MOST_PROBLEMS = 50
 
 
@@ -251,7 +252,7 @@ class _Reading:
         if isinstance(event, yaml.ScalarEvent):
             return Node(self.scalar(event, path, at), at)
         if depth >= DEEPEST:
-            self.stop(path, at, f"the nesting is deeper than {DEEPEST}; flatten it")
+            self.stop(path, at, _TOO_DEEP)
         if isinstance(event, yaml.SequenceStartEvent):
             return self.sequence(path, at, depth + 1)
         return self.mapping(path, at, depth + 1)
@@ -320,6 +321,8 @@ class _Reading:
 
 def _syntax(error: yaml.MarkedYAMLError) -> str:
     remedy = _REMEDIES.get(error.problem or "")
+    if error.problem == "exceeded maximum nesting depth":  # of libyaml, which reads ahead
+        return _TOO_DEEP
     if error.problem == "did not find expected <document start>":
         return "the document ends before this line; check the indentation, and keep one document"
     # libyaml's own words are constants: they never quote the text.
