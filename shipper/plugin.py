@@ -34,6 +34,9 @@ The other public modules:
     shipper.sdk.server              serves a listening socket within bounds; `rooms` and `crowd` decide for it
     shipper.sdk.sockets             options and counters of sockets
     shipper.sdk.state               keyed state and its versions
+    shipper.sdk.fields              finds and changes single fields of events
+    shipper.sdk.conditions          conditions on events
+    shipper.sdk.patterns            regular expressions of a policy, searched for in linear time
     shipper.policy.strict           reads YAML
 """
 
@@ -51,6 +54,7 @@ from shipper.sdk.aio import Asyncio
 from shipper.sdk.answers import Answer, Answers, Outcome, Ranked
 from shipper.sdk.codes import Code, of_os_error
 from shipper.sdk.columns import Column, encoded, join
+from shipper.sdk.conditions import Condition
 from shipper.sdk.credentials import (
     API_KEY,
     AWS,
@@ -90,6 +94,7 @@ from shipper.sdk.peers import Confirms, Edge, Principal, Waits
 from shipper.sdk.resolve import AddressInfo, resolve
 from shipper.sdk.retry import backoff
 from shipper.sdk.secret_source import Absent, SecretSource, Unreadable, text_of
+from shipper.sdk.settings import Settings
 from shipper.sdk.sockets import newly_lost, receive_buffer
 from shipper.sdk.stage import Ledger, Part, Stage, StageContext
 from shipper.sdk.state import Change, Decided, Kept, Mark, Quota, RoutedState, Version, answers_key, compact, digest_of
@@ -119,6 +124,7 @@ __all__ = [
     "ClientTls",
     "Code",
     "Column",
+    "Condition",
     "Confirmed",
     "Confirms",
     "Counter",
@@ -201,10 +207,6 @@ __all__ = [
 ]
 
 
-class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """Base of everything that a policy configures."""
-
-
 _LONGEST_PART = 100
 _Type = Annotated[
     str,  # `$` alone would let a line feed behind it pass
@@ -231,12 +233,16 @@ class DataStream(Settings, frozen=True):
 # -- processors --------------------------------------------------------------------------------------------------------
 
 
-class Processor(Settings, frozen=True):
+class Processor(Settings, frozen=True, kw_only=True):
     """Changes the events of a batch, before they are stored.
 
     Most define `process`, a function of one batch. A processor that keeps something between batches, or holds something
-    that must be closed, defines `open` instead: see `Stage`.
+    that must be closed, defines `open` instead: see `Stage`. Either gets only the events that meet `when`; the others
+    pass it by, and keep their place in the batch.
     """
+
+    when: Condition | None = None
+    """Only events that meet this condition are processed; the others go on unchanged (default: all are)."""
 
     keeps: ClassVar[str] = ""
     """What a stage keeps in memory, its limit, and what happens at the limit; shown in the schema. The end of the

@@ -92,6 +92,7 @@ INSIDE = {
         {
             "attempt",
             "backlog",
+            "conditional",
             "confirmed",
             "counted",
             "door",
@@ -128,10 +129,13 @@ MAY_USE_THE_MACHINE = {
 DOOR_OF_THE_DEMO = "commands/demo.py"
 PUBLIC = {
     "policy.strict",
+    "sdk.conditions",
     "sdk.connection",
     "sdk.crowd",
+    "sdk.fields",
     "sdk.http",
     "sdk.http_answer",
+    "sdk.patterns",
     "sdk.rooms",
     "sdk.server",
     "sdk.sockets",

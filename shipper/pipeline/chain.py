@@ -14,6 +14,7 @@ from dataclasses import dataclass, field, replace
 from functools import cached_property
 
 from shipper.pipeline import door
+from shipper.pipeline.conditional import on_those_that_meet
 from shipper.pipeline.tap import Taps
 from shipper.plugin import Part, Processor, Stage
 from shipper.process import log
@@ -44,12 +45,20 @@ class Link:
         """Returns what goes on of a part: after a failure, or an invalid result, all its events, tagged."""
         try:
             with measured(self.meters):
-                if self.stage is None:
-                    return _processed(self.processor, part)
-                made = [_anew(one) for one in _parts(self.stage.process(part))]
-                return [one._replace(outputs=part.outputs) if one.outputs is None else one for one in made]
+                return on_those_that_meet(self.processor.when, part, self._made, anew=self.stage is not None)
         except Exception as error:
             return [part._replace(batch=_tagged(part.batch, self._failed(error)))]
+
+    def _made(self, part: Part) -> list[Part]:
+        if self.stage is None:
+            return _processed(self.processor, part)
+        made = [_anew(one) for one in _parts(self.stage.process(part))]
+        return [one._replace(outputs=part.outputs) if one.outputs is None else one for one in made]
+
+    @property
+    def is_slow(self) -> bool:
+        """Whether it must not run in the main thread: itself, or a regular expression of its condition."""
+        return self.processor.is_slow or (self.processor.when is not None and self.processor.when.searches())
 
     def flush(self, clothe: Clothe) -> list[Part]:
         """Returns what the stage still holds, in the envelope. Raises PluginFault if the stage fails."""
@@ -94,7 +103,7 @@ class Chain:
     @property
     def is_slow(self) -> bool:
         """Whether some processor must not run in the main thread."""
-        return any(link.processor.is_slow for link in self.all_links())
+        return any(link.is_slow for link in self.all_links())
 
     def on(self, batch: Batch, taps: Taps) -> list[Part]:
         """Returns the parts that a batch becomes: each with its events and its outputs (None: all)."""

@@ -270,6 +270,31 @@ class Batch:
         own = self.own()
         return self.replace([own[i] for i in positions], positions)
 
+    def rejoined(self, positions: Sequence[int], changed: Batch) -> Batch:
+        """Returns the batch with `changed` in the place of its events at these ascending positions.
+
+        `changed` is what a processor has made of `pick(positions)`, perhaps with fewer events; all keep their order.
+        """
+        items = self.items if self.items is not None else range(self.count)
+        place = {items[at]: at for at in positions}
+        left = [place[item] for item in changed.items or ()]
+        chosen = frozenset(positions)
+        others = [at for at in range(self.count) if at not in chosen]
+        unchanged = self.pick(others)
+        if not left or not others:
+            return changed if left else unchanged
+        order = sorted([*others, *left])
+        shared = changed.shared
+        same = {key: value for key, value in unchanged.shared.items() if key in shared and shared[key] == value}
+        events, columns = dict[int, Fields](), dict[str, dict[int, Any]]()
+        for batch, places in ((unchanged, others), (changed, left)):
+            beside = {key: value for key, value in batch.shared.items() if key not in same}
+            events |= zip(places, [merged(beside, own) for own in batch.own()], strict=True)
+            for name, column in batch._columns():
+                columns.setdefault(name, {}).update(zip(places, column, strict=True))
+        whole = replace(self.pick(order), shared=same).replace([events[at] for at in order])
+        return whole.with_columns(**{name: [column.get(at) for at in order] for name, column in columns.items()})
+
     def _subset(self, positions: Sequence[int] | None) -> Batch:
         if positions is None:
             return self

@@ -10,7 +10,8 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
-from shipper.plugin import BadOption, Batch, Fields, merged, tagged
+from shipper.sdk.errors import BadOption
+from shipper.sdk.event import Batch, Fields, merged, tagged
 
 _OF_LINES = frozenset({"message", "log"})
 """What each line of text has of its own."""

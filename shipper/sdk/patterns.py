@@ -21,7 +21,7 @@ import re
 from collections.abc import Callable
 from typing import Any
 
-from shipper.plugin import BadOption
+from shipper.sdk.errors import BadOption
 
 _LONGEST = 4096
 _MOST_INSTRUCTIONS = 3000
@@ -60,7 +60,7 @@ _GROUPS = {
 _NO_GROUP = "a group or its flags are not known: write (?:…), (?P<name>…), or flags out of i, m, s and U, such as (?i)"
 
 
-def check(pattern: str, *at: str | int) -> None:
+def check_pattern(pattern: str, *at: str | int) -> None:
     """Raises BadOption, at these keys, unless the pattern can be searched for in linear time.
 
     The message quotes nothing of the pattern.

@@ -62,9 +62,13 @@ def check_processor(processor: Processor, batch: Batch) -> Batch:
 
 
 def _processed(processor: Processor, batch: Batch) -> Batch:
-    made = processor.process(batch)
+    positions = range(batch.count) if processor.when is None else processor.when.meet(batch)
+    is_whole = len(positions) == batch.count
+    if not positions and not is_whole:
+        return batch
+    made = processor.process(batch if is_whole else batch.pick(positions))
     assert isinstance(made, Batch), "it makes no batch; of one that makes parts `check_stage` is the judge"
-    return made
+    return made if is_whole else batch.rejoined(positions, made)
 
 
 _Made = TypeVar("_Made")

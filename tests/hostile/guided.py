@@ -30,7 +30,7 @@ CONCERNED = {
         "shipper.policy.settings",
         "shipper.sdk.units",
         "shipper_plugins.processors.drop",
-        "shipper_plugins.patterns",
+        "shipper.sdk.patterns",
     ),
     "bulk-request": tuple(
         f"shipper_plugins.inputs.bulk_{part}" for part in ("request", "action", "document", "answer")

@@ -22,6 +22,7 @@ from h2.events import DataReceived, StreamEnded
 from shipper.plugin import (
     Asyncio,
     Batch,
+    Condition,
     Credential,
     CredentialId,
     Endpoint,
@@ -70,7 +71,7 @@ from shipper_plugins.processors.convert import Convert
 from shipper_plugins.processors.copy import Copy
 from shipper_plugins.processors.dedupe import Dedupe
 from shipper_plugins.processors.dissect import Dissect
-from shipper_plugins.processors.drop import Condition, Drop
+from shipper_plugins.processors.drop import Drop
 from shipper_plugins.processors.drop_fields import DropFields
 from shipper_plugins.processors.parse import Parse
 from shipper_plugins.processors.redact import Redact

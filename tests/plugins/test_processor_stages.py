@@ -15,6 +15,7 @@ from shipper.plugin import (
     Asyncio,
     BadOption,
     Batch,
+    Condition,
     Duration,
     Fields,
     Meters,
@@ -27,7 +28,6 @@ from shipper.plugin import (
 from shipper.testing import check_stage
 from shipper_plugins.processors.aggregate import Aggregate
 from shipper_plugins.processors.dedupe import Dedupe
-from shipper_plugins.processors.drop import Condition
 from shipper_plugins.processors.route import Case, Route
 from shipper_plugins.processors.throttle import Throttle
 

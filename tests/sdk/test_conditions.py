@@ -3,14 +3,12 @@ import time
 from typing import Any
 
 import msgspec
-import orjson
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from shipper.plugin import Batch, Fields
-from shipper.testing import check_processor
-from shipper_plugins.processors.drop import Condition, Drop, Range
+from shipper.sdk.conditions import Condition
 
 EVENT: Fields = {
     "message": "GET /health 200",
@@ -27,8 +25,8 @@ def condition(**key: Any) -> Condition:
     return msgspec.convert(key, Condition)
 
 
-def drops(event: Fields, when: Condition) -> bool:
-    return check_processor(Drop(when=when), Batch.events([event])).count == 0
+def holds_for(event: Fields, when: Condition) -> bool:
+    return when.meet(Batch.events([event])) == [0]
 
 
 @pytest.mark.parametrize(
@@ -62,29 +60,8 @@ def drops(event: Fields, when: Condition) -> bool:
         ({"not": {"not": {"equals": {"ok": True}}}}, True),
     ],
 )
-def test_a_condition_says_which_events_go(key: dict[str, Any], holds: bool) -> None:
-    assert drops(EVENT, condition(**key)) == holds
-
-
-def test_the_other_lines_go_on_with_their_ids() -> None:
-    batch = Batch.unpack(Batch.lines(b"a\nb\nc\n", offset=0, shared={"x": 1}).pack(), origin=b"o" * 16, seq=3)
-
-    result = check_processor(Drop(when=Condition(equals={"message": "b"})), batch)
-
-    assert [(event["message"], event["x"]) for event in result.whole()] == [("a", 1), ("c", 1)]
-    assert list(result.items or ()) == [0, 2]
-
-
-def test_what_events_share_is_seen_too() -> None:
-    batch = Batch.lines(b"a\nb\n", offset=0, shared={"service": {"name": "shop"}})
-
-    assert check_processor(Drop(when=Condition(equals={"service.name": "shop"})), batch).count == 0
-
-
-def test_a_batch_of_which_nothing_is_dropped_is_untouched() -> None:
-    batch = Batch.lines(b"a\nb\n", offset=0, shared={})
-
-    assert Drop(when=Condition(equals={"message": "c"})).process(batch) is batch
+def test_a_condition_says_which_events_meet_it(key: dict[str, Any], holds: bool) -> None:
+    assert holds_for(EVENT, condition(**key)) == holds
 
 
 @pytest.mark.parametrize(
@@ -109,7 +86,7 @@ def test_a_line_made_for_a_backtracking_engine_is_judged_at_once() -> None:
     when = condition(regexp={"message": "^(?:(?:a?){4}){4}(?:(?:a?){4}){4}b"})
     started = time.process_time()
 
-    assert not drops({"message": "a" * 10}, when)
+    assert not holds_for({"message": "a" * 10}, when)
     assert time.process_time() - started < 1
 
 
@@ -117,14 +94,14 @@ def test_a_line_made_for_a_backtracking_engine_is_judged_at_once() -> None:
 def test_any_text_is_searched_as_it_is(text: str) -> None:
     batch = Batch.documents([b"{}"], shared={"message": text})
 
-    assert Drop(when=condition(regexp={"message": r"\A(?s:.*)\z"})).process(batch).count == 0
+    assert condition(regexp={"message": r"\A(?s:.*)\z"}).meet(batch) == [0]
 
 
 def test_a_regular_expression_sees_the_first_4096_characters() -> None:
     when = condition(regexp={"message": "b"})
 
-    assert drops({"message": "é" * 4095 + "b"}, when)
-    assert not drops({"message": "é" * 4096 + "b"}, when)
+    assert holds_for({"message": "é" * 4095 + "b"}, when)
+    assert not holds_for({"message": "é" * 4096 + "b"}, when)
 
 
 @pytest.mark.parametrize(
@@ -138,7 +115,7 @@ def test_a_regular_expression_sees_the_first_4096_characters() -> None:
 )
 def test_a_condition_that_searches_is_slow(key: dict[str, Any], slow: bool) -> None:
     """Hundreds of expressions take seconds for one line: these are not the main thread's."""
-    assert Drop(when=condition(**key)).is_slow == slow
+    assert condition(**key).searches() == slow
 
 
 VALUES = st.one_of(st.integers(-5, 5), st.floats(-5, 5), st.text("ab.", max_size=3), st.booleans(), st.none())
@@ -158,17 +135,8 @@ EVENTS = st.dictionaries(
 @settings(deadline=None)
 @given(EVENTS, LEAVES, LEAVES)
 def test_and_or_not_are_those_of_logic(event: Fields, one: dict[str, Any], two: dict[str, Any]) -> None:
-    first, second = drops(event, condition(**one)), drops(event, condition(**two))
+    first, second = holds_for(event, condition(**one)), holds_for(event, condition(**two))
 
-    assert drops(event, condition(**{"and": [one, two]})) == (first and second)
-    assert drops(event, condition(**{"or": [one, two]})) == (first or second)
-    assert drops(event, condition(**{"not": one})) != first
-
-
-@settings(deadline=None)
-@given(st.lists(st.integers(0, 9)), st.integers(0, 9))
-def test_exactly_the_events_that_meet_the_condition_go(numbers: list[int], limit: int) -> None:
-    batch = Batch.documents([orjson.dumps({"n": n}) for n in numbers])
-    result = check_processor(Drop(when=Condition(range={"n": Range(lt=limit)})), batch)
-
-    assert [event["n"] for event in result.whole()] == [n for n in numbers if n >= limit]
+    assert holds_for(event, condition(**{"and": [one, two]})) == (first and second)
+    assert holds_for(event, condition(**{"or": [one, two]})) == (first or second)
+    assert holds_for(event, condition(**{"not": one})) != first

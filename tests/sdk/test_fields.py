@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from shipper.plugin import BadOption, Batch, Fields
-from shipper_plugins.processors.fields import check_name, check_pairs, edited, find, put, without
+from shipper.sdk.fields import check_name, check_pairs, edited, find, put, without
 
 names = st.lists(st.sampled_from(["a", "b", "c"]), min_size=1, max_size=3).map(".".join)
 trees = st.recursive(

@@ -13,18 +13,18 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from shipper.plugin import BadOption
-from shipper_plugins import patterns
+from shipper.sdk import patterns
 
 
 def refusal(pattern: str) -> str:
     with pytest.raises(BadOption) as refused:
-        patterns.check(pattern, "regexp", "message")
+        patterns.check_pattern(pattern, "regexp", "message")
     assert refused.value.at == ("regexp", "message")
     return str(refused.value)
 
 
 def found(pattern: str, text: str) -> bool:
-    patterns.check(pattern)
+    patterns.check_pattern(pattern)
     return patterns.searcher(pattern)(text)
 
 
@@ -48,7 +48,7 @@ def found(pattern: str, text: str) -> bool:
     ],
 )
 def test_an_ordinary_pattern_is_taken(pattern: str) -> None:
-    patterns.check(pattern)
+    patterns.check_pattern(pattern)
 
 
 @pytest.mark.parametrize(
@@ -150,7 +150,7 @@ HEAVY = [
 @pytest.mark.parametrize("pattern", HEAVY)
 @pytest.mark.parametrize("text", ["a" * 4096 + "c", "ab" * 2048, "é" * 4096], ids=["a", "ab", "other"])
 def test_no_pattern_takes_long_for_a_text(pattern: str, text: str) -> None:
-    patterns.check(pattern)
+    patterns.check_pattern(pattern)
     search = patterns.searcher(pattern)
     started = time.process_time()
     search(text)
@@ -172,9 +172,9 @@ def test_other_threads_run_while_a_pattern_is_searched_for() -> None:
 def test_nothing_is_written_to_standard_error() -> None:
     """RE2 would, with the pattern, where it refuses one and where an automaton has no room."""
     program = f"""
-from shipper_plugins import patterns
+from shipper.sdk import patterns
 for pattern in ("(hunter2", "(?=hunter2)", "a{{2000}}"):
-    try: patterns.check(pattern)
+    try: patterns.check_pattern(pattern)
     except ValueError: pass
 for pattern in {HEAVY!r}:
     patterns.searcher(pattern)("ab" * 2048)

@@ -24,7 +24,7 @@ from pathlib import Path
 from typing import Any
 
 from shipper.plugin import Batch, Fields, Processor
-from shipper_plugins.processors.fields import find
+from shipper.sdk.fields import find
 
 SECONDS = 60
 _MOST_ADDRESSES = 64

@@ -25,8 +25,8 @@ from typing import Annotated, Any, ClassVar, Literal
 import msgspec
 
 from shipper.plugin import BadOption, Batch, Duration, Fields, Part, Processor, Size, Stage, StageContext, nested
+from shipper.sdk.fields import check_names, look_up
 from shipper_plugins.processors import keys
-from shipper_plugins.processors.fields import check_names, look_up
 
 Merge = Literal["sum", "min", "max", "first", "last"]
 _LONGEST_WINDOW = 3600

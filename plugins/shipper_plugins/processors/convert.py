@@ -22,7 +22,7 @@ from typing import Any, Literal
 import orjson
 
 from shipper.plugin import BadOption, Batch, Fields, Processor
-from shipper_plugins.processors.fields import check_name, edited, find, put
+from shipper.sdk.fields import check_name, edited, find, put
 
 Type = Literal["integer", "float", "boolean", "string", "ip"]
 _LONGEST_NUMBER = 400

@@ -9,7 +9,7 @@ and is tagged, so that no value is lost.
 from __future__ import annotations
 
 from shipper.plugin import Batch, Fields, Processor
-from shipper_plugins.processors.fields import check_pairs, edited, find, put
+from shipper.sdk.fields import check_pairs, edited, find, put
 
 
 class Copy(Processor, frozen=True):

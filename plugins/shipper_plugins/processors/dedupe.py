@@ -18,8 +18,8 @@ from typing import Annotated, ClassVar
 import msgspec
 
 from shipper.plugin import BadOption, Duration, Ledger, Part, Processor, Stage, StageContext
+from shipper.sdk.fields import check_names
 from shipper_plugins.processors import keys
-from shipper_plugins.processors.fields import check_names
 
 
 class Dedupe(Processor, frozen=True, kw_only=True):

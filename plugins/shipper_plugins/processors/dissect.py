@@ -24,8 +24,8 @@ from functools import lru_cache
 from typing import NamedTuple, get_args
 
 from shipper.plugin import BadOption, Batch, Fields, Processor
+from shipper.sdk.fields import check_name, edited, find, put
 from shipper_plugins.processors.convert import Type, converted
-from shipper_plugins.processors.fields import check_name, edited, find, put
 
 _KEY = re.compile(r"%\{([^}]*)\}")
 _MOST_KEYS = 256

@@ -1,115 +1,13 @@
-r"""`drop`: drops the events that meet a condition.
+"""`drop`: drops the events that meet a condition.
 
-    type: drop
-    when:
-      or:
-        - equals: {http.response.status_code: 200, url.path: /health}
-        - regexp: {user_agent.original: '^kube-probe/'}
-        - and: [{range: {event.duration: {lt: 1000}}}, {not: {has_fields: [error.message]}}]
+    {type: drop, when: {equals: {http.response.status_code: 200, url.path: /health}}}
 
-A condition has exactly one key, as in Beats; if it names several fields, all must match. A list matches if one of its
-values does. A missing field, or a value of another type, never matches.
-
-A regular expression has the syntax of RE2, as in Beats (see `shipper_plugins.patterns`), and searches only the first
-4096 characters of a text.
+The conditions are those that every processor has: see `shipper.sdk.conditions`.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from typing import Any
-
-import msgspec
-
-from shipper.plugin import BadOption, Batch, Processor, Settings
-from shipper_plugins import patterns
-from shipper_plugins.processors.fields import look_up
-
-Scalar = str | int | float | bool
-Test = Callable[[Callable[[str], Any]], bool]
-"""Takes a look-up of dotted names; returns whether the event meets the condition."""
-
-_LONGEST_TEXT = 4096
-
-
-class Range(Settings, frozen=True):
-    """Bounds for a number."""
-
-    gte: float | None = None
-    gt: float | None = None
-    lte: float | None = None
-    lt: float | None = None
-
-    def __post_init__(self) -> None:
-        if (self.gte, self.gt, self.lte, self.lt) == (None, None, None, None):
-            raise ValueError("range: give at least one of gte, gt, lte, lt")
-
-    def holds(self, value: Any) -> bool:
-        """Returns whether `value` is a number within the bounds."""
-        return (
-            isinstance(value, int | float)
-            and not isinstance(value, bool)
-            and (self.gte is None or value >= self.gte)
-            and (self.gt is None or value > self.gt)
-            and (self.lte is None or value <= self.lte)
-            and (self.lt is None or value < self.lt)
-        )
-
-
-class Condition(Settings, frozen=True):
-    """A condition on an event; exactly one key."""
-
-    equals: dict[str, Scalar] | None = None
-    """The field has this value."""
-    contains: dict[str, str] | None = None
-    """The field's text contains this."""
-    regexp: dict[str, str] | None = None
-    """This regular expression (RE2: no look-around) is found in the first 4096 characters of the field's text."""
-    range: dict[str, Range] | None = None
-    """The field is a number within these bounds."""
-    has_fields: list[str] | None = None
-    """The event has all these fields."""
-    and_: list[Condition] | None = msgspec.field(default=None, name="and")
-    """All of these hold."""
-    or_: list[Condition] | None = msgspec.field(default=None, name="or")
-    """One of these holds."""
-    not_: Condition | None = msgspec.field(default=None, name="not")
-    """This does not hold."""
-
-    def __post_init__(self) -> None:
-        parts = {name.rstrip("_"): getattr(self, name) for name in self.__struct_fields__}
-        given = [name for name, part in parts.items() if part is not None]
-        if len(given) != 1:
-            raise ValueError(f"a condition has exactly one of {', '.join(parts)}" + (f", not {given}" if given else ""))
-        if not parts[given[0]]:
-            raise BadOption("must not be empty", given[0])
-        for name, pattern in (self.regexp or {}).items():
-            patterns.check(pattern, "regexp", name)
-
-    def searches(self) -> bool:
-        """Returns whether the condition has a regular expression."""
-        parts = [*(self.and_ or ()), *(self.or_ or ()), *filter(None, (self.not_,))]
-        return self.regexp is not None or any(part.searches() for part in parts)
-
-    def test(self) -> Test:
-        """Returns the condition as a function of one event; make it once for a batch."""
-        if self.equals is not None:
-            return _every(self.equals, lambda wanted: lambda value: _equal(value, wanted))
-        if self.contains is not None:
-            return _every(self.contains, lambda wanted: lambda value: isinstance(value, str) and wanted in value)
-        if self.regexp is not None:
-            return _every(self.regexp, _search)
-        if self.range is not None:
-            return _every(self.range, lambda bounds: bounds.holds)
-        if self.has_fields is not None:
-            names = self.has_fields
-            return lambda look: all(look(name) is not None for name in names)
-        if self.not_ is not None:
-            refused = self.not_.test()
-            return lambda look: not refused(look)
-        tests = [condition.test() for condition in self.and_ or self.or_ or ()]
-        quantifier = all if self.and_ else any
-        return lambda look: quantifier(test(look) for test in tests)
+from shipper.plugin import Batch, Condition, Processor
 
 
 class Drop(Processor, frozen=True):
@@ -119,34 +17,5 @@ class Drop(Processor, frozen=True):
     """The condition."""
 
     def process(self, batch: Batch) -> Batch:
-        """Returns the batch without those events; it may be empty."""
-        test, shared = self.when.test(), batch.shared
-        kept = [i for i, own in enumerate(batch.own()) if not test(look_up(own, shared))]
-        return batch if len(kept) == batch.count else batch.pick(kept)
-
-    @property
-    def is_slow(self) -> bool:
-        """Hundreds of regular expressions over a hostile line take seconds, in which RE2 lets other threads run."""
-        return self.when.searches()
-
-
-def _every(wanted: Mapping[str, Any], fit: Callable[[Any], Callable[[Any], bool]]) -> Test:
-    fits = [(name, fit(value)) for name, value in wanted.items()]
-
-    def test(look: Callable[[str], Any]) -> bool:
-        for name, fits_one in fits:
-            value = look(name)
-            if not (any(map(fits_one, value)) if isinstance(value, list) else fits_one(value)):
-                return False
-        return True
-
-    return test
-
-
-def _equal(value: Any, wanted: Scalar) -> bool:
-    return bool(value == wanted) and isinstance(value, bool) == isinstance(wanted, bool)
-
-
-def _search(pattern: str) -> Callable[[Any], bool]:
-    found = patterns.searcher(pattern)
-    return lambda value: isinstance(value, str) and found(value[:_LONGEST_TEXT])
+        """Returns the batch without its events, which all meet the condition."""
+        return batch.pick([])

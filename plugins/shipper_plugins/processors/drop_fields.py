@@ -13,7 +13,7 @@ from typing import Annotated
 import msgspec
 
 from shipper.plugin import Batch, Fields, Processor
-from shipper_plugins.processors.fields import check_names, check_removable, edited, without
+from shipper.sdk.fields import check_names, check_removable, edited, without
 
 
 class DropFields(Processor, frozen=True):

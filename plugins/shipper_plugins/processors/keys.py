@@ -9,7 +9,7 @@ from typing import Any
 import orjson
 
 from shipper.plugin import Batch, Fields, merged
-from shipper_plugins.processors.fields import look_up
+from shipper.sdk.fields import look_up
 
 _BYTES = 16
 _CHANGING = ("@timestamp", "log")

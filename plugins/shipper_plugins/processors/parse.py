@@ -24,8 +24,8 @@ from contextlib import suppress
 from typing import Literal
 
 from shipper.plugin import BadOption, Batch, Fields, Processor, tagged
+from shipper.sdk.fields import check_name, find, without
 from shipper_plugins.processors import json_lines, json_runs, nginx
-from shipper_plugins.processors.fields import check_name, find, without
 
 
 class Parse(Processor, frozen=True):

@@ -8,7 +8,7 @@ r"""`redact`: replaces what regular expressions find in texts.
     replacement: "[redacted]"
 
 Every occurrence in the whole text is replaced, in each text of a list too. A regular expression has the syntax of RE2
-(see `shipper_plugins.patterns`) and takes linear time. A text of more than 64 KiB is replaced as a whole: what is not
+(see `shipper.sdk.patterns`) and takes linear time. A text of more than 64 KiB is replaced as a whole: what is not
 searched must not pass.
 
 Events are redacted before they are stored, so what was replaced is neither in the queue nor in a dead letter.
@@ -22,8 +22,8 @@ from typing import Annotated, Any
 import msgspec
 
 from shipper.plugin import Batch, Fields, Processor
-from shipper_plugins import patterns
-from shipper_plugins.processors.fields import check_names, edited, find, put
+from shipper.sdk.fields import check_names, edited, find, put
+from shipper.sdk.patterns import check_pattern, replacer
 
 LONGEST_TEXT = 64 << 10
 """Characters of a text that is searched."""
@@ -42,11 +42,11 @@ class Redact(Processor, frozen=True):
     def __post_init__(self) -> None:
         check_names("fields", self.fields)
         for number, pattern in enumerate(self.patterns):
-            patterns.check(pattern, "patterns", number)
+            check_pattern(pattern, "patterns", number)
 
     def process(self, batch: Batch) -> Batch:
         """Returns the batch with the occurrences replaced."""
-        replacers = [patterns.replacer(pattern, self.replacement) for pattern in self.patterns]
+        replacers = [replacer(pattern, self.replacement) for pattern in self.patterns]
 
         def redacted(value: Any) -> Any:
             if isinstance(value, list):

@@ -9,7 +9,7 @@
     default: [main]
 
 The first condition that an event meets decides; an event that meets none goes to `default`. Conditions are those of
-`drop`. An output that is not among the input's own `outputs` gets no events.
+`shipper.sdk.conditions`. An output that is not among the input's own `outputs` gets no events.
 """
 
 from __future__ import annotations
@@ -19,9 +19,8 @@ from typing import Annotated
 
 import msgspec
 
-from shipper.plugin import Batch, Part, Processor, Settings
-from shipper_plugins.processors.drop import Condition
-from shipper_plugins.processors.fields import look_up
+from shipper.plugin import Batch, Condition, Part, Processor, Settings
+from shipper.sdk.fields import look_up
 
 
 class Case(Settings, frozen=True):

@@ -17,8 +17,8 @@ from typing import Annotated, ClassVar, Literal
 import msgspec
 
 from shipper.plugin import BadOption, Batch, Fields, Ledger, Part, Processor, Stage, StageContext
+from shipper.sdk.fields import check_names
 from shipper_plugins.processors import keys
-from shipper_plugins.processors.fields import check_names
 
 
 class Throttle(Processor, frozen=True, kw_only=True):

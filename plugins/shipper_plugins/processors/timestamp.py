@@ -22,7 +22,7 @@ from zoneinfo import ZoneInfo
 import msgspec
 
 from shipper.plugin import BadOption, Batch, Fields, Processor
-from shipper_plugins.processors.fields import check_name, edited, find, put
+from shipper.sdk.fields import check_name, edited, find, put
 from shipper_plugins.processors.layouts import reading
 
 _TIME = "@timestamp"

@@ -16,7 +16,7 @@ from typing import Annotated, Literal
 import msgspec
 
 from shipper.plugin import Duration, Settings
-from shipper_plugins import patterns
+from shipper.sdk.patterns import check_pattern, searcher
 
 _END = 512
 """Characters at each end of a line that are looked at; what is between them would cost too much time."""
@@ -38,7 +38,7 @@ class Multiline(Settings, frozen=True, kw_only=True):
     """After so long without a new line the event is finished."""
 
     def __post_init__(self) -> None:
-        patterns.check(self.pattern, "pattern")
+        check_pattern(self.pattern, "pattern")
 
     def group(self, texts: Sequence[str], ends: Sequence[int], max_bytes: int) -> list[tuple[int, int]]:
         """The events in these lines, as (first, after the last); the last one is unfinished if `unfinished` says so.
@@ -61,7 +61,7 @@ class Multiline(Settings, frozen=True, kw_only=True):
         return self.match == "after" or self._is_meant()(last)
 
     def _is_meant(self) -> Callable[[str], bool]:
-        found = patterns.searcher(self.pattern)
+        found = searcher(self.pattern)
         return lambda text: found(_ends(text)) != self.negate
 
 
