@@ -1,0 +1,80 @@
+"""What a member must know for certain after a crash: values that `home` keeps sealed, since they have contents."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+
+FORMAT = 1
+
+
+class Content(msgspec.Struct, frozen=True):
+    """A content of one key of a Secret, under the id that the sidecar knows it by: an id names one content for ever."""
+
+    id: str
+    secret: str
+    uid: str
+    key: str
+    shape: str
+    """What `as` beside the reference says; empty without it."""
+    version: str
+    """The newest resourceVersion at which this content was seen as the current one."""
+    content: bytes
+
+    def __repr__(self) -> str:
+        return f"<Content {self.id} of {self.secret}/{self.key} at {self.version}>"
+
+
+class Part(msgspec.Struct, frozen=True):
+    """A generation of a policy with the contents that it needs: what one policy adds to a vector."""
+
+    name: str
+    uid: str
+    generation: int
+    created: str
+    policy: dict[str, Any]
+    """`spec.policy`, as the user wrote it."""
+    contents: tuple[str, ...] = ()
+    """Ids, in order."""
+
+    def __repr__(self) -> str:
+        return f"<Part {self.name} {self.uid} generation {self.generation}>"
+
+
+class Entry(msgspec.Struct, frozen=True):
+    """Since when a member runs what it reports of one policy."""
+
+    name: str
+    uid: str
+    generation: int
+    since: int
+    """The number of the first vector that has this generation, or of the first one without the policy."""
+    first: bool = False
+    """It had run no generation of the policy before this one."""
+    removed: bool = False
+
+
+class Memory(msgspec.Struct, frozen=True):
+    """Saved before anything that depends on it: before the announcement of a vector, its number and its contents."""
+
+    directory: str
+    """The id of this state directory; no copy of it has the same."""
+    number: int = 0
+    """Of the newest vector."""
+    drawn: int = 0
+    """How many ids of contents were given out."""
+    written: int = 0
+    """The number of the newest status that may have been written."""
+    parts: tuple[Part, ...] = ()
+    """The newest vector."""
+    good: tuple[Part, ...] = ()
+    """What the sidecar was last seen to run of each policy, where the newest vector has something else."""
+    contents: tuple[Content, ...] = ()
+    """All that the sidecar may use, or that `parts` or `good` need."""
+    entries: tuple[Entry, ...] = ()
+    left: bool = False
+    """It has left for good, and starts only with the API server."""
+    fence: bool = False
+    """Whether the API server may have a status that promises a fence."""
+    format: int = FORMAT
