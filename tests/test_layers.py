@@ -61,6 +61,22 @@ INSIDE = {
         {"fetching", "offers", "session", "watching"},
         {"host", "offered", "sealed", "troubles"},
     ],
+    "kubernetes": [
+        {"member"},
+        {"merging"},
+        {"secret", "selectors"},
+        {"kinds"},
+    ],
+    "kubernetes/member": [
+        {"machine"},
+        {"claim", "introducing", "proving", "registering", "reporting"},
+        {"choosing"},
+        {"entries", "fencing", "losses", "own", "pace", "policies", "refusals", "using", "vectors"},
+        {"contents"},
+        {"secrets"},
+        {"steps"},
+        {"memory"},
+    ],
     "apiserver": [
         {"reflector"},
         {"client"},

@@ -10,13 +10,20 @@ from typing import Any, Literal
 
 import msgspec
 
+from shipper.apiserver.objects import Kind
+
 GROUP = "shipper.dev"
+POLICIES = Kind(GROUP, "v1", "shipperpolicies", "ShipperPolicy")
+MEMBERS = Kind(GROUP, "v1", "shippermembers", "ShipperMember")
+RELEASES = Kind(GROUP, "v1", "shippersecrets", "ShipperSecret")
 USE_LABEL = "shipper.dev/use"
 """A Secret is used only if it has this label with the value `credential`."""
 RELEASED = "shipper.dev/released"
 """The annotation of a member's Lease in which a leader sets bounds: JSON, a resourceVersion for `UID/KEY`."""
 MEMBER_LEASE = "shipper-member-"
 LEADER_LEASE = "shipper-leader"
+DRAIN = "shipper.dev/drain"
+"""The finalizer of a policy whose deletion waits until its events are drained."""
 
 Stage = Literal["announced", "received", "active", "drained"]
 STAGES: tuple[Stage, ...] = ("announced", "received", "active", "drained")
@@ -84,6 +91,7 @@ class Waiting(Struct, frozen=True):
 
     member: str
     stage: str
+    """The last one that it has reached at the observed generation; empty before the first one."""
     reason: str = ""
 
 
@@ -94,6 +102,8 @@ class PolicyStatus(Struct, frozen=True):
     conditions: tuple[Condition, ...] = ()
     members: Counts = Counts()
     waiting: tuple[Waiting, ...] = ()
+    waits_for: tuple[str, ...] = ()
+    """Names of other policies whose events have to drain first."""
     leader: int = 0
     """The token of the leader that wrote it; a leader with a lower one writes no more."""
 
@@ -159,15 +169,32 @@ class Using(Struct, frozen=True):
     """The newest one at which this content was seen as the current one."""
 
 
+class Lost(Struct, frozen=True):
+    """What is last known of a directory that another one has followed under the name of its member.
+
+    It may come back with all that it has, so it counts until a person deletes the ShipperMember.
+    """
+
+    process: str
+    """As in the status that it wrote last."""
+    undelivered: int = 0
+    policies: tuple[PolicyReport, ...] = ()
+    using: tuple[Using, ...] = ()
+
+
 class MemberStatus(Struct, frozen=True):
     """What a member alone writes."""
 
     process: str = ""
+    """`DIRECTORY/PROCESS`; empty before the first report, so that nothing is known of what it uses."""
     state: Literal["running", "leaving", "left"] = "running"
     fence: Literal["hold", "continue"] = "continue"
     undelivered: int = 0
+    degraded: str = ""
+    """What is wrong with this member, for people; empty if nothing is."""
     policies: tuple[PolicyReport, ...] = ()
     using: tuple[Using, ...] = ()
+    lost: tuple[Lost, ...] = ()
 
 
 class Release(Struct, frozen=True):
@@ -177,14 +204,22 @@ class Release(Struct, frozen=True):
     uid: str
     key: str
     released_before: str = ""
+    """No member uses, or will use, a content older than this version that differs from the one at it; empty if that
+    is not known yet."""
+    deleted: bool = False
+    """The Secret of this uid, or the key in it, is no longer there."""
 
 
 class Blocking(Struct, frozen=True):
-    """A member that still uses an older content."""
+    """A member that delays a bound."""
 
     member: str
-    key: str
-    resource_version: str
+    """A lost directory of a member is `MEMBER/DIRECTORY`."""
+    key: str = ""
+    """Empty if the member delays all."""
+    resource_version: str = ""
+    reason: str = "Using"
+    """Using, Absent, Lost, Left, Registering (it has not said yet what it uses), or Unreadable."""
 
 
 class Released(Struct, frozen=True):
@@ -193,6 +228,7 @@ class Released(Struct, frozen=True):
     key: str
     released_before: str
     at: str
+    uid: str = ""
 
 
 class SecretStatus(Struct, frozen=True):
@@ -201,4 +237,5 @@ class SecretStatus(Struct, frozen=True):
     credentials: tuple[Release, ...] = ()
     blocked_by: tuple[Blocking, ...] = ()
     history: tuple[Released, ...] = ()
+    """The newest first."""
     leader: int = 0

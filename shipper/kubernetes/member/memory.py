@@ -64,15 +64,21 @@ class Memory(msgspec.Struct, frozen=True):
     """Of the newest vector."""
     drawn: int = 0
     """How many ids of contents were given out."""
-    written: int = 0
-    """The number of the newest status that may have been written."""
+    saves: int = 0
+    """How often it was saved; each status names it, so that a directory that was put back knows itself as older."""
     parts: tuple[Part, ...] = ()
     """The newest vector."""
     good: tuple[Part, ...] = ()
     """What the sidecar was last seen to run of each policy, where the newest vector has something else."""
     contents: tuple[Content, ...] = ()
     """All that the sidecar may use, or that `parts` or `good` need."""
+    proven: tuple[str, ...] = ()
+    """Those of them that may be used without another look (`using`)."""
+    withdrawn: tuple[str, ...] = ()
+    """Ids that the sidecar must not get again."""
     entries: tuple[Entry, ...] = ()
+    reached: dict[str, int] = {}
+    """The newest vector that the sidecar has brought to each stage."""
     left: bool = False
     """It has left for good, and starts only with the API server."""
     fence: bool = False

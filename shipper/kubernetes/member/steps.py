@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import NamedTuple, TypeAlias
+from typing import TypeAlias
 
 from shipper.apiserver.objects import Object
 from shipper.kubernetes.kinds import MemberSpec
@@ -31,7 +31,7 @@ class Terms:
     """A new id for the directory, in case it turns out to be older than its own status."""
     lease: float
     """Seconds."""
-    spec: MemberSpec = MemberSpec()
+    spec: MemberSpec = field(default_factory=MemberSpec)
     labels: Mapping[str, str] = field(default_factory=dict)
     hold: bool = False
 
@@ -45,16 +45,10 @@ class Facts:
     undelivered: int = 0
     request: float = 0.0
     """Seconds of the longest request of its outputs."""
+    degraded: str = ""
+    """What is wrong with this member, for people; empty if nothing is."""
     wall: float = 0.0
     """Seconds since 1970, for texts that people read."""
-
-
-class SecretRef(NamedTuple):
-    """A reference to a key of a Secret, in a policy as the user wrote it."""
-
-    name: str
-    key: str
-    shape: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,13 +64,10 @@ SecretFound: TypeAlias = Object | Denied | None
 
 @dataclass(frozen=True, slots=True)
 class Judgement:
-    """What one generation of a policy is, alone: judged with placeholders in place of ids."""
+    """What one generation of a policy is, alone: isolated, and with placeholders in place of ids (`merging`)."""
 
-    tree: Node | None = field(default=None, repr=False)
-    """Of `spec.policy`, with references; None if it has problems."""
-    references: frozenset[SecretRef] = frozenset()
     problems: tuple[Problem, ...] = ()
-    """Paths begin in `spec.policy`, without that prefix."""
+    """Paths are those of the isolated policy."""
     unsupported: bool = False
     """Whether a newer shipper might accept it."""
 
@@ -165,9 +156,10 @@ class Judge:
 
 @dataclass(frozen=True, slots=True)
 class Confirm:
-    """Read these Secrets by quorum: `confirmed`."""
+    """Read these Secrets and policies by quorum: `confirmed`."""
 
     secrets: frozenset[str]
+    policies: frozenset[str] = frozenset()
 
 
 @dataclass(frozen=True, slots=True)
@@ -206,18 +198,5 @@ class Rest:
 
 
 Step: TypeAlias = (
-    Look
-    | Save
-    | Create
-    | Adjust
-    | Hold
-    | Write
-    | Reread
-    | Judge
-    | Confirm
-    | Offer
-    | Withdraw
-    | Forget
-    | Grant
-    | Rest
+    Look | Save | Create | Adjust | Hold | Write | Reread | Judge | Confirm | Offer | Withdraw | Forget | Grant | Rest
 )

@@ -1,0 +1,147 @@
+"""The policies of the namespace, as the watch and reads have shown them: the newest generation of each uid.
+
+A burst of generations costs nothing but the last one. An object that is deleted and created again has another uid, and
+is another policy. One that waits for its finalizers selects nobody any more.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+import msgspec
+
+from shipper.apiserver.objects import Event, Listing, Object, created, generation, is_deleted, name, uid, version
+from shipper.apiserver.versions import compare, is_covered, is_number
+from shipper.kubernetes.kinds import PolicySpec, Requirement, Selector
+from shipper.kubernetes.member.steps import Judge, Judgement
+from shipper.kubernetes.selectors import matches
+
+
+@dataclass(frozen=True, slots=True)
+class Known:
+    """A policy at its newest generation."""
+
+    name: str
+    uid: str
+    generation: int
+    created: str
+    version: str
+    selector: Selector
+    policy: Mapping[str, Any] = field(repr=False)
+    is_deleted: bool = False
+    problem: str = ""
+    """Why its spec cannot be read."""
+
+    @property
+    def key(self) -> tuple[str, int]:
+        return self.uid, self.generation
+
+
+class Policies:
+    """By uid."""
+
+    def __init__(self) -> None:
+        self.known: dict[str, Known] = {}
+        self.synced = False
+        """Whether all were shown once."""
+        self._floor = ""
+        """All changes up to it are known from a list."""
+        self._judged: dict[tuple[str, int], Judgement] = {}
+
+    def saw(self, event: Event) -> None:
+        """The watch has shown this."""
+        if event.type == "SYNCED":
+            self.synced = True
+            return
+        at = version(event.object)
+        if is_number(at) and is_covered(at, self._floor):
+            return
+        if event.type == "DELETED":
+            self._lost(uid(event.object))
+        else:
+            self._take(event.object)
+
+    def listed(self, listing: Listing) -> None:
+        """A list by quorum has these."""
+        self.synced, self._floor = True, listing.version
+        for lost in self.known.keys() - {uid(found) for found in listing.items}:
+            if not is_covered(listing.version, self.known[lost].version):
+                self._lost(lost)
+        for found in listing.items:
+            self._take(found)
+
+    def read(self, called: str, found: Object | None) -> None:
+        """A read by quorum of a policy has found this."""
+        for lost in [one.uid for one in self.known.values() if one.name == called]:
+            if found is None or uid(found) != lost:
+                self._lost(lost)
+        if found is not None:
+            self._take(found)
+
+    def selected(self, labels: Mapping[str, str]) -> list[Known]:
+        """Returns the policies that a member with these labels runs, the oldest first."""
+        found = [one for one in self.known.values() if not one.is_deleted and matches(one.selector, labels)]
+        return sorted(found, key=lambda one: (one.created, one.uid))
+
+    def at(self, called: str) -> Known | None:
+        """Returns the policy of a name."""
+        return next((one for one in self.known.values() if one.name == called), None)
+
+    # -- judgements ----------------------------------------------------------------------------------------------------
+
+    def judgement(self, one: Known) -> Judgement | None:
+        """Returns the judgement of a newest generation; None if there is none yet."""
+        return self._judged.get(one.key)
+
+    def unjudged(self, selected: Iterable[Known]) -> Judge | None:
+        """Returns the step that judges the next generation."""
+        for one in selected:
+            if not one.problem and one.key not in self._judged:
+                return Judge(one.name, one.uid, one.generation, one.policy)
+        return None
+
+    def judged(self, step: Judge, judgement: Judgement) -> None:
+        """A generation was judged; one that is no longer the newest counts no more."""
+        known = self.known.get(step.uid)
+        if known is not None and known.generation == step.generation:
+            self._judged[known.key] = judgement
+
+    # ------------------------------------------------------------------------------------------------------------------
+
+    def _take(self, found: Object) -> None:
+        before = self.known.get(uid(found))
+        if before is not None and compare(version(found), before.version) == -1:
+            return
+        known = _known(found, before.selector if before is not None else _NOBODY)
+        if before is not None and before.generation != known.generation:
+            self._judged.pop(before.key, None)
+        self.known[known.uid] = known
+
+    def _lost(self, lost: str) -> None:
+        if (known := self.known.pop(lost, None)) is not None:
+            self._judged.pop(known.key, None)
+
+
+_NOBODY = Selector(match_expressions=(Requirement(key="", operator="In"),))
+
+
+def _known(found: Object, before: Selector) -> Known:
+    """Returns a policy; where its spec cannot be read it selects whom it has selected `before`."""
+    problem, spec = "", PolicySpec(policy={}, members=before)
+    try:
+        spec = msgspec.convert(found.get("spec"), PolicySpec)
+    except msgspec.ValidationError as error:
+        problem = f"the spec is not as this shipper knows it: {error}"
+    return Known(
+        name(found),
+        uid(found),
+        generation(found),
+        created(found),
+        version(found),
+        spec.members,
+        spec.policy,
+        is_deleted(found),
+        problem,
+    )

@@ -1,0 +1,114 @@
+"""The Secrets that policies name, as watches and reads have shown them: whichever is newer.
+
+A Secret is used only if it has the label `shipper.dev/use: credential`. What keeps a key from being used is said in a
+sentence, which never has any of a content.
+"""
+
+from __future__ import annotations
+
+import base64
+import binascii
+from collections.abc import Collection, Iterator
+from dataclasses import dataclass, field
+from typing import TypeAlias
+
+from shipper.apiserver.objects import Event, Object, labels, uid, version
+from shipper.apiserver.versions import compare
+from shipper.kubernetes.kinds import USE_LABEL
+from shipper.kubernetes.member.steps import Denied, SecretFound
+
+
+@dataclass(frozen=True, slots=True)
+class Current:
+    """The content of a key, and the version of the Secret that has it."""
+
+    uid: str
+    version: str
+    content: bytes = field(repr=False)
+
+
+@dataclass(frozen=True, slots=True)
+class Missing:
+    """There is no content that may be used."""
+
+    why: str
+
+
+Answer: TypeAlias = Current | Missing | None
+"""None: it is not known yet."""
+
+
+@dataclass(slots=True)
+class _Seen:
+    object: Object | None = field(default=None, repr=False)
+    is_known: bool = False
+    denied: str = ""
+
+
+class Secrets:
+    """By name."""
+
+    def __init__(self) -> None:
+        self._seen: dict[str, _Seen] = {}
+
+    def retain(self, names: Collection[str]) -> None:
+        """Forgets all others."""
+        self._seen = {name: seen for name, seen in self._seen.items() if name in names}
+
+    def saw(self, name: str, event: Event) -> Object | None:
+        """The watch of one Secret has shown this; returns the object if it is news."""
+        seen = self._seen.setdefault(name, _Seen())
+        seen.denied = ""
+        if event.type == "SYNCED":
+            seen.is_known = True
+            return None
+        found = event.object
+        if seen.object is not None and compare(version(found), version(seen.object)) == -1:
+            return None
+        if event.type == "DELETED":
+            if seen.object is None or uid(seen.object) == uid(found):
+                seen.object, seen.is_known = None, True
+            return None
+        seen.object, seen.is_known = found, True
+        return found
+
+    def read(self, name: str, found: SecretFound) -> Object | None:
+        """A read by quorum has found this; returns the object if there is one."""
+        seen = self._seen.setdefault(name, _Seen())
+        if isinstance(found, Denied):
+            self.denied(name, found.why)
+            return None
+        seen.is_known, seen.denied = True, ""
+        if found is None or seen.object is None or compare(version(found), version(seen.object)) != -1:
+            seen.object = found
+        return seen.object
+
+    def denied(self, name: str, why: str) -> None:
+        """This member may not read it; what it had before is not taken as current any more."""
+        self._seen[name] = _Seen(is_known=True, denied=why)
+
+    def answer(self, name: str, key: str) -> Answer:
+        """Returns the content of a key now."""
+        seen = self._seen.get(name)
+        if seen is None or not seen.is_known:
+            return None
+        if seen.denied:
+            return Missing(f"this member may not read the Secret {name}: {seen.denied}")
+        if seen.object is None:
+            return Missing(f"there is no Secret {name}")
+        if labels(seen.object).get(USE_LABEL) != "credential":
+            return Missing(f"the Secret {name} may not be used: it lacks the label {USE_LABEL}: credential")
+        content = dict(contents(seen.object)).get(key)
+        if content is None:
+            return Missing(f"the Secret {name} has no key {key}")
+        return Current(uid(seen.object), version(seen.object), content)
+
+
+def contents(found: Object) -> Iterator[tuple[str, bytes]]:
+    """Yields the keys of a Secret and their contents."""
+    data = found.get("data")
+    for key, value in data.items() if isinstance(data, dict) else ():
+        try:
+            yield str(key), base64.b64decode(value, validate=True)
+        except (binascii.Error, TypeError, ValueError):
+            continue

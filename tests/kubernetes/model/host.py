@@ -1,0 +1,250 @@
+"""A host in memory: a real `Member`, its watches, and the agent and sidecar that it offers vectors to.
+
+`perform` does one step. Everything that goes on beside it is a method of its own: a watch that shows its next change or
+breaks off, an agent that reads what was offered, a sidecar that goes on by one stage.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from shipper.apiserver.objects import Event
+from shipper.apiserver.reflection import Reflection
+from shipper.kubernetes.kinds import MEMBER_LEASE
+from shipper.kubernetes.member.machine import Member
+from shipper.kubernetes.member.memory import Memory
+from shipper.kubernetes.member.steps import (
+    Adjust,
+    Confirm,
+    Create,
+    Facts,
+    Forget,
+    Found,
+    Grant,
+    Hold,
+    Judge,
+    Judgement,
+    Look,
+    Offer,
+    Reread,
+    Rest,
+    Save,
+    Step,
+    Terms,
+    Vector,
+    Withdraw,
+    Write,
+)
+from shipper.policy.registry import Registry
+from tests.kubernetes.model.api import Api
+
+REGISTRY = Registry.installed()
+LEASE = 40.0
+
+
+class Watch:
+    """The changes of one kind, or of one object of it, as they were shown."""
+
+    def __init__(self, kind: str, name: str = "") -> None:
+        self.kind, self.name = kind, name
+        self.reflection = Reflection()
+        self.at = -1
+        """The version up to which it has shown changes; -1: it has not begun."""
+
+    def next(self, api: Api) -> list[Event]:
+        """Returns what the next change of the log, or the first list, shows."""
+        if self.at < 0:
+            return self.relist(api)
+        for version, event in api.log.get(self.kind, ()):
+            if version > self.at and self._is_mine(event):
+                self.at = version
+                return self.reflection.take(event)
+        return []
+
+    def relist(self, api: Api) -> list[Event]:
+        """Returns what a list shows."""
+        self.at = api.version
+        items = [one for one in api.list(self.kind).items if not self.name or one["metadata"]["name"] == self.name]
+        return self.reflection.relisted(items, str(api.version))
+
+    def is_behind(self, api: Api) -> bool:
+        return self.at < 0 or any(at > self.at and self._is_mine(event) for at, event in api.log.get(self.kind, ()))
+
+    def _is_mine(self, event: Event) -> bool:
+        return not self.name or event.object["metadata"]["name"] == self.name
+
+
+class Agent:
+    """The durable ledger of an agent, and its sidecar, which is as durable."""
+
+    def __init__(self) -> None:
+        self.offered: Vector | None = None
+        self.vectors: list[Vector] = []
+        """All that the sidecar has received."""
+        self.stage = "drained"
+        """Of the newest one."""
+        self.using: set[str] = set()
+        """Ids of the ledger that are not released."""
+        self.withdrawn: set[str] = set()
+
+    def adopt(self) -> Vector | None:
+        """Reads what was offered; returns it if it is new."""
+        new = self.offered
+        if new is None or (self.vectors and self.vectors[-1].name == new.name):
+            return None
+        self.vectors.append(new)
+        self.using |= set(new.contents)
+        self.stage = "received"
+        return new
+
+
+class Host:
+    """See the module."""
+
+    def __init__(
+        self,
+        api: Api,
+        name: str = "m",
+        *,
+        memory: Memory | None = None,
+        agent: Agent | None = None,
+        process: str = "p1",
+        hold: bool = False,
+        labels: dict[str, str] | None = None,
+        judge: Callable[[Judge], Judgement] = lambda step: Judgement(),
+    ) -> None:
+        self.api, self.agent, self.judge = api, agent or Agent(), judge
+        self.now = 100.0
+        self.durable = memory or Memory(directory=f"dir-{name}")
+        terms = Terms(name, "boot", process, f"spare-{name}", LEASE, labels=labels or {}, hold=hold)
+        self.member = Member(terms, self.durable, REGISTRY)
+        self.own = Watch("member", name)
+        self.policies = Watch("policy")
+        self.secrets: dict[str, Watch] = {}
+        self.steps: list[Step] = []
+        self.lease: float | None = None
+        self.agent.offered = self.member.kept or self.agent.offered
+
+    @property
+    def facts(self) -> Facts:
+        return Facts(using=frozenset(self.agent.using))
+
+    def step(self) -> Step:
+        return self.member.next(self.now, self.facts)
+
+    def perform(self, step: Step) -> None:
+        """Does one step, and tells the outcome."""
+        self.steps.append(step)
+        api, member, name = self.api, self.member, self.member.terms.name
+        match step:
+            case Look():
+                lease = api.get("lease", MEMBER_LEASE + name)
+                member.looked(step, Found(api.get("member", name), lease), now=self.now)
+            case Save(memory):
+                self.durable = memory
+                member.saved(memory)
+            case Create(wanted):
+                member.created(api.create("member", wanted), now=self.now)
+            case Adjust(patch):
+                member.adjusted(api.patch("member", name, patch), now=self.now)
+            case Hold(lease):
+                is_new = "resourceVersion" not in lease["metadata"]
+                found = api.create("lease", lease) if is_new else api.put("lease", lease)
+                member.held_lease(found, began=self.now, now=self.now)
+            case Write(patch):
+                member.wrote(step, api.patch("member", name, patch, status=True), began=self.now, now=self.now)
+            case Reread(names):
+                listing = api.list("policy")
+                member.reread(listing, {one: api.get("secret", one) for one in names}, began=self.now, now=self.now)
+            case Judge():
+                member.judged(step, self.judge(step), now=self.now)
+            case Confirm(names, policies):
+                secrets = {one: api.get("secret", one) for one in names}
+                member.confirmed(step, secrets, {one: api.get("policy", one) for one in policies}, now=self.now)
+            case Offer(vector):
+                self.agent.offered = vector
+                member.offered(vector)
+            case Withdraw(ids):
+                self.agent.withdrawn |= set(ids)
+                member.withdrew(ids)
+            case Forget(ids):
+                member.forgot(ids)
+            case Grant(until):
+                self.lease = until
+                member.granted(until)
+            case Rest():
+                pass
+
+    # -- beside it -----------------------------------------------------------------------------------------------------
+
+    def watches(self) -> list[Watch]:
+        """Returns the watches that run now."""
+        if not self.member.follows:
+            return []
+        names = self.member.secrets
+        self.secrets = {one: self.secrets.get(one) or Watch("secret", one) for one in names}
+        return [self.own, self.policies, *(self.secrets[one] for one in sorted(names))]
+
+    def show(self, watch: Watch, *, relist: bool = False) -> None:
+        """A watch shows what is next, or lists all."""
+        for event in watch.relist(self.api) if relist else watch.next(self.api):
+            if watch.kind == "member":
+                self.member.saw_own(event, now=self.now)
+            elif watch.kind == "policy":
+                self.member.saw_policy(event)
+            else:
+                self.member.saw_secret(watch.name, event)
+
+    def go_on(self) -> bool:
+        """The agent adopts what was offered, or the sidecar goes on by one stage; returns whether there was any."""
+        agent = self.agent
+        new = agent.adopt()
+        if new is not None:
+            self.member.answered(new.name, "received")
+            return True
+        if not agent.vectors or agent.stage == "drained":
+            return False
+        agent.stage = {"received": "active", "active": "drained"}[agent.stage]
+        vector = agent.vectors[-1]
+        if agent.stage == "drained":
+            for id in sorted(agent.using - set(vector.contents) - agent.withdrawn):
+                agent.using.discard(id)
+                self.member.released(id)
+        self.member.answered(vector.name, agent.stage)
+        return True
+
+    def answer_again(self) -> None:
+        """A sidecar that is started again says what it has reached."""
+        if self.agent.vectors:
+            vector = self.agent.vectors[-1]
+            self.member.answered(vector.name, self.agent.stage)
+
+    # -- all at once ---------------------------------------------------------------------------------------------------
+
+    def act(self, most: int = 200) -> list[Step]:
+        """Performs steps until there is nothing to do now, without the watches and the sidecar; returns them."""
+        done: list[Step] = []
+        for _ in range(most):
+            step = self.step()
+            if isinstance(step, Rest):
+                return done
+            self.perform(step)
+            done.append(step)
+        raise AssertionError(f"no end: {done[-6:]}")
+
+    def settle(self, most: int = 200) -> list[Step]:
+        """Goes on until nothing more happens without a change from outside; returns the steps."""
+        done: list[Step] = []
+        for _ in range(most):
+            steps = self.act()
+            done += steps
+            behind = [watch for watch in self.watches() if watch.is_behind(self.api)]
+            for watch in behind:
+                self.show(watch)
+            if not self.go_on() and not steps and not behind:
+                until = self.step()
+                assert isinstance(until, Rest)
+                if until.until is None or until.until > self.now + 2:
+                    return done
+                self.now = until.until
+        raise AssertionError(f"no end: {done[-6:]}")
