@@ -7,6 +7,7 @@ state_key: {systemd: shipper-state}            # or {file: PATH}: 32 bytes in ba
 http: 127.0.0.1:6780                           # the sidecar serves /metrics, /status, /readyz, /livez for both
 sidecar: [shipper, run]                        # another program to launch; `--state DIR` is added
 fleet: {name: prod, etcd: […], …}              # the policy comes from a fleet; read by `shipper.fleet.settings`
+kubernetes: {namespace: logging, …}            # of `--kubernetes`; read by `shipper.kubernetes.settings`
 """
 
 from __future__ import annotations
@@ -62,6 +63,8 @@ class Config(msgspec.Struct, frozen=True):
     state_keys: tuple[bytes, ...] = msgspec.field(default=(), name="state_key")
     fleet: Node | None = None
     """The section as it was written."""
+    kubernetes: Node | None = None
+    """As `fleet`."""
 
     def launch(self, state: Path) -> list[str]:
         """Returns the command line of the sidecar."""
@@ -167,7 +170,7 @@ class _Reading(ConfigReader):
     def value(self, type: Any, node: Node, path: str) -> Any:
         if path == "state_key":
             return self.keys(node, path)
-        if path == "fleet":
+        if path in ("fleet", "kubernetes"):
             return node
         value = super().value(type, node, path)
         if path == "http" and isinstance(value, str):
