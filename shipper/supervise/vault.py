@@ -4,6 +4,7 @@
     DIR/supervise.key    32 random bytes in base64, mode 0600; absent where the configuration names a key
     DIR/supervise.reserve  room for one more save, given up when the disk is full
     DIR/supervise.json   {"format": 1, "key": id of the key, "nonce": …, "sealed": …}, AES-256-GCM, all in base64
+    DIR/NAME.sealed      what else has to be kept as the ledger is; see `sealed`
 
 A save writes a new file, fsyncs it, renames it, and fsyncs the directory, so that a crash leaves the old or the new
 content. The nonce is random: some thousands of saves are far below the 2³² that a key allows. A configured key is not
@@ -35,6 +36,7 @@ from cryptography.hazmat.primitives.kdf.hkdf import HKDF
 
 from shipper.sdk.errors import OptionError, StateBusy, StateLocked
 from shipper.spool.keys import StateKey, may_be_taken_over
+from shipper.supervise import sealed
 from shipper.supervise.durable import STRICT, Reserve, content, refuse_foreign, replace, sync_directory
 from shipper.supervise.ledger import Ledger
 
@@ -71,7 +73,7 @@ class Vault:
         state would claim that they did."""
 
     def load(self) -> tuple[Ledger, bool]:
-        """Returns the ledger, and whether there was one.
+        """Returns the ledger, and whether there was one; it may be called again.
 
         Raises StateLocked if no key opens it, if it is damaged, or if a `supervise.key` was planted beside configured
         keys.
@@ -82,14 +84,15 @@ class Vault:
             raw = content(self._file)
         except FileNotFoundError:
             self._seals = keys[0] if keys else self._new_key()
-            self._drop_unused_key()
+            self._keys = keys or [self._seals]
+            self._drop_unused_key(keys)
             return Ledger(), False
         ledger, key = self._opened(raw, keys)
         if self._configured:
             self._refuse_planted(ledger, key, own)
-        self._seals = keys[0]
+        self._seals, self._keys = keys[0], keys
         if key == self._seals or self._resealed(ledger):
-            self._drop_unused_key()
+            self._drop_unused_key(keys)
         else:
             self.is_taken_over = key in self._configured
         self._reserve.keep()
@@ -161,8 +164,23 @@ class Vault:
                 "run the version that wrote it, or give another --state"
             )
 
-    def _drop_unused_key(self) -> None:
+    def read(self, name: str) -> bytes | None:
+        """Returns the content of the sealed file of this name, None if there is none; after `load`. Raises
+        StateLocked."""
+        path = self._directory / f"{name}{sealed.SUFFIX}"
+        found = sealed.opened(path, self._keys)
+        return None if found is None else found[0]
+
+    def write(self, name: str, raw: bytes) -> None:
+        """Returns when the sealed file of this name is durable; after `load`. Raises OSError, and keeps the old one
+        then."""
+        path = self._directory / f"{name}{sealed.SUFFIX}"
+        self._reserve.replace(path, sealed.seal(path, self._seals, raw))
+
+    def _drop_unused_key(self, keys: Sequence[bytes]) -> None:
         """Removes `supervise.key` once a configured key seals the state."""
+        if keys and not sealed.resealed(self._directory, keys):
+            return
         if self._configured and self._key_file.exists():
             self._key_file.unlink()
             sync_directory(self._directory)
