@@ -211,7 +211,8 @@ def _quoted(said: Status, asked: Asked) -> str:
     if asked.is_secret or not said.message:
         return ""
     text = printable(said.message)
-    return f": {text if len(text) <= _LONGEST_MESSAGE else text[:_LONGEST_MESSAGE] + '…'}"
+    half = _LONGEST_MESSAGE // 2  # of a field that is not valid, the server quotes the whole object before the reason
+    return f": {text if len(text) <= _LONGEST_MESSAGE else f'{text[:half]} … {text[-half:]}'}"
 
 
 def _word(reason: str) -> str:

@@ -24,7 +24,7 @@ from itertools import chain
 import trio
 
 from shipper.apiserver.client import Client
-from shipper.apiserver.errors import ApiError, Busy, Gone, Invalid
+from shipper.apiserver.errors import ApiError, Busy, Forbidden, Gone, Invalid, Unauthorized
 from shipper.apiserver.objects import Event, Kind, Object, name, version
 from shipper.apiserver.reflection import Reflection
 from shipper.apiserver.versions import is_older
@@ -46,6 +46,7 @@ class Reflector:
     `heed` is called once for each change, in order, without a wait in between: it must not block, and what it raises
     ends `run`. `trouble` gets a sentence for each failed attempt, with the time since the first one, and None when it
     is over. `caught_up` is told each version up to which everything was handed over: of lists and of bookmarks.
+    `refused` is told each attempt that fails for lack of a right, before `trouble` is.
     """
 
     def __init__(
@@ -59,11 +60,12 @@ class Reflector:
         heed: Callable[[Event], None],
         trouble: Callable[[str | None], None],
         caught_up: Callable[[str], None] = lambda version: None,
+        refused: Callable[[ApiError], None] = lambda error: None,
         environment: Environment = REAL,
     ) -> None:
         self._client, self._kind, self._namespace = client, kind, namespace
         self._labels, self._fields = labels, fields
-        self._heed, self._trouble, self._caught_up = heed, trouble, caught_up
+        self._heed, self._trouble, self._caught_up, self._refused = heed, trouble, caught_up, refused
         self._environment = environment
         self._reflection = Reflection()
         self._synced = trio.Event()
@@ -221,6 +223,8 @@ class Reflector:
         return f"{self._kind.plural}{selected} in namespace {self._namespace or self._client.namespace}"
 
     def _complain(self, error: ApiError) -> None:
+        if isinstance(error, Forbidden | Unauthorized):
+            self._refused(error)
         now = trio.current_time()
         self._failing = now if self._failing is None else self._failing
         self._trouble(f"changes of {self._what} have not been seen for {now - self._failing:.0f} s: {error}")

@@ -283,6 +283,24 @@ async def test_a_server_that_is_gone_is_a_trouble_with_its_time_until_it_is_back
     assert told.troubles.count(None) == 1
 
 
+async def test_a_missing_right_is_told_apart_from_other_failures(jumping_clock):
+    refused: list[str] = []
+    answers = iter([403, 401, 404])
+
+    async def talk(exchange: Exchange) -> None:
+        status = next(answers, None)
+        if status is None:
+            await give(exchange, at="5")
+            await trio.sleep_forever()
+        await exchange.refuse(status, {403: "Forbidden", 401: "Unauthorized"}.get(status, "NotFound"))
+
+    async with following(talk, refused=lambda error: refused.append(error.reason)) as (reflector, told, _server):
+        await reflector.synced()
+
+    assert refused == ["Forbidden", "Unauthorized"]
+    assert told.troubles[-1] is None
+
+
 async def test_attempts_are_never_made_in_a_hot_loop(jumping_clock):
     """A server that ends each watch at once, and one that has lost every version."""
     times: list[float] = []
