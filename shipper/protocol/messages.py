@@ -102,7 +102,10 @@ class Stop(Inbound, frozen=True):
     within_seconds: Annotated[float, msgspec.Meta(ge=0, le=LONGEST_STOP_SECONDS)] = 20.0
 
 
-TROUBLES = ("policy", "secret", "state_key", "state", "sidecar", "http", "on_release", "askers", "fleet", "other")
+TROUBLES = (
+    *("policy", "secret", "state_key", "state", "sidecar", "http", "on_release", "askers", "fleet", "kubernetes"),
+    "other",
+)
 """Kinds of troubles of a supervisor."""
 _MOST_TROUBLES = 100
 

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, TextIO, TypeAlias
 
 from shipper.process.log import printable
 from shipper.sdk.units import events_in_words, size_in_words
-from shipper.supervise import remedies
+from shipper.supervise import remedies, show_policies
 from shipper.supervise.remedies import Remedy
 
 if TYPE_CHECKING:
@@ -132,6 +132,8 @@ def of_status(status: Mapping[str, Any], directory: str = "DIR", orders: Collect
     candidates: list[Table] = [
         (_headline(status), list(_overview(status, observed))),
         ("troubles", [(one["cause"], one["message"]) for one in status["troubles"]]),
+        ("policies", list(show_policies.policies(status.get("kubernetes") or {}))),
+        ("secrets", list(show_policies.secrets(status.get("kubernetes") or {}))),
         ("units", [_unit(unit) for unit in observed.get("units", ())]),
         ("principals", [_principal(one) for one in observed.get("principals", ())]),
         ("edges", list(_edges(observed))),
@@ -185,6 +187,8 @@ def _overview(status: Mapping[str, Any], observed: Mapping[str, Any]) -> Iterato
             yield "fleet drained", f"{fleet['stages']['drained']}: {_settled(ledger)}"
         if fleet["local"]:
             yield "own secrets", fleet["local"]
+    if kubernetes := status.get("kubernetes"):
+        yield "kubernetes", ", ".join(show_policies.overview(kubernetes))
     if (confirms := observed.get("confirms")) and observed.get("principals"):
         yield (
             "drained means",
