@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
     from shipper.fleet.settings import FleetSettings
+    from shipper.kubernetes.settings import Found
     from shipper.policy.document import Node
     from shipper.sdk.errors import Problem
     from shipper.supervise.config import Config
@@ -31,6 +32,7 @@ if TYPE_CHECKING:
 @click.option("--json/--text", default=None, help="ECS JSON or text for people; default: text on a terminal.")
 @click.option("--once", is_flag=True, help="Ship what exists now, wait until all of it is delivered, and exit.")
 @click.option("--once-timeout", metavar="DURATION", help="With --once: give up (status 1) after refusals for so long.")
+@click.option("--kubernetes", is_flag=True, help="Run the ShipperPolicies of a namespace that select this member.")
 @click.option("--grace", default="20s", show_default=True, metavar="DURATION", help="How long a stop may deliver.")
 def command(
     paths: tuple[Path, ...],
@@ -39,6 +41,7 @@ def command(
     json: bool | None,
     once: bool,
     once_timeout: str | None,
+    kubernetes: bool,
     grace: str,
 ) -> int:
     """Launch a shipper, and keep it running with the policy in PATH…: files, or directories of *.yaml.
@@ -46,7 +49,8 @@ def command(
     A changed file or secret becomes a new revision at once. Queued events drain with the credential under which they
     were accepted, and `on_release` (see --config) runs as soon as it can be revoked. If a secret's file is absent at
     the first start, or the state key's file, the supervisor waits for it (not with --once). With `fleet` in --config
-    the policy comes from the fleet, and there is no PATH.
+    the policy comes from the fleet, and there is no PATH. With --kubernetes it comes from the ShipperPolicy objects of
+    a namespace: in a Pod by its ServiceAccount, outside by kubeconfig; `kubernetes` in --config has the details.
 
     Events go to standard output, the log of the shipper to standard error, both in one format: text if standard output
     is a terminal, otherwise one ECS JSON object a line.
@@ -57,6 +61,7 @@ def command(
       shipper supervise /etc/shipper/policy.d --config /etc/shipper/supervise.yaml --state /var/lib/shipper
       shipper supervise import.yaml --state /tmp/import --once
       shipper supervise --config /etc/shipper/supervise.yaml --state /var/lib/shipper      (in a fleet)
+      shipper supervise --kubernetes --state /var/lib/shipper
 
     \b
     SIGHUP reads the files again; SIGTERM or Ctrl-C stops in order, a second one at once.
@@ -91,11 +96,12 @@ def command(
     )
     warn = partial(_warn, report)
     read = partial(read_config, config, os.environ, runnable=True, warn=warn) if config else Config
-    return trio.run(_supervise, partial(_settings, read, options, os.environ, warn), options, dict(os.environ), report)
+    settings = partial(_settings, read, options, os.environ, warn, kubernetes=kubernetes)
+    return trio.run(_supervise, settings, options, dict(os.environ), report)
 
 
 async def _supervise(
-    read: Callable[[], tuple[Config, FleetSettings | None]],
+    read: Callable[[], tuple[Config, FleetSettings | Found | None]],
     options: Options,
     environment: Mapping[str, str],
     report: Report,
@@ -107,25 +113,44 @@ async def _supervise(
     found = await configured(read, options, environment, report)
     if found is None:
         return 0
-    config, fleet = found
+    config, shared = found
     options = replace(options, config=config)
-    if fleet is None:
+    if shared is None:
         return await supervise(options, environment, report)
     with collector.importing():
         from shipper.fleet.agent import supervise_in_fleet
+        from shipper.fleet.settings import FleetSettings
 
-    return await supervise_in_fleet(options, fleet, environment, report)
+    if isinstance(shared, FleetSettings):
+        return await supervise_in_fleet(options, shared, environment, report)
+    with collector.importing():
+        from shipper.kubernetes.agent import supervise_in_kubernetes
+
+    return await supervise_in_kubernetes(options, shared, environment, report)
 
 
 def _settings(
-    read: Callable[[], Config], options: Options, environment: Mapping[str, str], warn: Callable[[Problem], None]
-) -> tuple[Config, FleetSettings | None]:
-    """Returns the configuration, and that of the fleet if there is one; raises OptionError, and UsageError if nothing
-    says where the policy is."""
+    read: Callable[[], Config],
+    options: Options,
+    environment: Mapping[str, str],
+    warn: Callable[[Problem], None],
+    *,
+    kubernetes: bool,
+) -> tuple[Config, FleetSettings | Found | None]:
+    """Returns the configuration, and that of the fleet or of Kubernetes if the policy comes from there; raises
+    OptionError, and UsageError if nothing says where the policy is."""
     config = read()
+    if kubernetes:
+        return config, _kubernetes(config, options, environment)
+    if config.kubernetes is not None:
+        from shipper.sdk.errors import OptionError
+
+        raise OptionError(f"{_place(config.kubernetes)}: kubernetes: add --kubernetes, or remove this section")
     if config.fleet is None:
         if not options.paths:
-            raise click.UsageError("missing PATH…: the files of the policy, or a --config with `fleet`")
+            raise click.UsageError(
+                "missing PATH…: the files of the policy, or a --config with `fleet`, or --kubernetes"
+            )
         return config, None
     _check_fleet(config.fleet, options)
     with collector.importing():
@@ -134,11 +159,31 @@ def _settings(
     return config, settings.read(config.fleet, environment, runnable=True, warn=warn)
 
 
+def _kubernetes(config: Config, options: Options, environment: Mapping[str, str]) -> Found:
+    """Returns the settings of --kubernetes; raises OptionError for options that do not go with it."""
+    from shipper.sdk.errors import OptionError
+
+    if options.paths:
+        raise OptionError("--kubernetes: the policy comes from ShipperPolicy objects; leave out PATH…, or --kubernetes")
+    if options.once:
+        raise OptionError("--kubernetes: --once ends when files are shipped, and a member stays; leave out one")
+    if config.fleet is not None:
+        raise OptionError(f"{_place(config.fleet)}: fleet: the policy comes from one place; remove it, or --kubernetes")
+    with collector.importing():
+        from shipper.kubernetes import settings
+
+    return settings.read(config.kubernetes, environment)
+
+
+def _place(node: Node) -> str:
+    return f"{node.mark.file}:{node.mark.line}"
+
+
 def _check_fleet(fleet: Node, options: Options) -> None:
     """Raises OptionError for options that a host in a fleet does not have."""
     from shipper.sdk.errors import OptionError
 
-    place = f"{fleet.mark.file}:{fleet.mark.line}: fleet"
+    place = f"{_place(fleet)}: fleet"
     if options.paths:
         raise OptionError(f"{place}: the policy comes from the fleet; leave out PATH…, or `fleet` in --config")
     if options.once:

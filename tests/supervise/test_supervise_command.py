@@ -43,9 +43,14 @@ FLEET = "fleet: {name: prod, member: web-1, etcd: ['http://127.0.0.1:1'], keys: 
         ("{}\n", ["--config", "c.yaml"], 2, "missing PATH…"),
         (FLEET, ["policy.yaml", "--config", "c.yaml"], 78, "c.yaml:1: fleet: the policy comes from the fleet"),
         (FLEET, ["--once", "--config", "c.yaml"], 78, "c.yaml:1: fleet: --once ends"),
+        (FLEET, ["--kubernetes", "--config", "c.yaml"], 78, "c.yaml:1: fleet: the policy comes from one place"),
+        ("kubernetes: {}\n", ["policy.yaml", "--config", "c.yaml"], 78, "c.yaml:1: kubernetes: add --kubernetes"),
+        ("kubernetes: {lease: 1s}\n", ["--kubernetes", "--config", "c.yaml"], 78, "c.yaml:1:21: kubernetes.lease: "),
+        ("", ["--kubernetes", "policy.yaml"], 78, "--kubernetes: the policy comes from ShipperPolicy objects"),
+        ("", ["--kubernetes", "--once"], 78, "--kubernetes: --once ends"),
     ],
 )
-def test_the_policy_comes_from_files_or_from_a_fleet(
+def test_the_policy_comes_from_files_or_from_a_fleet_or_from_kubernetes(
     tmp_path: Path, config: str, arguments: list[str], status: int, expected: str
 ) -> None:
     (tmp_path / "c.yaml").write_text(config)
