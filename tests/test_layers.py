@@ -62,9 +62,13 @@ INSIDE = {
         {"host", "offered", "sealed", "troubles"},
     ],
     "kubernetes": [
+        {"agent"},
+        {"host", "source"},
+        {"membership"},
+        {"home", "judging"},
         {"member"},
         {"merging"},
-        {"secret", "selectors"},
+        {"secret", "selectors", "settings", "trees"},
         {"kinds"},
     ],
     "kubernetes/member": [
@@ -76,6 +80,11 @@ INSIDE = {
         {"secrets"},
         {"steps"},
         {"memory"},
+    ],
+    "kubernetes/membership": [
+        {"membership"},
+        {"following", "offers", "session"},
+        {"host", "troubles"},
     ],
     "apiserver": [
         {"reflector"},

@@ -1,0 +1,80 @@
+"""`shipper supervise --kubernetes`: connects the agent, its membership and the API server.
+
+The agent runs what it has. It gets vectors from its membership, and passes the stages on; no task of it waits for the
+API server. Whatever else a member does ends with the agent, after its last status was written.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Mapping
+
+import trio
+
+from shipper.apiserver.client import Client, connected
+from shipper.apiserver.config import configured
+from shipper.kubernetes.home import Home
+from shipper.kubernetes.host import Host
+from shipper.kubernetes.judging import judge
+from shipper.kubernetes.membership.membership import Membership
+from shipper.kubernetes.settings import Found
+from shipper.kubernetes.source import KubernetesSource
+from shipper.policy.registry import Registry
+from shipper.supervise.agent import Agent
+from shipper.supervise.options import Options
+from shipper.supervise.report import Report
+from shipper.supervise.vault import Vault
+from shipper.supervise.watch import Watch
+
+LAST_SECONDS = 5.0
+"""For the last status, after the sidecar has stopped."""
+
+
+async def supervise_in_kubernetes(
+    options: Options, found: Found, environment: Mapping[str, str], report: Report
+) -> int:
+    """Runs a member until a signal, or until it leaves; returns the exit status.
+
+    Raises StateBusy, StateLocked and OptionError before anything runs.
+    """
+    settings = found.settings
+    config = await configured(
+        environment, namespace=settings.namespace, context=settings.context, kubeconfig=settings.kubeconfig
+    )
+    async with connected(config) as client:
+        return await follow(options, found, client, environment, report)
+
+
+async def follow(options: Options, found: Found, client: Client, environment: Mapping[str, str], report: Report) -> int:
+    """As `supervise_in_kubernetes`, by a client."""
+    settings = found.settings
+    with Vault(options.state, options.config.state_keys) as vault, Watch() as watch:
+        registry = Registry.installed()
+        vault.load()  # it opens the memory of the member, too
+        home = Home.open(options.state, vault, client.namespace, found.member)
+        host = Host(report, registry, holds=settings.on_lapse == "hold")
+        allowed = environment if settings.allow_host_references else None
+        judging = functools.partial(judge, registry=registry, environment=allowed)
+        membership = Membership(client, found, home, host, judging, registry)
+        source = KubernetesSource(
+            client.namespace,
+            membership,
+            watch,
+            environment,
+            report.say,
+            registry=registry,
+            allows_host=settings.allow_host_references,
+        )
+        agent = Agent(options, environment, report, source, {options.state: vault}, is_leased=membership.holding)
+        host.agent = agent
+        return await _run(agent, membership)
+
+
+async def _run(agent: Agent, membership: Membership) -> int:
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(membership.run)
+        status = await agent.run()
+        with trio.move_on_after(LAST_SECONDS):
+            await membership.settled()
+        nursery.cancel_scope.cancel("the agent has ended")
+    return status

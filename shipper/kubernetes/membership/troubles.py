@@ -1,0 +1,99 @@
+"""What keeps a member from taking part, as its host shows it: causes, each with what happened and the remedy."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+
+from shipper.apiserver.errors import ApiError, Forbidden, Invalid, NotFound, Unauthorized
+from shipper.kubernetes.member.machine import Member
+
+UNREACHABLE, REFUSED, OUTDATED = "unreachable", "refused", "crd_outdated"
+"""The API server does not answer; it refuses; it does not know what this program writes."""
+UNSAVED, APART, TAKEN, OUT, HELD, WAITS = "unsaved", "apart", "name_taken", "left", "held", "waits"
+UNWATCHED, LABELS = "unwatched", "labels"
+CAUSES = (UNREACHABLE, REFUSED, OUTDATED, UNSAVED, APART, TAKEN, OUT, HELD, WAITS, UNWATCHED, LABELS)
+
+_PLACES = {"apart": APART, "taken": TAKEN, "out": OUT}
+_REMEDY = {
+    APART: "this member runs on and acknowledges nothing; if another supervisor has a copy of its directory, stop one "
+    "of them, or give it another `member`",
+    TAKEN: "nothing is taken over before that lease is over; stop the other one, or give one of them another `member`",
+    OUT: "restart this supervisor to register again",
+}
+_CRDS = "apply the CustomResourceDefinitions of this version of shipper (packaging/kubernetes/crds)"
+
+
+class CrdOutdated(ApiError):
+    """What was written is not in the answer: the CustomResourceDefinition is older than this program."""
+
+
+class Troubles:
+    """Passes each trouble on when it is new, and when it is over."""
+
+    def __init__(self, show: Callable[[str, str | None], None]) -> None:
+        """`show` gets a cause, and a message or None."""
+        self._show = show
+        self._failures: dict[str, ApiError] = {}
+        self._watches: dict[str, str] = {}
+        self._messages: dict[str, str] = {}
+
+    def all(self) -> Mapping[str, str]:
+        """Returns the messages by cause."""
+        return dict(self._messages)
+
+    def failed(self, task: str, error: ApiError | None) -> None:
+        """Notes the trouble of a task with the API server; None: it is over."""
+        self._failures.pop(task, None)
+        if error is not None:
+            self._failures[task] = error
+        causes = {task: cause_of(one) for task, one in self._failures.items()}
+        for cause in (UNREACHABLE, REFUSED, OUTDATED):
+            texts = [in_words(self._failures[task]) for task, found in causes.items() if found == cause]
+            self._put(cause, texts[0] if texts else None)
+
+    def watch(self, what: str, message: str | None) -> None:
+        """Notes that changes of something are not seen; None: it is over."""
+        if message is None:
+            self._watches.pop(what, None)
+        else:
+            self._watches[what] = message
+        self._put(UNWATCHED, "; ".join([*self._watches.values()][:3]) or None)
+
+    def unsaved(self, message: str | None) -> None:
+        """Notes that the disk took nothing; None: it is over."""
+        self._put(UNSAVED, message)
+
+    def look_at(self, member: Member) -> None:
+        """Notes what the state of a member keeps it from."""
+        for place, cause in _PLACES.items():
+            self._put(cause, f"{member.why}; {_REMEDY[cause]}" if member.place == place else None)
+        self._put(HELD, f"nothing is sent without a lease: {member.held}" if member.held else None)
+        self._put(WAITS, waiting(member.waits))
+
+    def _put(self, cause: str, message: str | None) -> None:
+        if self._messages.get(cause) == message:
+            return
+        if message is None:
+            del self._messages[cause]
+        else:
+            self._messages[cause] = message
+        self._show(cause, message)
+
+
+def cause_of(error: ApiError) -> str:
+    """Returns the cause of a failed call."""
+    if isinstance(error, CrdOutdated):
+        return OUTDATED
+    return REFUSED if isinstance(error, Forbidden | Unauthorized | NotFound | Invalid) else UNREACHABLE
+
+
+def in_words(error: ApiError) -> str:
+    """Returns what happened, and the remedy where the error has none."""
+    return f"{error}; {_CRDS}" if isinstance(error, NotFound | Invalid | CrdOutdated) else str(error)
+
+
+def waiting(waits: Sequence[tuple[str, str]]) -> str | None:
+    """Returns what policies wait for, in a sentence; None if none does."""
+    shown = [f"policy {name}: {why}" for name, why in waits[:5]]
+    more = [f"and {len(waits) - 5} more policies"] if len(waits) > 5 else []
+    return "; ".join([*shown, *more]) or None

@@ -1,0 +1,145 @@
+"""What happens to a member and to the API server: nothing is lost or sent twice, and nothing is used unannounced."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+from urllib.parse import urlsplit
+
+import pytest
+import trio
+
+from tests.backends.kubernetes import Kubernetes
+from tests.backends.kubernetes_proxy import Proxy, open_proxy
+from tests.kubernetes.stories.cluster import PATIENCE, Cluster, Node, open_cluster
+
+pytestmark = pytest.mark.backend
+
+
+@asynccontextmanager
+async def behind_a_proxy(directory: Path, kubernetes: Kubernetes) -> AsyncIterator[tuple[Cluster, Proxy, Node]]:
+    """A node that has delivered ten lines with the key k1, and asks the API server through a proxy."""
+    async with open_proxy(kubernetes) as proxy, open_cluster(directory, kubernetes) as cluster:
+        port = urlsplit(proxy.url).port
+        assert port
+        node = await trio.to_thread.run_sync(lambda: cluster.node(port=port))
+        cluster.secret(api_key="k1")
+        cluster.apply_policy("web", cluster.text(node.log))
+        node.write(10)
+        await cluster.reaches("web", 1)
+        await cluster.arrived(10)
+        yield cluster, proxy, node
+
+
+async def seen(proxy: Proxy, **match: object) -> None:
+    """Waits until there is one request more of a kind."""
+    before = proxy.count(**match)
+    with trio.fail_after(PATIENCE):
+        await proxy.until(lambda: proxy.count(**match) > before)
+
+
+async def test_a_kill_between_the_announcement_and_the_use_leaves_nothing_unsaid(
+    tmp_path: Path, kubernetes: Kubernetes
+) -> None:
+    async with behind_a_proxy(tmp_path, kubernetes) as (cluster, proxy, node):
+        with proxy.silence(path="/secrets/", method="GET", watch=False):
+            second = cluster.secret("other", api_key="k2")["metadata"]["resourceVersion"]
+            reference = {"secret": {"name": "other", "key": "api_key"}}
+            cluster.apply_policy("web", cluster.text(node.log, credential=reference))
+            await cluster.until(
+                lambda: second in {one["resourceVersion"] for one in cluster.using()}, "k2 is announced"
+            )
+            await trio.to_thread.run_sync(node.kill)
+        announced = cluster.using()
+        used = cluster.uses("k2")
+        node.write(10)
+        await trio.to_thread.run_sync(node.start)
+        await cluster.reaches("web", 2)
+        await cluster.until(lambda: {one["secret"] for one in cluster.using()} == {"other"}, "k1 is not used any more")
+        cluster.revoke("k1")
+        node.write(10)
+        await cluster.delivered()
+
+    assert {one["secret"] for one in announced} == {"es", "other"}
+    assert used == 0
+    assert cluster.destination.refused == 0
+
+
+async def test_without_the_api_server_a_member_runs_on_also_over_a_restart(
+    tmp_path: Path, kubernetes: Kubernetes
+) -> None:
+    async with behind_a_proxy(tmp_path, kubernetes) as (cluster, proxy, node):
+        with proxy.refuse():
+            await cluster.until(lambda: node.said("kubernetes_trouble", code="kubernetes_unreachable"), "it says so")
+            node.write(10)
+            await cluster.arrived(20)
+            await trio.to_thread.run_sync(node.kill)
+            node.write(10)
+            await trio.to_thread.run_sync(node.start)
+            await cluster.arrived(30)
+            cluster.apply_policy("web", cluster.text(node.log, index="later"))
+        await cluster.reaches("web", 2)
+        node.write(10)
+        await cluster.delivered()
+
+    assert len(cluster.destination.documents["later"]) == 10
+
+
+async def test_t844_3_an_edit_between_our_write_and_its_echo_is_carried_out_once(
+    tmp_path: Path, kubernetes: Kubernetes
+) -> None:
+    async with behind_a_proxy(tmp_path, kubernetes) as (cluster, proxy, node):
+        sent = len(node.said("sent"))
+        with proxy.delay(1.0):
+            cluster.apply_policy("web", cluster.text(node.log, index="two"))
+            at = cluster.path("shippermembers", "node-1")
+            cluster.admin.patch(at, {"metadata": {"annotations": {"somebody": "else"}}})
+            await cluster.reaches("web", 2)
+            cluster.admin.patch(at, {"metadata": {"annotations": {"somebody": "again"}}})
+            cluster.apply_policy("web", cluster.text(node.log, index="three"))
+            await cluster.reaches("web", 3)
+        node.write(10)
+        await cluster.delivered()
+
+    assert len(node.said("sent")) - sent == 2
+    assert len(cluster.destination.documents["three"]) == 10
+
+
+async def test_a_burst_of_generations_ends_at_the_last_one_in_a_few_writes(
+    tmp_path: Path, kubernetes: Kubernetes
+) -> None:
+    async with behind_a_proxy(tmp_path, kubernetes) as (cluster, proxy, node):
+        written = proxy.count(path="/shippermembers/.*/status", method="PATCH")
+
+        def burst() -> None:
+            for number in range(100):
+                cluster.apply_policy("web", cluster.text(node.log, index=f"index-{number}"))
+
+        began = trio.current_time()
+        await trio.to_thread.run_sync(burst)
+        await cluster.reaches("web", 101)
+        seconds = trio.current_time() - began
+        writes = proxy.count(path="/shippermembers/.*/status", method="PATCH") - written
+        node.write(10)
+        await cluster.delivered()
+
+    assert len(cluster.destination.documents["index-99"]) == 10
+    assert writes <= 20 + 10 * seconds
+
+
+async def test_a_watch_that_has_gone_silent_is_noticed_and_all_is_caught_up(
+    tmp_path: Path, kubernetes: Kubernetes
+) -> None:
+    async with behind_a_proxy(tmp_path, kubernetes) as (cluster, proxy, node):
+        proxy.expire_watches()
+        cluster.apply_policy("web", cluster.text(node.log, index="two"))
+        await cluster.reaches("web", 2)
+        with proxy.gone_in_stream(times=3):
+            proxy.cut(watch=True)
+            cluster.apply_policy("web", cluster.text(node.log, index="three"))
+            await cluster.reaches("web", 3)
+        node.write(10)
+        await cluster.delivered()
+
+    assert len(cluster.destination.documents["three"]) == 10

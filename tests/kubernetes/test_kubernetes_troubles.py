@@ -1,0 +1,76 @@
+"""Each trouble has a cause, says what to do, and ends."""
+
+from __future__ import annotations
+
+import pytest
+
+from shipper.apiserver.errors import ApiError, Busy, Forbidden, Invalid, NotFound, Unreachable
+from shipper.kubernetes.membership.troubles import (
+    OUTDATED,
+    REFUSED,
+    UNREACHABLE,
+    UNWATCHED,
+    CrdOutdated,
+    Troubles,
+    waiting,
+)
+
+
+class Shown:
+    def __init__(self) -> None:
+        self.now: dict[str, str] = {}
+        self.times = 0
+        self.troubles = Troubles(self.show)
+
+    def show(self, cause: str, message: str | None) -> None:
+        self.times += 1
+        if message is None:
+            del self.now[cause]
+        else:
+            self.now[cause] = message
+
+
+@pytest.mark.parametrize(
+    ("error", "cause"),
+    [
+        (Unreachable("x"), UNREACHABLE),
+        (Busy("x"), UNREACHABLE),
+        (Forbidden("x"), REFUSED),
+        (NotFound("x"), REFUSED),
+        (Invalid("x"), REFUSED),
+        (CrdOutdated("x"), OUTDATED),
+    ],
+)
+def test_a_failed_call_is_shown_by_its_cause_until_it_is_over(error: ApiError, cause: str) -> None:
+    shown = Shown()
+    shown.troubles.failed("act", error)
+    shown.troubles.failed("act", error)
+
+    assert [*shown.now] == [cause]
+    assert shown.times == 1
+    shown.troubles.failed("act", None)
+    assert shown.now == {}
+
+
+def test_an_absent_kind_says_what_to_apply() -> None:
+    shown = Shown()
+    shown.troubles.failed("act", NotFound("create shippermembers: HTTP 404"))
+
+    assert "apply the CustomResourceDefinitions" in shown.now[REFUSED]
+
+
+def test_watches_share_one_trouble() -> None:
+    shown = Shown()
+    for name in "abcdef":
+        shown.troubles.watch(name, f"changes of {name} have not been seen")
+
+    assert shown.now[UNWATCHED].count("have not been seen") == 3
+    for name in "abcdef":
+        shown.troubles.watch(name, None)
+    assert shown.now == {}
+
+
+def test_what_policies_wait_for_is_one_sentence() -> None:
+    assert waiting([]) is None
+    assert waiting([("web", "no Secret es")]) == "policy web: no Secret es"
+    assert str(waiting([(str(at), "why") for at in range(9)])).endswith("and 4 more policies")
