@@ -237,5 +237,5 @@ class SecretStatus(Struct, frozen=True):
     credentials: tuple[Release, ...] = ()
     blocked_by: tuple[Blocking, ...] = ()
     history: tuple[Released, ...] = ()
-    """The newest first."""
+    """The oldest first."""
     leader: int = 0
