@@ -175,17 +175,21 @@ class Client:
         namespace: str = "",
         labels: str = "",
         fields: str = "",
+        metadata_only: bool = False,
         initial: bool = False,
     ) -> AbstractAsyncContextManager[AsyncIterator[Event]]:
         """Iterates over the changes after a version, once and in order, until the server ends that.
 
-        With `initial`, all objects come first, and SYNCED after them. The object of SYNCED has only a version: all
-        changes up to it were yielded; it comes at other times too. The iterator raises ApiError: Gone if there are
-        changes that cannot be had any more, Unreachable for a connection that broke or is silent.
+        With `metadata_only` objects have nothing but their metadata. With `initial`, all objects come first, and SYNCED
+        after them. The object of SYNCED has only a version: all changes up to it were yielded; it comes at other times
+        too. The iterator raises ApiError: Gone if there are changes that cannot be had any more, Unreachable for a
+        connection that broke or is silent.
         """
         asked = self._asked("watch", kind, namespace)
         query = {"labelSelector": labels, "fieldSelector": fields, "resourceVersion": "" if initial else after}
-        return watching.watch(self._begin, kind.path(asked.namespace), query, asked, self.host, initial=initial)
+        accept = ONLY_METADATA.format(s="") if metadata_only else "application/json"
+        path = kind.path(asked.namespace)
+        return watching.watch(self._begin, path, query, asked, self.host, initial=initial, accept=accept)
 
     # -- a call --------------------------------------------------------------------------------------------------------
 

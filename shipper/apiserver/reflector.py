@@ -46,7 +46,8 @@ class Reflector:
     `heed` is called once for each change, in order, without a wait in between: it must not block, and what it raises
     ends `run`. `trouble` gets a sentence for each failed attempt, with the time since the first one, and None when it
     is over. `caught_up` is told each version up to which everything was handed over: of lists and of bookmarks.
-    `refused` is told each attempt that fails for lack of a right, before `trouble` is.
+    `refused` is told each attempt that fails for lack of a right, before `trouble` is. With `metadata_only` objects have
+    nothing but their metadata, and no content of a Secret comes here.
     """
 
     def __init__(
@@ -57,6 +58,7 @@ class Reflector:
         namespace: str = "",
         labels: str = "",
         fields: str = "",
+        metadata_only: bool = False,
         heed: Callable[[Event], None],
         trouble: Callable[[str | None], None],
         caught_up: Callable[[str], None] = lambda version: None,
@@ -64,7 +66,7 @@ class Reflector:
         environment: Environment = REAL,
     ) -> None:
         self._client, self._kind, self._namespace = client, kind, namespace
-        self._labels, self._fields = labels, fields
+        self._labels, self._fields, self._metadata_only = labels, fields, metadata_only
         self._heed, self._trouble, self._caught_up, self._refused = heed, trouble, caught_up, refused
         self._environment = environment
         self._reflection = Reflection()
@@ -133,6 +135,7 @@ class Reflector:
             namespace=self._namespace,
             labels=self._labels,
             fields=self._fields,
+            metadata_only=self._metadata_only,
             seconds=LIST_SECONDS,
         )
         self._take_all(found.items, found.version)
@@ -212,6 +215,7 @@ class Reflector:
             namespace=self._namespace,
             labels=self._labels,
             fields=self._fields,
+            metadata_only=self._metadata_only,
             initial=initial,
         )
 

@@ -38,13 +38,21 @@ class Silent(Unreachable):
 
 @asynccontextmanager
 async def watch(
-    begin: Begin, path: str, query: Mapping[str, str], asked: Asked, host: str, *, initial: bool
+    begin: Begin,
+    path: str,
+    query: Mapping[str, str],
+    asked: Asked,
+    host: str,
+    *,
+    initial: bool,
+    accept: str = "application/json",
 ) -> AsyncIterator[AsyncIterator[Event]]:
     """See `Client.watch`."""
     wanted = {**query, "watch": "true", "allowWatchBookmarks": "true", "timeoutSeconds": str(random.randint(*LASTS))}
     if initial:
         wanted |= {"sendInitialEvents": "true", "resourceVersionMatch": "NotOlderThan"}
-    request = Request("GET", f"{path}?{urlencode({key: value for key, value in wanted.items() if value})}")
+    target = f"{path}?{urlencode({key: value for key, value in wanted.items() if value})}"
+    request = Request("GET", target, accept=accept)
     block = begin(request, asked)
     answer = await _begun(block, asked, host)
     try:

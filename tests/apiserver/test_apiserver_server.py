@@ -95,6 +95,39 @@ async def test_a_patch_that_changes_nothing_returns_the_version_that_there_was(k
         assert version(await client.patch(MAPS, "a", {"data": {"k": "1"}})) == version(made)
 
 
+@pytest.mark.parametrize("can_stream", [True, False])
+async def test_a_reflector_of_metadata_gets_no_content_of_a_secret(
+    kubernetes: Kubernetes, namespace: str, can_stream: bool
+):
+    told, got = Told(), []
+
+    def heed(event: Any) -> None:
+        got.append(event.object)
+        told.heed(event)
+
+    async with as_user(kubernetes, namespace) as client, trio.open_nursery() as nursery:
+        secret = {"apiVersion": "v1", "kind": "Secret", "metadata": {"name": "a"}, "stringData": {"k": "1"}}
+        await client.create(SECRETS, secret)
+        reflector = Reflector(
+            client,
+            SECRETS,
+            fields="metadata.name=a",
+            metadata_only=True,
+            heed=heed,
+            trouble=told.trouble,
+        )
+        reflector._can_stream = can_stream
+        nursery.start_soon(reflector.run)
+        with trio.fail_after(30):
+            await reflector.synced()
+            changed = await client.patch(SECRETS, "a", {"stringData": {"k": "2"}})
+            await told.wait_until(lambda: version(reflector.objects["a"]) == version(changed))
+        nursery.cancel_scope.cancel("all was seen")
+
+    assert not any("data" in one for one in got)
+    assert name(got[0]) == "a"
+
+
 async def test_an_unknown_field_is_refused(kubernetes: Kubernetes, namespace: str):
     async with as_user(kubernetes, namespace) as client:
         with pytest.raises(Invalid, match="unknown field"):
