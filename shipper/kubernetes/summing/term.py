@@ -1,0 +1,573 @@
+"""One time of leading: judges what has changed at once, and writes it.
+
+    event ──> picture: due ──> own writes seen? ──> judged from watches ──┬─ as it is ──> nothing
+                                                                          └─ new ──> read by quorum ──> written
+
+- What is due is judged in the moment of the event, and written at once. Only an object that was written less than GAP
+  ago waits for the rest of it, and is then judged at its newest state; so a burst costs a few writes, and the last
+  state is always written.
+- What watches have shown may be old. So Drained becomes True, a bound rises, and a finalizer goes, only by a list of
+  members by quorum that began after the policy, or the Secret, was read.
+- A write that is refused because of another version is not repeated: the object is read by quorum, and judged anew.
+- The token stands in an object before anything is concluded for it. A higher token in it ends the leadership.
+- Timers are those of Leases, of deadlines of deletions, and of attempts after a failure.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Awaitable, Callable, Iterator
+from contextlib import suppress
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from functools import partial
+
+import trio
+
+from shipper.apiserver.client import Client
+from shipper.apiserver.errors import AlreadyExists, ApiError, Busy, Conflict, Invalid, NotFound
+from shipper.apiserver.expectations import Expectations, Verdict
+from shipper.apiserver.objects import LEASES, SECRETS, Event, Kind, Object, name, uid, version
+from shipper.apiserver.reflector import Reflector
+from shipper.kubernetes.kinds import MEMBERS, POLICIES, RELEASES, PolicyStatus
+from shipper.kubernetes.summing import records
+from shipper.kubernetes.summing.election import Leadership, Superseded
+from shipper.kubernetes.summing.finalizing import Step, explained, finalize
+from shipper.kubernetes.summing.judge import Standings, is_drained, judge
+from shipper.kubernetes.summing.picture import Picture
+from shipper.kubernetes.summing.records import Member, Policy, Release
+from shipper.kubernetes.summing.release import Decision, Secret, View, release
+from shipper.kubernetes.summing.troubles import Troubles
+from shipper.kubernetes.summing.writing import NO_RIGHT, OldKind, Writing
+from shipper.process.environment import REAL, Environment
+from shipper.sdk.retry import backoff
+
+GAP = 0.25
+"""Seconds between two writes of one object."""
+REFUSED_SECONDS = 60.0
+"""Until what was refused, by a right or by the server's rules, is tried again if nothing changes."""
+POD_SECONDS = 30.0
+"""Until the Pod of an absent member is looked for again."""
+_WAITS = 0.1
+FORBIDDEN, REFUSED, UNREACHABLE, UNSEEN, OLD = (
+    "status_forbidden",
+    "status_refused",
+    "status_unreachable",
+    "status_unseen",
+    "crd_outdated",
+)
+"""Causes of troubles."""
+UNSEEN_SECRET = "secret_unseen"
+
+
+@dataclass
+class _Pace:
+    """When an object may be written again."""
+
+    written: float = -math.inf
+    until: float = -math.inf
+    """After a failure."""
+    pauses: Iterator[float] = field(default_factory=lambda: backoff(0.1, 10.0))
+
+    def at(self) -> float:
+        return max(self.written + GAP, self.until)
+
+
+Key = tuple[str, str]
+"""What a task works on: `policy`, `secret`, `member` or `leases`, and a name."""
+
+
+class Term:
+    """See the module. `run` it until it is cancelled, or raises Superseded."""
+
+    def __init__(
+        self,
+        client: Client,
+        leadership: Leadership,
+        *,
+        trouble: Callable[[str, str | None], None],
+        say: Callable[[str], None],
+        environment: Environment = REAL,
+    ) -> None:
+        self.troubles = Troubles(trouble)
+        self._client, self._leadership, self._say, self._environment = client, leadership, say, environment
+        self._writing = Writing(client, leadership.token)
+        self._picture = Picture()
+        self._expected: dict[str, Expectations[str]] = {"policy": Expectations(), "secret": Expectations()}
+        self._paces: dict[Key, _Pace] = {}
+        self._busy: set[Key] = set()
+        self._secrets: dict[str, _Followed] = {}
+        self._look_again: dict[str, float] = {}
+        """Policies whose deletion has a deadline: seconds since 1970."""
+        self._changed = trio.Event()
+
+    async def run(self) -> None:
+        """Sums up until it is cancelled; raises Superseded."""
+        async with trio.open_nursery() as nursery:
+            for reflector in (
+                self._reflector(POLICIES, self._saw_policy, "policy"),
+                self._reflector(MEMBERS, self._saw_member),
+                self._reflector(LEASES, self._saw_lease),
+                self._reflector(RELEASES, self._saw_release, "secret"),
+            ):
+                nursery.start_soon(reflector.run)
+                await reflector.synced()
+            while self._leadership.holds():
+                changed = self._changed
+                self._follow_secrets(nursery)
+                wait = self._begin(nursery)
+                with trio.move_on_after(wait):
+                    await changed.wait()
+            nursery.cancel_scope.cancel("the leader's Lease may be over")
+
+    # -- what is seen --------------------------------------------------------------------------------------------------
+
+    def _reflector(self, kind: Kind, heed: Callable[[Event], None], expected: str = "") -> Reflector:
+        def caught_up(at: str) -> None:
+            if expected:
+                self._expected[expected].caught_up(at)
+                self._tell()
+
+        def trouble(text: str | None) -> None:
+            if text is None:
+                self.troubles.over(f"watch of {kind.plural}")
+            else:
+                self.troubles.failed(UNSEEN, f"watch of {kind.plural}", text)
+
+        environment = self._environment
+        return Reflector(self._client, kind, heed=heed, trouble=trouble, caught_up=caught_up, environment=environment)
+
+    def _saw_policy(self, event: Event) -> None:
+        if event.type != "SYNCED":
+            self._note("policy", event)
+            self._picture.saw_policy(event)
+            self._tell()
+
+    def _saw_release(self, event: Event) -> None:
+        if event.type != "SYNCED":
+            self._note("secret", event)
+            self._picture.saw_release(event)
+            self._tell()
+
+    def _saw_member(self, event: Event) -> None:
+        if event.type != "SYNCED":
+            self._picture.saw_member(event)
+            self._tell()
+
+    def _saw_lease(self, event: Event) -> None:
+        if event.type != "SYNCED":
+            self._picture.saw_lease(event, self._now())
+            self._tell()
+
+    def _note(self, kind: str, event: Event) -> None:
+        of, at, deleted = uid(event.object), version(event.object), event.type == "DELETED"
+        self._expected[kind].changed(of, at, deleted=deleted)
+        if deleted:
+            self._expected[kind].decided(of, at)
+
+    def _tell(self) -> None:
+        self._changed.set()
+        self._changed = trio.Event()
+
+    def _now(self) -> float:
+        return self._environment.boottime()
+
+    def _clock(self) -> str:
+        return datetime.fromtimestamp(self._environment.wall(), UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+
+    # -- Secrets -------------------------------------------------------------------------------------------------------
+
+    def _follow_secrets(self, nursery: trio.Nursery) -> None:
+        wanted = self._picture.secrets
+        for of in self._secrets.keys() - wanted:
+            self._secrets.pop(of).scope.cancel("nobody names this Secret any more")
+            self.troubles.over(of)
+        for of in sorted(wanted - self._secrets.keys()):
+            self._secrets[of] = followed = _Followed(of)
+            nursery.start_soon(self._follow, followed)
+
+    async def _follow(self, followed: _Followed) -> None:
+        """Follows a Secret, as far as there is a right to it."""
+
+        def heed(event: Event) -> None:
+            if event.type != "SYNCED":
+                followed.saw(event)
+            self._secret_changed(followed.name)
+
+        def trouble(text: str | None) -> None:
+            if text is None:
+                self.troubles.over(followed.name)
+            else:
+                self.troubles.failed(UNSEEN_SECRET, followed.name, text)
+
+        with followed.scope:
+            while True:
+                try:
+                    followed.secret = await self._writing.secret(followed.name)
+                except NO_RIGHT as error:
+                    followed.secret = Secret(followed.name, "")
+                    self.troubles.failed(FORBIDDEN, followed.name, f"{error}; what is released is known from members")
+                    wait = REFUSED_SECONDS
+                except ApiError as error:
+                    trouble(str(error))
+                    wait = 1.0
+                else:
+                    break
+                self._secret_changed(followed.name)
+                await trio.sleep(wait)
+            self.troubles.over(followed.name)
+            self._secret_changed(followed.name)
+            await Reflector(
+                self._client,
+                SECRETS,
+                fields=f"metadata.name={followed.name}",
+                metadata_only=True,
+                heed=heed,
+                trouble=trouble,
+                environment=self._environment,
+            ).run()
+
+    def _secret_changed(self, of: str) -> None:
+        self._picture.due_secrets.add(of)
+        self._tell()
+
+    # -- what is due ---------------------------------------------------------------------------------------------------
+
+    def _begin(self, nursery: trio.Nursery) -> float:
+        """Begins all that can be done now; returns the seconds after which there is more without an event."""
+        now = self._now()
+        times = [self._leadership.until]
+        for of, until in [*self._look_again.items()]:
+            if until <= self._environment.wall():
+                self._picture.due_policies.add(of)
+            times.append(now + until - self._environment.wall())
+        for of in sorted(self._picture.due_policies):
+            times.append(self._begin_policy(nursery, of, now))
+        for of in sorted(self._picture.due_secrets):
+            times.append(self._begin_secret(nursery, of, now))
+        times += self._begin_members(nursery, now)
+        return max(0.0, min(times) - now)
+
+    def _begin_policy(self, nursery: trio.Nursery, of: str, now: float) -> float:
+        known = self._picture.policies.get(of)
+        if known is None:
+            self._picture.due_policies.discard(of)
+            return math.inf
+        key = ("policy", of)
+        if (when := self._gate(nursery, key, known, now)) > now:
+            return when
+        self._picture.due_policies.discard(of)
+        self._expected["policy"].decided(known.uid, known.version)
+        if (act := self._plan_policy(known)) is not None:
+            self._start(nursery, key, act)
+        return math.inf
+
+    def _begin_secret(self, nursery: trio.Nursery, of: str, now: float) -> float:
+        followed, known = self._secrets.get(of), self._picture.releases.get(of)
+        if followed is None or followed.secret is None:
+            return math.inf
+        key = ("secret", of)
+        if (when := self._gate(nursery, key, known, now)) > now:
+            return when
+        self._picture.due_secrets.discard(of)
+        if known is None:
+            self._start(nursery, key, partial(self._create, of))
+            return math.inf
+        self._expected["secret"].decided(known.uid, known.version)
+        if (act := self._plan_secret(known, followed.secret)) is not None:
+            self._start(nursery, key, act)
+        return math.inf
+
+    def _gate(self, nursery: trio.Nursery, key: Key, known: Policy | Release | None, now: float) -> float:
+        """Returns when an object can be judged; `now` if it can be."""
+        if key in self._busy:
+            return math.inf
+        if (at := self._paces.setdefault(key, _Pace()).at()) > now:
+            return at
+        if known is None:
+            return now
+        expected = self._expected[key[0]]
+        expected.changed(known.uid, known.version)
+        match expected.verdict(known.uid, now):
+            case Verdict.WAIT:
+                return max(expected.deadline() or now, now + _WAITS)
+            case Verdict.READ:
+                self._start(nursery, key, partial(self._read, key, known.uid))
+                return math.inf
+        return now
+
+    def _begin_members(self, nursery: trio.Nursery, now: float) -> list[float]:
+        times = []
+        if (deadline := self._picture.liveness.deadline()) is not None:
+            times.append(self._timed(nursery, ("leases", ""), max(deadline, now), now, self._read_leases))
+        for of in self._picture.standings.absent:
+            member = self._picture.members.get(of)
+            if member is None or member.spec.keeps != "pod" or member.spec.pod is None:
+                continue
+            is_over = of in self._picture.standings.ended
+            if not is_over:
+                times.append(self._timed(nursery, ("member", of), now, now, partial(self._look_for_pod, member)))
+            elif member.status is not None and not member.status.undelivered and not member.status.lost:
+                times.append(self._timed(nursery, ("member", of), now, now, partial(self._forget, member)))
+        return times
+
+    def _timed(
+        self, nursery: trio.Nursery, key: Key, at: float, now: float, act: Callable[[], Awaitable[None]]
+    ) -> float:
+        when = math.inf if key in self._busy else max(at, self._paces.setdefault(key, _Pace()).until)
+        if when <= now:
+            self._start(nursery, key, act)
+            return math.inf
+        return when
+
+    def _start(self, nursery: trio.Nursery, key: Key, act: Callable[[], Awaitable[None]]) -> None:
+        self._busy.add(key)
+        nursery.start_soon(self._do, key, act)
+
+    # -- policies ------------------------------------------------------------------------------------------------------
+
+    def _plan_policy(self, of: Policy) -> Callable[[], Awaitable[None]] | None:
+        """Judges a policy by what watches have shown; returns what is to be done, if anything."""
+        if of.status.leader > self._leadership.token:
+            raise Superseded(of.status.leader)
+        if of.status.leader < self._leadership.token:
+            return partial(self._claim, "policy", of)
+        if of.spec is None:
+            self.troubles.failed(REFUSED, f"policy {of.name}", f"ShipperPolicy {of.name} cannot be read")
+            return None
+        members = self._picture.members.values()
+        status, step = self._judged(of, [*members], self._picture.standings)
+        self._look_again.pop(of.name, None)
+        if step.look_again is not None:
+            self._look_again[of.name] = step.look_again
+        if status == of.status and step.finalizers is None:
+            return None
+        return partial(self._write_policy, of, status, step)
+
+    def _judged(self, of: Policy, members: list[Member], standings: Standings) -> tuple[PolicyStatus, Step]:
+        status = judge(of, members, standings, self._clock())
+        step = finalize(of, status, self._environment.wall())
+        return (explained(status, step.look_again) if step.look_again is not None else status), step
+
+    async def _write_policy(self, of: Policy, status: PolicyStatus, step: Step) -> None:
+        was_drained = is_drained(of.status) and of.status.observed_generation == of.generation
+        if is_drained(status) and (not was_drained or step.finalizers is not None):
+            members, standings, _ = await self._crowd()
+            status, step = self._judged(of, members, standings)
+        at = of.version
+        if status != of.status:
+            found = await self._written(("policy", of.name), lambda: self._writing.judged(of, status))
+            self._wrote("policy", found)
+            at = version(found)
+        if step.finalizers is not None:
+            if step.said:
+                self._say(step.said)
+            finalizers = step.finalizers
+            found = await self._written(("policy", of.name), lambda: self._writing.finalizers(of, at, finalizers))
+            self._wrote("policy", found)
+
+    async def _crowd(self) -> tuple[list[Member], Standings, dict[str, Object]]:
+        """Reads members and Leases by quorum; their Leases decide who is alive."""
+        found = await self._writing.crowd()
+        leases = [records.lease(one) for one in found.leases.values()]
+        self._picture.read_leases(leases, self._now())
+        self._tell()
+        by_member = {one.member: found.leases[one.name] for one in leases}
+        return [*found.members], self._picture.standing(found.members), by_member
+
+    # -- Secrets -------------------------------------------------------------------------------------------------------
+
+    def _plan_secret(self, of: Release, secret: Secret) -> Callable[[], Awaitable[None]] | None:
+        """Judges a Secret by what watches have shown; returns what is to be done, if anything."""
+        if of.status is None:
+            self.troubles.failed(OLD, of.name, f"the status of ShipperSecret {of.name} cannot be read; delete it")
+            return None
+        if of.status.leader > self._leadership.token:
+            raise Superseded(of.status.leader)
+        if of.status.leader < self._leadership.token:
+            return partial(self._claim, "secret", of)
+        view = View([*self._picture.members.values()], self._picture.leases, self._picture.standings)
+        decision = self._decided(of, secret, view)
+        if decision.status == of.status and not decision.fences:
+            return None
+        if decision.status.credentials == of.status.credentials and not decision.fences:
+            return partial(self._write_release, of, decision)
+        return partial(self._release, of)
+
+    def _decided(self, of: Release, secret: Secret, view: View) -> Decision:
+        before = of.status
+        assert before is not None
+        return release(secret, view, before, self._clock(), self._picture.keys(of.name))
+
+    async def _release(self, of: Release) -> None:
+        """Reads the Secret, then members, then Leases, and writes what is released by that."""
+        try:
+            secret = await self._writing.secret(of.name)
+        except NO_RIGHT:
+            secret = Secret(of.name, "")
+        members, standings, objects = await self._crowd()
+        view = View(members, {one: records.lease(lease) for one, lease in objects.items()}, standings)
+        decision = self._decided(of, secret, view)
+        for member, bounds in decision.fences.items():
+            with suppress(Conflict):  # if it has renewed its Lease, it counts again
+                await self._written(None, partial(self._writing.fence, objects[member], bounds))
+            self._picture.due_secrets.add(of.name)
+        if decision.status != of.status:
+            await self._write_release(of, decision)
+
+    async def _write_release(self, of: Release, decision: Decision) -> None:
+        status = decision.status
+        self._wrote("secret", await self._written(("secret", of.name), lambda: self._writing.released(of, status)))
+
+    async def _create(self, of: str) -> None:
+        try:
+            found = await self._written(None, lambda: self._writing.create_release(of))
+        except AlreadyExists:
+            found = await self._writing.release(of)
+        self._wrote("secret", found)
+
+    # -- members -------------------------------------------------------------------------------------------------------
+
+    async def _read_leases(self) -> None:
+        found = await self._writing.leases()
+        self._picture.read_leases([records.lease(one) for one in found.values()], self._now())
+
+    async def _look_for_pod(self, member: Member) -> None:
+        if await self._writing.pod_is_gone(member):
+            self._picture.ended.add(member.name)
+            self._picture.stand()
+        else:
+            self._paces["member", member.name].until = self._now() + POD_SECONDS
+
+    async def _forget(self, member: Member) -> None:
+        """Deletes what is left of a member that has ended with nothing undelivered."""
+        lease = self._picture.liveness.lease(member.name)
+        await self._written(None, partial(self._forgotten, member, lease))
+
+    async def _forgotten(self, member: Member, lease: records.Lease | None) -> Object:
+        await self._writing.forget(member, lease)
+        return {}
+
+    # -- writes --------------------------------------------------------------------------------------------------------
+
+    async def _claim(self, kind: str, of: Policy | Release) -> None:
+        self._wrote(kind, await self._written(None, lambda: self._writing.claim(_KINDS[kind], of)))
+
+    async def _written(self, key: Key | None, write: Callable[[], Awaitable[Object]]) -> Object:
+        """Writes, if this member leads still."""
+        if not self._leadership.holds():
+            raise _NotLeading
+        if key is not None:
+            self._paces[key].written = self._now()
+        return await write()
+
+    def _wrote(self, kind: str, found: Object) -> None:
+        """Notes the state after an own write; its echo is awaited."""
+        self._expected[kind].wrote(uid(found), version(found), self._now())
+        self._take(kind, found)
+
+    def _take(self, kind: str, found: Object) -> None:
+        """Takes an answer; one of an object that the watch has seen deleted must not bring it back."""
+        known = self._known(kind, name(found))
+        if known is not None and known.uid == uid(found):
+            self._saw(kind, Event("MODIFIED", found))
+
+    def _saw(self, kind: str, event: Event) -> None:
+        if kind == "policy":
+            self._picture.saw_policy(event)
+        else:
+            self._picture.saw_release(event)
+
+    def _known(self, kind: str, of: str) -> Policy | Release | None:
+        return self._picture.policies.get(of) if kind == "policy" else self._picture.releases.get(of)
+
+    async def _read(self, key: Key, known: str) -> None:
+        """Reads an object by quorum; `known` is its uid."""
+        kind, of = key
+        try:
+            found = await (self._writing.policy(of) if kind == "policy" else self._writing.release(of))
+        except NotFound:
+            found = {}
+        if uid(found) == known:
+            self._expected[kind].read(known, version(found), self._now())
+            self._take(kind, found)
+            return
+        self._expected[kind].read(known, None, self._now())
+        self._expected[kind].decided(known, "")
+        if (there := self._known(kind, of)) is not None and there.uid == known:
+            self._saw(kind, Event("DELETED", {"metadata": {"name": of, "uid": known}}))
+
+    async def _do(self, key: Key, act: Callable[[], Awaitable[None]]) -> None:
+        """Acts, and sees to what went wrong."""
+        what, pace = f"{key[0]} {key[1]}", self._paces.setdefault(key, _Pace())
+        try:
+            await act()
+        except _NotLeading:
+            pass  # the next leader judges
+        except (Conflict, NotFound):
+            await self._again(key)
+        except OldKind:
+            text = f"the CustomResourceDefinition of {what} drops what is written; apply that of this version"
+            self._failed(OLD, key, text, REFUSED_SECONDS)
+        except NO_RIGHT as error:
+            self._failed(FORBIDDEN, key, str(error), REFUSED_SECONDS)
+        except Invalid as error:
+            self._failed(REFUSED, key, str(error), REFUSED_SECONDS)
+        except ApiError as error:
+            wait = error.retry_after if isinstance(error, Busy) else 0.0
+            self._failed(UNREACHABLE, key, str(error), max(wait, next(pace.pauses)))
+        else:
+            pace.pauses = backoff(0.1, 10.0, draw=self._environment.draw)
+            self.troubles.over(what)
+        finally:
+            self._busy.discard(key)
+            self._tell()
+
+    async def _again(self, key: Key) -> None:
+        """Reads an object that is not as it was known, so that it is judged anew."""
+        kind, of = key
+        if kind not in _KINDS:
+            self._paces[key].until = self._now() + 1.0
+            return
+        if (known := self._known(kind, of)) is not None:
+            try:
+                await self._read(key, known.uid)
+            except ApiError as error:
+                self._failed(UNREACHABLE, key, str(error), next(self._paces[key].pauses))
+            if self._known(kind, of) == known:
+                self._paces[key].until = self._now() + next(self._paces[key].pauses)
+        self._due(key)
+
+    def _failed(self, cause: str, key: Key, text: str, wait: float) -> None:
+        self.troubles.failed(cause, f"{key[0]} {key[1]}", text)
+        self._paces[key].until = self._now() + wait
+        self._due(key)
+
+    def _due(self, key: Key) -> None:
+        if key[0] == "policy":
+            self._picture.due_policies.add(key[1])
+        elif key[0] == "secret":
+            self._picture.due_secrets.add(key[1])
+
+
+class _NotLeading(Exception):
+    """The Lease may be over, so nothing is written any more."""
+
+
+_KINDS = {"policy": POLICIES, "secret": RELEASES}
+
+
+@dataclass
+class _Followed:
+    """A Secret that is followed, and nothing of its content."""
+
+    name: str
+    secret: Secret | None = None
+    """None before it was read."""
+    scope: trio.CancelScope = field(default_factory=trio.CancelScope)
+
+    def saw(self, event: Event) -> None:
+        """Takes a change of it."""
+        gone = event.type == "DELETED"
+        assert name(event.object) == self.name
+        self.secret = Secret(self.name, version(event.object), "" if gone else uid(event.object))
