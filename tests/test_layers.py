@@ -65,7 +65,7 @@ INSIDE = {
         {"agent"},
         {"host", "source"},
         {"membership"},
-        {"home", "judging"},
+        {"home", "judging", "summing"},
         {"member"},
         {"merging"},
         {"secret", "selectors", "settings", "trees"},

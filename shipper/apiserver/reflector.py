@@ -46,8 +46,8 @@ class Reflector:
     `heed` is called once for each change, in order, without a wait in between: it must not block, and what it raises
     ends `run`. `trouble` gets a sentence for each failed attempt, with the time since the first one, and None when it
     is over. `caught_up` is told each version up to which everything was handed over: of lists and of bookmarks.
-    `refused` is told each attempt that fails for lack of a right, before `trouble` is. With `metadata_only` objects have
-    nothing but their metadata, and no content of a Secret comes here.
+    `refused` is told each attempt that fails for lack of a right, before `trouble` is. With `metadata_only` objects
+    have nothing but their metadata, and no content of a Secret comes here.
     """
 
     def __init__(

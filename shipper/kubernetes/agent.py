@@ -1,4 +1,4 @@
-"""`shipper supervise --kubernetes`: connects the agent, its membership and the API server.
+"""`shipper supervise --kubernetes`: connects the agent, its membership, the API server, and the candidate for leader.
 
 The agent runs what it has. It gets vectors from its membership, and passes the stages on; no task of it waits for the
 API server. Whatever else a member does ends with the agent, after its last status was written.
@@ -19,6 +19,7 @@ from shipper.kubernetes.judging import judge
 from shipper.kubernetes.membership.membership import Membership
 from shipper.kubernetes.settings import Found
 from shipper.kubernetes.source import KubernetesSource
+from shipper.kubernetes.summing.leader import Leader
 from shipper.policy.registry import Registry
 from shipper.supervise.agent import Agent
 from shipper.supervise.options import Options
@@ -67,12 +68,28 @@ async def follow(options: Options, found: Found, client: Client, environment: Ma
         )
         agent = Agent(options, environment, report, source, {options.state: vault}, is_leased=membership.holding)
         host.agent = agent
-        return await _run(agent, membership)
+        return await _run(agent, membership, _leader(client, found, membership, host))
 
 
-async def _run(agent: Agent, membership: Membership) -> int:
+def _leader(client: Client, found: Found, membership: Membership, host: Host) -> Leader | None:
+    """Returns the candidate of this member, unless it must not be elected."""
+    if not found.settings.elect:
+        return None
+
+    def trouble(cause: str, message: str | None) -> None:
+        host.trouble(f"leader_{cause.removeprefix('leader_')}", message)
+
+    def say(sentence: str) -> None:
+        host.say("kubernetes_leader", {"message": sentence})
+
+    return Leader(client, membership.identity, float(found.settings.lease), trouble=trouble, say=say)
+
+
+async def _run(agent: Agent, membership: Membership, leader: Leader | None) -> int:
     async with trio.open_nursery() as nursery:
         nursery.start_soon(membership.run)
+        if leader is not None:
+            nursery.start_soon(leader.run)
         status = await agent.run()
         with trio.move_on_after(LAST_SECONDS):
             await membership.settled()

@@ -231,3 +231,33 @@ async def test_a_stop_leaves_the_last_status_and_a_member_that_leaves_says_so(
 
 
 _SHIPPER = (sys.executable, "-m", "shipper")
+
+
+async def test_drained_and_released_are_true_when_the_member_has_said_so(
+    tmp_path: Path, kubernetes: Kubernetes
+) -> None:
+    async with open_cluster(tmp_path, kubernetes) as cluster:
+        node = await begun(cluster)
+        await cluster.until(lambda: _drained(cluster, 1), "Drained of generation 1")
+        second = cluster.secret(api_key="k2")["metadata"]["resourceVersion"]
+        await cluster.until(lambda: _released(cluster, second), "k1 is released")
+        cluster.revoke("k1")
+        cluster.apply_policy("web", cluster.text(node.log, index="two"))
+        await cluster.until(lambda: _drained(cluster, 2), "Drained of generation 2")
+        node.write(10)
+        await cluster.delivered()
+        leads = node.said("kubernetes_leader")
+
+    assert leads
+    assert cluster.destination.refused == 0
+
+
+def _drained(cluster: Cluster, generation: int) -> bool:
+    found = cluster.condition("web", "Drained")
+    return (found.get("status"), found.get("observedGeneration")) == ("True", generation)
+
+
+def _released(cluster: Cluster, version: str) -> bool:
+    answer = cluster.admin.call("GET", cluster.path("shippersecrets", "es"))
+    found = answer.body.get("status", {}).get("credentials", ()) if answer.status == 200 else ()
+    return any(int(one.get("releasedBefore") or 0) >= int(version) for one in found)
