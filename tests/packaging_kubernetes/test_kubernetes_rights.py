@@ -220,8 +220,32 @@ def test_the_leader_cannot_renew_or_take_the_lease_of_another_member(site: Site)
     assert "member node-2 alone renews it" in refused.message
 
 
+def test_the_leader_deletes_the_leases_of_pods_only(site: Site) -> None:
+    """They are named by uids. An operator deletes any, and so do the controllers of a cluster."""
+    shipper, pod = site.pod("shipper-x1")
+    uid = pod["metadata"]["uid"]
+    for name in (uid, "node-2"):
+        leased(site, name)
+    roles.bind(site.kubernetes, site.namespace, "user-5", roles.OPERATOR)
+    places = {name: site.of("leases", f"shipper-member-{name}", api=LEASES) for name in (uid, "node-2")}
+
+    assert shipper.call("DELETE", places["node-2"]).status == 403
+    assert shipper.call("DELETE", places[uid]).status == 200
+    assert site.kubernetes.user(5).call("DELETE", places["node-2"]).status == 200
+
+
+def test_leases_of_others_are_left_alone(site: Site) -> None:
+    """Of a fleet, for example."""
+    shipper, _ = site.pod("shipper-x1")
+    made = {"metadata": {"name": "shipper-fleet-prod-a"}, "spec": {}}
+
+    assert shipper.call("POST", site.of("leases", api=LEASES), made).status == 201
+    assert shipper.call("DELETE", site.of("leases", "shipper-fleet-prod-a", api=LEASES)).status == 200
+
+
 def test_a_member_that_does_not_lead_writes_no_bounds(site: Site) -> None:
     roles.account(site.kubernetes, site.namespace, "follower", [MEMBER, NODE])
+    site.admin.create(site.of("shipperpolicies"), policy("web"))
     follower, _ = site.pod("shipper-x1", account="follower")
     held = leased(site, "node-2")
     held["metadata"]["annotations"] = BOUND["metadata"]["annotations"]
