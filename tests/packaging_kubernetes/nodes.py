@@ -1,0 +1,135 @@
+"""Nodes without a kubelet: the Pods of a DaemonSet as processes of this machine, by its manifest.
+
+What a kubelet does of that manifest is done here: the variables and files of the downward API, the ConfigMap, the
+directories, and a token that is bound to the Pod. A path of the container becomes one of the test's own directory.
+"""
+
+from __future__ import annotations
+
+import re
+import subprocess
+import sys
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from tests.backends.kubernetes import Kubernetes
+from tests.backends.kubernetes_api import Object, path
+
+PATIENCE = 60.0
+
+
+@dataclass
+class Node:
+    """One node, with the Pod that runs on it."""
+
+    name: str
+    place: Path
+    pod: Object
+    command: list[str]
+    environment: dict[str, str] = field(repr=False)
+    process: subprocess.Popen[bytes] | None = None
+
+    @property
+    def log(self) -> str:
+        return (self.place / "log").read_text()
+
+    def start(self) -> None:
+        with (self.place / "log").open("ab") as log:
+            self.process = subprocess.Popen(self.command, cwd=self.place, env=self.environment, stdout=log, stderr=log)
+
+    def stop(self) -> None:
+        """As a kubelet ends a Pod; kills it if that takes too long."""
+        if self.process is not None:
+            self.process.terminate()
+            try:
+                self.process.wait(PATIENCE)
+            except subprocess.TimeoutExpired:
+                self.process.kill()
+                self.process.wait()
+            self.process = None
+
+
+@contextmanager
+def started(
+    kubernetes: Kubernetes,
+    namespace: str,
+    daemonset: str,
+    place: Path,
+    names: list[str],
+    environment: Mapping[str, str],
+) -> Iterator[dict[str, Node]]:
+    """Nodes of these names, on each of which a Pod of the DaemonSet runs for as long as the block."""
+    nodes = {name: _node(kubernetes, namespace, daemonset, place / name, name, environment) for name in names}
+    try:
+        for node in nodes.values():
+            node.start()
+        yield nodes
+    finally:
+        for node in nodes.values():
+            node.stop()
+
+
+def _node(
+    kubernetes: Kubernetes, namespace: str, daemonset: str, place: Path, name: str, environment: Mapping[str, str]
+) -> Node:
+    admin = kubernetes.admin
+    place.mkdir()
+    template = admin.get(path("daemonsets", namespace, daemonset, api="apps/v1"))["spec"]["template"]
+    spec = {**template["spec"], "nodeName": name}
+    pod = admin.create(
+        path("pods", namespace),
+        {"metadata": {"name": f"{daemonset}-{name}", "labels": template["metadata"]["labels"]}, "spec": spec},
+    )
+    (container,) = spec["containers"]
+    mounts = {
+        mount["mountPath"]: _volume(kubernetes, namespace, pod, mount["name"], place) for mount in _mounts(container)
+    }
+    token = place / "token"
+    variables = kubernetes.mount(token, namespace, spec["serviceAccountName"], pod=pod)
+    variables |= {one["name"]: _field(pod, one["valueFrom"]["fieldRef"]["fieldPath"]) for one in container["env"]}
+    variables["SHIPPER_SERVICE_ACCOUNT"] = str(token)
+    arguments = [_here(argument, mounts) for argument in container["args"]]
+    command = [sys.executable, "-m", "shipper", *arguments]
+    return Node(name, place, pod, command, {**environment, **variables})
+
+
+def _mounts(container: Object) -> list[Object]:
+    return [mount for mount in container["volumeMounts"] if mount["mountPath"] not in ("/tmp", "/var/log")]
+
+
+def _here(argument: str, mounts: Mapping[str, Path]) -> str:
+    for inside, outside in mounts.items():
+        if argument == inside or argument.startswith(f"{inside}/"):
+            return f"{outside}{argument.removeprefix(inside)}"
+    return argument
+
+
+def _volume(kubernetes: Kubernetes, namespace: str, pod: Object, name: str, place: Path) -> Path:
+    volume = next(one for one in pod["spec"]["volumes"] if one["name"] == name)
+    directory = place / name
+    directory.mkdir(mode=0o700)
+    if "configMap" in volume:
+        found = kubernetes.admin.get(path("configmaps", namespace, volume["configMap"]["name"]))
+        for file, text in found["data"].items():
+            (directory / file).write_text(_for_this_machine(text, place))
+    for item in volume.get("downwardAPI", {}).get("items", ()):
+        labels = _field(pod, item["fieldRef"]["fieldPath"])
+        (directory / item["path"]).write_text("".join(f'{key}="{value}"\n' for key, value in labels.items()))
+    return directory
+
+
+def _for_this_machine(text: str, place: Path) -> str:
+    """All nodes have one network here, and no file at /etc/podinfo."""
+    text = re.sub(r"http: 0\.0\.0\.0:\d+", "http: 127.0.0.1:0", text)
+    return text.replace("kubernetes:\n", f"kubernetes:\n  labels: {place / 'labels' / 'labels'}\n")
+
+
+def _field(pod: Object, where: str) -> Any:
+    """What the downward API says of a field."""
+    found: Any = pod
+    for part in where.split("."):
+        found = found[part]
+    return found
