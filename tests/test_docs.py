@@ -73,6 +73,14 @@ def test_every_fault_of_other_fleets_has_the_issue_or_the_program_and_tests() ->
     assert [number for number, fault in faults if not re.search(r"[\w-]+/[\w-]+\s+#\d+|Consul", fault)] == []
 
 
+def test_every_fault_and_every_law_of_objects_of_kubernetes_has_tests() -> None:
+    text = (ROOT / "docs/kubernetes-history.md").read_text()
+    told = dict(re.findall(r"^- \*\*([A-Z][\d.]*\d)\. (.*?)(?=^- \*\*|^## |\Z)", text, re.M | re.S))
+
+    assert list(told) == [*(f"K{number}" for number in range(1, 9)), *(f"T844.{number}" for number in range(1, 11))]
+    assert [label for label, fault in told.items() if not NAMED.search(fault)] == []
+
+
 @pytest.mark.parametrize(("file", "text"), SKETCHES, ids=[file for file, _ in SKETCHES])
 def test_a_sketch_is_short(file: str, text: str) -> None:
     assert len(text.splitlines()) <= LONGEST
