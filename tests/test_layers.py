@@ -65,7 +65,7 @@ INSIDE = {
         {"agent"},
         {"host", "source"},
         {"membership"},
-        {"home", "judging", "summing"},
+        {"home", "judging", "probes", "summing"},
         {"member"},
         {"merging"},
         {"secret", "selectors", "settings", "trees"},

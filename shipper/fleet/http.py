@@ -124,12 +124,13 @@ async def serve(
     ask: Callable[[Request], Awaitable[Answer]],
     sidecar: Callable[[], str | None],
     renewals: AsyncIterator[ssl.SSLContext] | None = None,
+    without: Callable[[str], Answer | None] = lambda path: None,
 ) -> AsyncIterator[str | None]:
     """Serves while the block runs; yields the bound `host:port`, or None if it cannot be bound: the log has the reason.
 
     `ask` answers a question about the fleet or raises Refused, and is cancelled when its client disconnects. `sidecar`
-    returns the address of the sidecar's own server, or None. `renewals` are contexts that replace `door.tls`. Raises
-    OptionError for an invalid address.
+    returns the address of the sidecar's own server, or None; what `without` returns for a path is answered then, in
+    place of 503. `renewals` are contexts that replace `door.tls`. Raises OptionError for an invalid address.
     """
     host, port = parse_address(address)
     try:
@@ -138,7 +139,7 @@ async def serve(
         _log.warning("the address could not be listened on", address=address, reason=error.strerror or str(error))
         yield None
         return
-    server = Server(lambda peer: _Connection(peer, door, ask, sidecar).talk(), tls=door.tls, limits=LIMITS)
+    server = Server(lambda peer: _Connection(peer, door, ask, sidecar, without).talk(), tls=door.tls, limits=LIMITS)
     try:
         async with trio.open_nursery() as nursery:
             for listener in listeners:
@@ -188,8 +189,9 @@ class _Connection:
         door: Door,
         ask: Callable[[Request], Awaitable[Answer]],
         sidecar: Callable[[], str | None],
+        without: Callable[[str], Answer | None],
     ) -> None:
-        self._peer, self._door, self._ask, self._sidecar = peer, door, ask, sidecar
+        self._peer, self._door, self._ask, self._sidecar, self._without = peer, door, ask, sidecar, without
         self._http = h11.Connection(h11.SERVER, max_incomplete_event_size=_LARGEST_HEAD)
         self._is_head = False
 
@@ -221,8 +223,12 @@ class _Connection:
                 if path in OF_SIDECAR:
                     if path in PROBES or not self._door.tokens or not self._is_admitted(headers):
                         self._check_host(headers)
-                    return await self._pass_on(request) and self._is_reusable()
-                answer = await self._about_the_fleet(path, query, headers)
+                    found = self._without(path) if self._sidecar() is None else None
+                    if found is None:
+                        return await self._pass_on(request) and self._is_reusable()
+                    answer = found
+                else:
+                    answer = await self._about_the_fleet(path, query, headers)
             except Refused as refused:
                 answer = refused.answer
             if not self._is_read():

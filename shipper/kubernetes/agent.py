@@ -6,9 +6,11 @@ API server. Whatever else a member does ends with the agent, after its last stat
 
 from __future__ import annotations
 
+import dataclasses
 import functools
 from collections.abc import Mapping
 
+import msgspec
 import trio
 
 from shipper.apiserver.client import Client, connected
@@ -17,6 +19,7 @@ from shipper.kubernetes.home import Home
 from shipper.kubernetes.host import Host
 from shipper.kubernetes.judging import judge
 from shipper.kubernetes.membership.membership import Membership
+from shipper.kubernetes.probes import OF_SIDECAR_ALONE, UNSERVED, answering
 from shipper.kubernetes.settings import Found
 from shipper.kubernetes.source import KubernetesSource
 from shipper.kubernetes.summing.leader import Leader
@@ -48,7 +51,9 @@ async def supervise_in_kubernetes(
 
 async def follow(options: Options, found: Found, client: Client, environment: Mapping[str, str], report: Report) -> int:
     """As `supervise_in_kubernetes`, by a client."""
-    settings = found.settings
+    settings, http = found.settings, options.config.http
+    config = msgspec.structs.replace(options.config, http=OF_SIDECAR_ALONE if http else None)
+    options = dataclasses.replace(options, config=config)
     with Vault(options.state, options.config.state_keys) as vault, Watch() as watch:
         registry = Registry.installed()
         vault.load()  # it opens the memory of the member, too
@@ -68,7 +73,11 @@ async def follow(options: Options, found: Found, client: Client, environment: Ma
         )
         agent = Agent(options, environment, report, source, {options.state: vault}, is_leased=membership.holding)
         host.agent = agent
-        return await _run(agent, membership, _leader(client, found, membership, host))
+        async with answering(http, host.sidecar) as bound:
+            if http is not None and bound is None:
+                reason = f"{http} cannot be used, perhaps because another process uses it"
+                host.trouble(UNSERVED, f"probes are not answered: {reason}; free it, and restart")
+            return await _run(agent, membership, _leader(client, found, membership, host))
 
 
 def _leader(client: Client, found: Found, membership: Membership, host: Host) -> Leader | None:

@@ -44,6 +44,10 @@ class Host:
         """Returns the ids of contents that the sidecar uses or may use."""
         return sorted(id for id, kept in self._member.ledger.kept.items() if kept.shared and not kept.released)
 
+    def sidecar(self) -> str | None:
+        """Returns the address at which the sidecar answers over HTTP; None while it does not."""
+        return self._member.http
+
     def longest_request(self) -> float:
         """Returns the seconds of the longest request that any policy of this process makes: what drains may be of an
         older one."""

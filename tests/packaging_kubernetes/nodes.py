@@ -6,19 +6,21 @@ directories, and a token that is bound to the Pod. A path of the container becom
 
 from __future__ import annotations
 
-import re
 import subprocess
 import sys
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from dataclasses import dataclass, field
+from http.client import HTTPConnection
 from pathlib import Path
 from typing import Any
 
 from tests.backends.kubernetes import Kubernetes
 from tests.backends.kubernetes_api import Object, path
+from tests.ports import free_port
 
 PATIENCE = 60.0
+_PORT = 6780
 
 
 @dataclass
@@ -28,9 +30,20 @@ class Node:
     name: str
     place: Path
     pod: Object
+    port: int
     command: list[str]
     environment: dict[str, str] = field(repr=False)
     process: subprocess.Popen[bytes] | None = None
+
+    def probe(self, kind: str) -> int:
+        """Asks as the kubelet does for `startupProbe`, `livenessProbe` or `readinessProbe`; returns the status."""
+        (container,) = self.pod["spec"]["containers"]
+        asked = container[kind]["httpGet"]
+        (port,) = [one["containerPort"] for one in container["ports"] if one["name"] == asked["port"]]
+        assert port == _PORT
+        with closing(HTTPConnection("127.0.0.1", self.port, timeout=PATIENCE)) as connection:
+            connection.request("GET", asked["path"])
+            return connection.getresponse().status
 
     @property
     def log(self) -> str:
@@ -77,6 +90,7 @@ def _node(
 ) -> Node:
     admin = kubernetes.admin
     place.mkdir()
+    port = free_port()
     template = admin.get(path("daemonsets", namespace, daemonset, api="apps/v1"))["spec"]["template"]
     spec = {**template["spec"], "nodeName": name}
     pod = admin.create(
@@ -85,7 +99,8 @@ def _node(
     )
     (container,) = spec["containers"]
     mounts = {
-        mount["mountPath"]: _volume(kubernetes, namespace, pod, mount["name"], place) for mount in _mounts(container)
+        mount["mountPath"]: _volume(kubernetes, namespace, pod, mount["name"], place, port)
+        for mount in _mounts(container)
     }
     token = place / "token"
     variables = kubernetes.mount(token, namespace, spec["serviceAccountName"], pod=pod)
@@ -93,7 +108,7 @@ def _node(
     variables["SHIPPER_SERVICE_ACCOUNT"] = str(token)
     arguments = [_here(argument, mounts) for argument in container["args"]]
     command = [sys.executable, "-m", "shipper", *arguments]
-    return Node(name, place, pod, command, {**environment, **variables})
+    return Node(name, place, pod, port, command, {**environment, **variables})
 
 
 def _mounts(container: Object) -> list[Object]:
@@ -107,23 +122,23 @@ def _here(argument: str, mounts: Mapping[str, Path]) -> str:
     return argument
 
 
-def _volume(kubernetes: Kubernetes, namespace: str, pod: Object, name: str, place: Path) -> Path:
+def _volume(kubernetes: Kubernetes, namespace: str, pod: Object, name: str, place: Path, port: int) -> Path:
     volume = next(one for one in pod["spec"]["volumes"] if one["name"] == name)
     directory = place / name
     directory.mkdir(mode=0o700)
     if "configMap" in volume:
         found = kubernetes.admin.get(path("configmaps", namespace, volume["configMap"]["name"]))
         for file, text in found["data"].items():
-            (directory / file).write_text(_for_this_machine(text, place))
+            (directory / file).write_text(_for_this_machine(text, place, port))
     for item in volume.get("downwardAPI", {}).get("items", ()):
         labels = _field(pod, item["fieldRef"]["fieldPath"])
         (directory / item["path"]).write_text("".join(f'{key}="{value}"\n' for key, value in labels.items()))
     return directory
 
 
-def _for_this_machine(text: str, place: Path) -> str:
+def _for_this_machine(text: str, place: Path, port: int) -> str:
     """All nodes have one network here, and no file at /etc/podinfo."""
-    text = re.sub(r"http: 0\.0\.0\.0:\d+", "http: 127.0.0.1:0", text)
+    text = text.replace(f"http: 0.0.0.0:{_PORT}", f"http: 127.0.0.1:{port}")
     return text.replace("kubernetes:\n", f"kubernetes:\n  labels: {place / 'labels' / 'labels'}\n")
 
 

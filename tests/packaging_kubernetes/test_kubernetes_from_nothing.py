@@ -135,7 +135,9 @@ async def test_what_the_document_says_is_what_happens(audited: Kubernetes, tmp_p
                     if block.info == "nodes":
                         running = await trio.to_thread.run_sync(lambda: stack.enter_context(desk.nodes()))
                         await desk.registered()
+                        await probed(running, ready=503)
                     elif block.info == "rotation":
+                        await probed(running, ready=200)
                         await written_with_the_new_key(desk, destination)
             assert destination.refused == 0
     asked = [entry for entry in kubernetes.audit() if entry["user"]["username"].endswith(":logging:shipper")]
@@ -170,6 +172,14 @@ def _right(entry: Object) -> tuple[str, str]:
     of = entry.get("objectRef", {})
     resource = "/".join(part for part in (of.get("resource", ""), of.get("subresource", "")) if part)
     return resource, entry["verb"]
+
+
+async def probed(running: dict[str, nodes.Node], *, ready: int) -> None:
+    """A kubelet never restarts a shipper, also before a policy selects it."""
+    kinds = {"startupProbe": 200, "livenessProbe": 200, "readinessProbe": ready}
+    for node in running.values():
+        for kind, expected in kinds.items():
+            assert await trio.to_thread.run_sync(node.probe, kind) == expected
 
 
 async def written_with_the_new_key(desk: Desk, destination: BulkDestination) -> None:
