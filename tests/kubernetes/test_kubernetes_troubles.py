@@ -2,14 +2,22 @@
 
 from __future__ import annotations
 
+from math import inf
+from types import SimpleNamespace
+
 import pytest
 
 from shipper.apiserver.errors import ApiError, Busy, Forbidden, Invalid, NotFound, Unreachable
 from shipper.kubernetes.membership.troubles import (
+    APART,
+    OUT,
     OUTDATED,
     REFUSED,
+    TAKEN,
     UNREACHABLE,
     UNWATCHED,
+    WAITS,
+    WAITS_SECONDS,
     CrdOutdated,
     Troubles,
     waiting,
@@ -74,3 +82,25 @@ def test_what_policies_wait_for_is_one_sentence() -> None:
     assert waiting([]) is None
     assert waiting([("web", "no Secret es")]) == "policy web: no Secret es"
     assert str(waiting([(str(at), "why") for at in range(9)])).endswith("and 4 more policies")
+
+
+def test_what_a_new_policy_waits_for_is_no_trouble_in_its_first_seconds() -> None:
+    shown = Shown()
+    member = SimpleNamespace(place="ours", why="", held="", waits=[("web", "it was not judged yet")])
+
+    assert shown.troubles.look_at(member, 10.0) == 10.0 + WAITS_SECONDS
+    assert shown.now == {}
+    assert shown.troubles.look_at(member, 10.0 + WAITS_SECONDS) == inf
+    assert shown.now == {WAITS: "policy web: it was not judged yet"}
+    member.waits = [("web", "the Secret es is absent")]
+    shown.troubles.look_at(member, 20.0)
+    assert shown.now == {}
+
+
+@pytest.mark.parametrize(("place", "cause"), [("apart", APART), ("taken", TAKEN), ("out", OUT)])
+def test_a_place_that_takes_no_part_says_why_and_what_to_do(place: str, cause: str) -> None:
+    shown = Shown()
+    shown.troubles.look_at(SimpleNamespace(place=place, why="another one holds it", held="", waits=[]), 0.0)
+
+    assert [*shown.now] == [cause]
+    assert shown.now[cause].startswith("another one holds it; ")

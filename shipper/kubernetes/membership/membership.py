@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from math import inf
 from typing import Any, Literal
 
 import trio
@@ -90,6 +91,8 @@ class Membership:
         self._waits = self._backoff()
         self._woken, self._ended, self._stepped = trio.Event(), trio.Event(), trio.Event()
         self._joined = False
+        self._look_again = inf
+        """When a trouble begins if nothing changes."""
 
     # -- for the agent -------------------------------------------------------------------------------------------------
 
@@ -198,7 +201,7 @@ class Membership:
         while True:
             self._offers.offer_kept(self._member)
             step = self._member.next(self._clock(), self._facts())
-            self._troubles.look_at(self._member)
+            self._look_again = self._troubles.look_at(self._member, self._clock())
             self._following.look()
             self._stepped.set()
             self._stepped = trio.Event()
@@ -271,7 +274,7 @@ class Membership:
                 member.granted(until)
 
     async def _rest(self, until: float | None) -> None:
-        seconds = float("inf") if until is None else max(_SHORTEST_REST, until - self._clock())
+        seconds = max(_SHORTEST_REST, min(inf if until is None else until, self._look_again) - self._clock())
         with trio.move_on_after(seconds):
             await self._woken.wait()
         self._woken = trio.Event()

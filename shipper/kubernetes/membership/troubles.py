@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from math import inf
 
 from shipper.apiserver.errors import ApiError, Forbidden, Invalid, NotFound, Unauthorized
 from shipper.kubernetes.member.machine import Member
@@ -12,6 +13,9 @@ UNREACHABLE, REFUSED, OUTDATED = "unreachable", "refused", "crd_outdated"
 UNSAVED, APART, TAKEN, OUT, HELD, WAITS = "unsaved", "apart", "name_taken", "left", "held", "waits"
 UNWATCHED, LABELS = "unwatched", "labels"
 CAUSES = (UNREACHABLE, REFUSED, OUTDATED, UNSAVED, APART, TAKEN, OUT, HELD, WAITS, UNWATCHED, LABELS)
+
+WAITS_SECONDS = 3.0
+"""For which something may keep a policy from being run before that is a trouble: each new one waits to be judged."""
 
 _PLACES = {"apart": APART, "taken": TAKEN, "out": OUT}
 _REMEDY = {
@@ -36,6 +40,8 @@ class Troubles:
         self._failures: dict[str, ApiError] = {}
         self._watches: dict[str, str] = {}
         self._messages: dict[str, str] = {}
+        self._waiting: dict[tuple[str, str], float] = {}
+        """Since when each policy waits for something."""
 
     def all(self) -> Mapping[str, str]:
         """Returns the messages by cause."""
@@ -63,12 +69,16 @@ class Troubles:
         """Notes that the disk took nothing; None: it is over."""
         self._put(UNSAVED, message)
 
-    def look_at(self, member: Member) -> None:
-        """Notes what the state of a member keeps it from."""
+    def look_at(self, member: Member, now: float) -> float:
+        """Notes what the state of a member keeps it from; returns when to look again if nothing changes."""
         for place, cause in _PLACES.items():
             self._put(cause, f"{member.why}; {_REMEDY[cause]}" if member.place == place else None)
         self._put(HELD, f"nothing is sent without a lease: {member.held}" if member.held else None)
-        self._put(WAITS, waiting(member.waits))
+        self._waiting = {one: self._waiting.get(one, now) for one in member.waits}
+        shown = [one for one, since in self._waiting.items() if now >= since + WAITS_SECONDS]
+        self._put(WAITS, waiting(shown))
+        young = (since + WAITS_SECONDS for since in self._waiting.values() if now < since + WAITS_SECONDS)
+        return min(young, default=inf)
 
     def _put(self, cause: str, message: str | None) -> None:
         if self._messages.get(cause) == message:

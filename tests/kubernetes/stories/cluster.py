@@ -17,6 +17,7 @@ from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import asynccontextmanager, suppress
 from pathlib import Path
 from typing import Any
+from urllib.parse import urlsplit
 
 import trio
 
@@ -85,7 +86,11 @@ class Node:
 
     def status(self) -> dict[str, Any]:
         """What its `shipper status` says of Kubernetes."""
-        found: dict[str, Any] = questions.ask(self.state, questions.Status())["kubernetes"]
+        found: dict[str, Any] = self.whole_status()["kubernetes"]
+        return found
+
+    def whole_status(self) -> dict[str, Any]:
+        found: dict[str, Any] = questions.ask(self.state, questions.Status())
         return found
 
     def _signal(self, number: int) -> None:
@@ -167,12 +172,15 @@ class Cluster:
         wanted = {"spec": {"policy": policy, **selects, **spec}}
         metadata = {"metadata": {"name": name}}
         obj = {"apiVersion": SHIPPER, "kind": "ShipperPolicy", **metadata, **wanted}
-        try:
-            before = self.admin.get(self.path("shipperpolicies", name))
-        except Refused:
-            return self.admin.create(self.path("shipperpolicies"), obj)
-        obj["metadata"]["resourceVersion"] = before["metadata"]["resourceVersion"]
-        return self.admin.replace(self.path("shipperpolicies", name), obj)
+        while True:
+            found = self.admin.call("GET", self.path("shipperpolicies", name))
+            if found.status == 404:
+                return self.admin.create(self.path("shipperpolicies"), obj)
+            obj["metadata"]["resourceVersion"] = found.body["metadata"]["resourceVersion"]
+            answer = self.admin.call("PUT", self.path("shipperpolicies", name), obj)
+            if answer.status != 409:  # a leader writes the status of this object meanwhile
+                assert answer.status == 200, answer
+                return answer.body
 
     def delete_policy(self, name: str) -> None:
         self.admin.delete(self.path("shipperpolicies", name))
@@ -258,6 +266,16 @@ class Cluster:
         await self.arrived(len(wanted))
         assert sorted(one["message"] for one in self.destination.events) == wanted
 
+    async def released(self, version: str, secret: str = "es") -> None:
+        """Waits until no member uses, or will use, an older content of a Secret than this version's."""
+
+        def bound() -> bool:
+            answer = self.admin.call("GET", self.path("shippersecrets", secret))
+            found = answer.body.get("status", {}).get("credentials", ()) if answer.status == 200 else ()
+            return any(int(one.get("releasedBefore") or 0) >= int(version) for one in found)
+
+        await self.until(bound, f"{secret} is released before {version}")
+
     def uses(self, name: str) -> int:
         """How many requests have carried the key of a name."""
         return len(self.destination.requests_with(key(name)))
@@ -271,6 +289,13 @@ class Cluster:
         for plural in ("shippermembers", "shipperpolicies", "shippersecrets"):
             found = json.dumps(self.admin.get(self.path(plural))).encode()
             assert canary.found(found, secrets) == [], plural
+
+
+def port_of(url: str) -> int:
+    """The port of a proxy."""
+    port = urlsplit(url).port
+    assert port
+    return port
 
 
 @asynccontextmanager

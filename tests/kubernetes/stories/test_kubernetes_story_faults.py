@@ -5,14 +5,13 @@ from __future__ import annotations
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
-from urllib.parse import urlsplit
 
 import pytest
 import trio
 
 from tests.backends.kubernetes import Kubernetes
 from tests.backends.kubernetes_proxy import Proxy, open_proxy
-from tests.kubernetes.stories.cluster import PATIENCE, Cluster, Node, open_cluster
+from tests.kubernetes.stories.cluster import PATIENCE, Cluster, Node, open_cluster, port_of
 
 pytestmark = pytest.mark.backend
 
@@ -21,9 +20,7 @@ pytestmark = pytest.mark.backend
 async def behind_a_proxy(directory: Path, kubernetes: Kubernetes) -> AsyncIterator[tuple[Cluster, Proxy, Node]]:
     """A node that has delivered ten lines with the key k1, and asks the API server through a proxy."""
     async with open_proxy(kubernetes) as proxy, open_cluster(directory, kubernetes) as cluster:
-        port = urlsplit(proxy.url).port
-        assert port
-        node = await trio.to_thread.run_sync(lambda: cluster.node(port=port))
+        node = await trio.to_thread.run_sync(lambda: cluster.node(port=port_of(proxy.url)))
         cluster.secret(api_key="k1")
         cluster.apply_policy("web", cluster.text(node.log))
         node.write(10)
