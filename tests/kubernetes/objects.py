@@ -26,3 +26,18 @@ def secret(name: str, *, usable: bool = True, **contents: str) -> Object:
     labels = {"shipper.dev/use": "credential"} if usable else {}
     data = {key: base64.b64encode(content.encode()).decode() for key, content in contents.items()}
     return {"metadata": {"name": name, "labels": labels}, "data": data}
+
+
+def changed(api: Any, kind: str, name: str, **spec: Any) -> Object:
+    """Changes the spec of an object as another person does."""
+    found = api.patch(kind, name, {"spec": spec})
+    assert found is not None
+    return found
+
+
+def rotated(api: Any, name: str, **contents: str) -> Object:
+    """Gives a Secret other contents; keys that are not named go."""
+    found = api.get("secret", name)
+    new = api.put("secret", {**found, "data": secret(name, **contents)["data"]})
+    assert new is not None
+    return new

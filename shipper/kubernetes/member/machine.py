@@ -218,7 +218,7 @@ class Member:
         uids = {one.uid for one in selected}
         self._refusals.retain(uids)
         self._vectors.retain(uids | self._vectors.running.keys())
-        self._retry_at, self._dirty = self._refusals.again_at(now), False
+        self._retry_at, self._dirty = min(self._refusals.again_at(now), self.policies.again_at(now)), False
 
     @property
     def _draft(self) -> Target | None:
@@ -256,7 +256,7 @@ class Member:
     def _judge(self) -> Judge | None:
         if not self._may_decide():
             return None
-        return self.policies.unjudged(self.policies.selected(self.own.labels))
+        return self.policies.unjudged(self.policies.selected(self.own.labels), self._now)
 
     def _is_settled(self) -> bool:
         """Whether the sidecar runs what is to be run, as far as it was read after the last lapse."""
@@ -536,7 +536,7 @@ class Member:
 
     def judged(self, step: Judge, judgement: Judgement, *, now: float) -> None:
         """A generation was judged."""
-        self.policies.judged(step, judgement)
+        self.policies.judged(step, judgement, now)
         self._dirty = True
 
     def confirmed(

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
+from math import inf
 from typing import Any
 
 import msgspec
@@ -17,6 +18,11 @@ from shipper.apiserver.versions import compare, is_covered, is_number
 from shipper.kubernetes.kinds import PolicySpec, Requirement, Selector
 from shipper.kubernetes.member.steps import Judge, Judgement
 from shipper.kubernetes.selectors import matches
+from shipper.sdk.codes import Code
+
+AGAIN = 10.0
+"""Seconds until a generation is judged again whose problem may pass without a change of it."""
+_PASSING = (Code.FILE_UNREADABLE, Code.TIMED_OUT)
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,6 +55,8 @@ class Policies:
         self._floor = ""
         """All changes up to it are known from a list."""
         self._judged: dict[tuple[str, int], Judgement] = {}
+        self._again: dict[tuple[str, int], float] = {}
+        """When a generation is judged again: a file that it names may come later."""
 
     def saw(self, event: Event) -> None:
         """The watch has shown this."""
@@ -95,18 +103,26 @@ class Policies:
         """Returns the judgement of a newest generation; None if there is none yet."""
         return self._judged.get(one.key)
 
-    def unjudged(self, selected: Iterable[Known]) -> Judge | None:
+    def unjudged(self, selected: Iterable[Known], now: float) -> Judge | None:
         """Returns the step that judges the next generation."""
         for one in selected:
-            if not one.problem and one.key not in self._judged:
+            if not one.problem and (one.key not in self._judged or now >= self._again.get(one.key, inf)):
                 return Judge(one.name, one.uid, one.generation, one.policy)
         return None
 
-    def judged(self, step: Judge, judgement: Judgement) -> None:
+    def judged(self, step: Judge, judgement: Judgement, now: float) -> None:
         """A generation was judged; one that is no longer the newest counts no more."""
         known = self.known.get(step.uid)
-        if known is not None and known.generation == step.generation:
-            self._judged[known.key] = judgement
+        if known is None or known.generation != step.generation:
+            return
+        self._judged[known.key] = judgement
+        self._again.pop(known.key, None)
+        if any(problem.code in _PASSING for problem in judgement.problems):
+            self._again[known.key] = now + AGAIN
+
+    def again_at(self, now: float) -> float:
+        """Returns when a generation has to be judged again; infinite if none has."""
+        return min((at for at in self._again.values() if at > now), default=inf)
 
     # ------------------------------------------------------------------------------------------------------------------
 
@@ -116,12 +132,16 @@ class Policies:
             return
         known = _known(found, before.selector if before is not None else _NOBODY)
         if before is not None and before.generation != known.generation:
-            self._judged.pop(before.key, None)
+            self._forget(before)
         self.known[known.uid] = known
 
     def _lost(self, lost: str) -> None:
         if (known := self.known.pop(lost, None)) is not None:
-            self._judged.pop(known.key, None)
+            self._forget(known)
+
+    def _forget(self, known: Known) -> None:
+        self._judged.pop(known.key, None)
+        self._again.pop(known.key, None)
 
 
 _NOBODY = Selector(match_expressions=(Requirement(key="", operator="In"),))
