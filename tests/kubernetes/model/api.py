@@ -13,6 +13,10 @@ Key = tuple[str, str]
 """The kind and the name of an object."""
 
 
+class Stored(dict[str, Any]):
+    """An object as it is stored: nobody changes it, so it need not be copied with a world."""
+
+
 class Api:
     """One namespace."""
 
@@ -89,7 +93,7 @@ class Api:
 
     def _tell(self, kind: str, what: Any, found: Object) -> Object:
         self.version += 1
-        told = {**found, "metadata": {**found["metadata"], "resourceVersion": str(self.version)}}
+        told = Stored({**found, "metadata": {**found["metadata"], "resourceVersion": str(self.version)}})
         self.log[kind] = (*self.log.get(kind, ()), (self.version, Event(what, told)))
         return told
 

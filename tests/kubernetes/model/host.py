@@ -7,6 +7,7 @@ breaks off, an agent that reads what was offered, a sidecar that goes on by one 
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Any
 
 from shipper.apiserver.objects import Event
 from shipper.apiserver.reflection import Reflection
@@ -134,33 +135,55 @@ class Host:
 
     def perform(self, step: Step) -> None:
         """Does one step, and tells the outcome."""
+        self.tell(step, self.request(step))
+
+    def request(self, step: Step) -> Any:
+        """Does what a step demands of the API server; returns the answer."""
+        api, name = self.api, self.member.terms.name
         self.steps.append(step)
-        api, member, name = self.api, self.member, self.member.terms.name
         match step:
             case Look():
                 lease = api.get("lease", MEMBER_LEASE + name)
-                member.looked(step, Found(api.get("member", name), lease), now=self.now)
+                return Found(api.get("member", name), lease)
+            case Create(wanted):
+                return api.create("member", wanted)
+            case Adjust(patch):
+                return api.patch("member", name, patch)
+            case Hold(lease):
+                return api.put("lease", lease) if "uid" in lease["metadata"] else api.create("lease", lease)
+            case Write(patch):
+                return api.patch("member", name, patch, status=True)
+            case Reread(names):
+                return api.list("policy"), {one: api.get("secret", one) for one in names}
+            case Confirm(names, policies):
+                found = {one: api.get("policy", one) for one in policies}
+                return {one: api.get("secret", one) for one in names}, found
+            case _:
+                return None
+
+    def tell(self, step: Step, answer: Any) -> None:
+        """Tells the member the outcome of a step."""
+        member, now = self.member, self.now
+        match step:
+            case Look():
+                member.looked(step, answer, now=now)
             case Save(memory):
                 self.durable = memory
                 member.saved(memory)
-            case Create(wanted):
-                member.created(api.create("member", wanted), now=self.now)
-            case Adjust(patch):
-                member.adjusted(api.patch("member", name, patch), now=self.now)
-            case Hold(lease):
-                is_new = "resourceVersion" not in lease["metadata"]
-                found = api.create("lease", lease) if is_new else api.put("lease", lease)
-                member.held_lease(found, began=self.now, now=self.now)
-            case Write(patch):
-                member.wrote(step, api.patch("member", name, patch, status=True), began=self.now, now=self.now)
-            case Reread(names):
-                listing = api.list("policy")
-                member.reread(listing, {one: api.get("secret", one) for one in names}, began=self.now, now=self.now)
+            case Create():
+                member.created(answer, now=now)
+            case Adjust():
+                member.adjusted(answer, now=now)
+            case Hold():
+                member.held_lease(answer, began=now, now=now)
+            case Write():
+                member.wrote(step, answer, began=now, now=now)
+            case Reread():
+                member.reread(*answer, began=now, now=now)
             case Judge():
-                member.judged(step, self.judge(step), now=self.now)
-            case Confirm(names, policies):
-                secrets = {one: api.get("secret", one) for one in names}
-                member.confirmed(step, secrets, {one: api.get("policy", one) for one in policies}, now=self.now)
+                member.judged(step, self.judge(step), now=now)
+            case Confirm():
+                member.confirmed(step, *answer, now=now)
             case Offer(vector):
                 self.agent.offered = vector
                 member.offered(vector)

@@ -1,0 +1,487 @@
+"""A namespace in which everything may happen in any order: real members, the real rule of release, and people.
+
+A world is changed in place; `Exploration` copies it before. `actions` are what may happen next. Requests to the API
+server and their answers are apart, so that anything may come between them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import msgspec
+
+from shipper.apiserver.objects import Object
+from shipper.kubernetes.kinds import MEMBER_LEASE, RELEASED, PolicyStatus, SecretStatus
+from shipper.kubernetes.member.memory import Memory
+from shipper.kubernetes.member.pace import Pace
+from shipper.kubernetes.member.steps import Adjust, Confirm, Create, Hold, Look, Offer, Reread, Rest, Step, Write
+from shipper.kubernetes.summing import records
+from shipper.kubernetes.summing.judge import Standings, judge
+from shipper.kubernetes.summing.release import Secret, View, registering, release
+from tests.kubernetes.model.api import Api
+from tests.kubernetes.model.cloning import clone, mutable
+from tests.kubernetes.model.host import Agent, Host, Watch
+from tests.kubernetes.objects import policy, rotated, secret
+
+REMOTE = (Look, Create, Adjust, Hold, Write, Reread, Confirm)
+NOW = "2026-01-01T00:00:00Z"
+
+
+@dataclass(frozen=True)
+class Budget:
+    """How often each thing may happen."""
+
+    contents: tuple[str, ...] = ()
+    """Of the Secret, one after the other."""
+    edits: int = 0
+    relabels: int = 0
+    crashes: int = 0
+    lost: int = 0
+    """Answers that do not come: the request was done."""
+    lapses: int = 0
+    joins: int = 0
+    """Changes of the labels of the first member, which select it, and then no more."""
+    gaps: int = 0
+    backups: int = 0
+
+
+class Unpaced(Pace):
+    """Writes at once: a pace only delays."""
+
+    def next_at(self, now: float) -> float:
+        return now
+
+
+class Leader:
+    """Reads the Secret, the members, and their Leases, in this order; then it decides, and writes."""
+
+    def __init__(self) -> None:
+        self.phase = "idle"
+        self.secret: Secret | None = None
+        self.policy: Object | None = None
+        self.members: tuple[Object, ...] = ()
+        self.status = SecretStatus()
+        self.drained: PolicyStatus = PolicyStatus()
+
+
+class World:
+    """See the module."""
+
+    def __init__(self, hosts: Callable[[Api], list[Host]], budget: Budget, changes: frozenset[str] = frozenset()):
+        """`changes` are names of rules that are left out."""
+        self.api = Api()
+        self.budget = budget
+        self.without = changes
+        self.content_log: list[tuple[int, str]] = []
+        """The Secret's contents, by the version since which each is current."""
+        self.set_content(budget.contents[0] if budget.contents else "id:one", first=True)
+        self.api.create("policy", policy("web", secret="es", members={"matchLabels": {"app": "web"}}))
+        self.budget = replace(budget, contents=budget.contents[1:])
+        self.hosts = hosts(self.api)
+        self.flying: dict[int, tuple[Step, Any]] = {}
+        """Answers on their way, by host."""
+        self.absent: set[str] = set()
+        self.saved: dict[int, tuple[Memory, Agent]] = {}
+        self.leader = Leader()
+        self.broken = ""
+        for host in self.hosts:
+            self._prepare(host)
+
+    def _prepare(self, host: Host) -> None:
+        host.member._reporting.pace = Unpaced()
+        for rule in self.without:
+            MUTANTS[rule](host)
+
+    def copy(self) -> World:
+        """Returns a world that goes on by itself."""
+        new: World = clone(self, {})
+        return new
+
+    # -- what may happen -----------------------------------------------------------------------------------------------
+
+    def actions(self) -> Iterator[tuple[str, Callable[[World], None]]]:
+        """Yields what may happen next, in words."""
+        for at, host in enumerate(self.hosts):
+            yield from self._of_host(at, host)
+        yield from self._of_people()
+        yield from self._of_leader()
+
+    def _of_host(self, at: int, host: Host) -> Iterator[tuple[str, Callable[[World], None]]]:
+        name = host.member.terms.name
+        if at in self.flying:
+            yield f"{name} gets its answer", lambda world: world.land(at)
+            if self.budget.lost:
+                yield f"{name} loses its answer", lambda world: world.lose(at)
+        else:
+            step = host.step()
+            if not isinstance(step, Rest):
+                yield f"{name} does {type(step).__name__}", lambda world: world.act(at)
+        for number, watch in enumerate(host.watches()):
+            if watch.is_behind(self.api):
+                yield f"{name} sees a {watch.kind}", lambda world, number=number: world.show(at, number)
+                if self.budget.gaps and watch.at >= 0:
+                    yield f"{name} lists each {watch.kind}", lambda world, number=number: world.gap(at, number)
+        agent = host.agent
+        is_new = agent.offered is not None and (not agent.vectors or agent.vectors[-1].name != agent.offered.name)
+        if is_new or (agent.vectors and agent.stage != "drained"):
+            yield f"the sidecar of {name} goes on", lambda world: world.go_on(at)
+        if self.budget.crashes:
+            yield f"{name} crashes", lambda world: world.crash(at)
+        if self.budget.lapses and host.member.fencing.renewed is not None:
+            yield f"the Lease of {name} is over", lambda world: world.lapse(at)
+        if self.budget.backups and at not in self.saved:
+            yield f"the directory of {name} is copied", lambda world: world.backup(at)
+        if self.budget.backups and at in self.saved:
+            yield f"the copy of {name} is put back", lambda world: world.put_back(at)
+
+    def _of_people(self) -> Iterator[tuple[str, Callable[[World], None]]]:
+        if self.budget.contents:
+            yield f"the Secret becomes {self.budget.contents[0]}", World.rotate
+        if self.budget.edits:
+            yield "the policy is edited", World.edit
+        if self.budget.relabels:
+            yield "the Secret gets another label", World.relabel
+        if self.budget.joins and self.api.get("member", self.hosts[0].member.terms.name):
+            yield "the labels of a member change", World.join
+
+    def _of_leader(self) -> Iterator[tuple[str, Callable[[World], None]]]:
+        names = {
+            "idle": "the leader reads the Secret and the policy",
+            "read": "the leader lists members",
+            "listed": "the leader lists Leases and decides",
+        }
+        yield names[self.leader.phase], World.lead
+
+    # -- hosts ---------------------------------------------------------------------------------------------------------
+
+    def act(self, at: int) -> None:
+        host = self.hosts[at]
+        step = host.step()
+        answer = host.request(step)
+        if isinstance(step, REMOTE):
+            self.flying[at] = step, answer
+            host.steps.clear()
+            if isinstance(step, Hold) and answer is not None:
+                self.absent.discard(host.member.terms.name)
+        else:
+            host.tell(step, answer)
+            self._eager(host)
+
+    def land(self, at: int) -> None:
+        host = self.hosts[at]
+        host.tell(*self.flying.pop(at))
+        self._eager(host)
+
+    def _eager(self, host: Host) -> None:
+        """Does what needs nobody else, unless something may come between."""
+        if self.budget.crashes or self.budget.backups:
+            return
+        while not isinstance(step := host.step(), (Rest, *REMOTE, Offer)):
+            host.tell(step, None)
+
+    def lose(self, at: int) -> None:
+        self.budget = replace(self.budget, lost=self.budget.lost - 1)
+        del self.flying[at]
+        self.hosts[at].member.failed(0.0)
+
+    def show(self, at: int, number: int) -> None:
+        host = self.hosts[at]
+        host.show(host.watches()[number])
+
+    def gap(self, at: int, number: int) -> None:
+        self.budget = replace(self.budget, gaps=self.budget.gaps - 1)
+        host = self.hosts[at]
+        host.show(host.watches()[number], relist=True)
+
+    def go_on(self, at: int) -> None:
+        agent = self.hosts[at].agent
+        before = agent.vectors[-1] if agent.vectors else None
+        self.hosts[at].go_on()
+        after = agent.vectors[-1]
+        if before is not None and before is not after and [*map(_key, before.parts)] == [*map(_key, after.parts)]:
+            self.broken = f"the sidecar gets {after.name}, which is what it has as {before.name}"
+
+    def crash(self, at: int) -> None:
+        self.budget = replace(self.budget, crashes=self.budget.crashes - 1)
+        old = self.hosts[at]
+        self._start(at, old.durable, old.agent)
+
+    def backup(self, at: int) -> None:
+        host = self.hosts[at]
+        self.saved[at] = host.durable, clone(host.agent, {})
+
+    def put_back(self, at: int) -> None:
+        self.budget = replace(self.budget, backups=self.budget.backups - 1)
+        self._start(at, *self.saved.pop(at))
+
+    def _start(self, at: int, memory: Memory, agent: Agent) -> None:
+        old = self.hosts[at]
+        self.flying.pop(at, None)
+        terms = old.member.terms
+        new = Host(
+            self.api,
+            terms.name,
+            memory=memory,
+            agent=agent,
+            process=terms.process + "+",
+            hold=terms.hold,
+            labels=dict(terms.labels),
+        )
+        new.now = old.now
+        self.hosts[at] = new
+        self._prepare(new)
+        new.answer_again()
+
+    def lapse(self, at: int) -> None:
+        self.budget = replace(self.budget, lapses=self.budget.lapses - 1)
+        host = self.hosts[at]
+        host.now += 100.0
+        self.absent.add(host.member.terms.name)
+
+    # -- people --------------------------------------------------------------------------------------------------------
+
+    def set_content(self, content: str, *, first: bool = False) -> None:
+        found = self.api.create("secret", secret("es", k=content)) if first else rotated(self.api, "es", k=content)
+        assert found is not None
+        self.content_log.append((self.api.version, content))
+
+    def rotate(self) -> None:
+        content, *rest = self.budget.contents
+        self.budget = replace(self.budget, contents=tuple(rest))
+        self.set_content(content)
+
+    def edit(self) -> None:
+        self.budget = replace(self.budget, edits=self.budget.edits - 1)
+        found = self.api.get("policy", "web")
+        assert found is not None
+        new = policy("web", secret="es", hosts=f"http://h{self.budget.edits}:9200")["spec"]["policy"]
+        self.api.patch("policy", "web", {"spec": {"policy": new}})
+
+    def relabel(self) -> None:
+        self.budget = replace(self.budget, relabels=self.budget.relabels - 1)
+        self.api.patch("secret", "es", {"metadata": {"labels": {"x": str(self.budget.relabels)}}})
+
+    def join(self) -> None:
+        self.budget = replace(self.budget, joins=self.budget.joins - 1)
+        label = "web" if self.budget.joins % 2 else "other"
+        self.api.patch("member", self.hosts[0].member.terms.name, {"metadata": {"labels": {"app": label}}})
+
+    # -- the leader ----------------------------------------------------------------------------------------------------
+
+    def lead(self) -> None:
+        leader, api = self.leader, self.api
+        if leader.phase == "idle":
+            found = api.get("secret", "es")
+            uid, at = (found["metadata"]["uid"], found["metadata"]["resourceVersion"]) if found else ("", "")
+            leader.secret = Secret("es", at or str(api.version), uid)
+            leader.policy = api.get("policy", "web")
+            leader.phase = "read"
+        elif leader.phase == "read":
+            leader.members = tuple(api.list("member").items)
+            leader.phase = "listed"
+        else:
+            self._conclude()
+            leader.phase, leader.secret, leader.policy, leader.members = "idle", None, None, ()
+
+    def _conclude(self) -> None:
+        leader, api = self.leader, self.api
+        assert leader.secret is not None
+        members = [records.member(found) for found in leader.members]
+        leases = {one.member: one for one in map(records.lease, api.list("lease").items) if one.member}
+        absent = frozenset(self.absent)
+        standings = Standings(absent=absent, registering=registering(members, leases, absent))
+        decision = release(leader.secret, View(members, leases, standings), leader.status, NOW)
+        leader.status = replace_history(decision.status)
+        for name, bounds in decision.fences.items():
+            self._fence(name, leases[name], bounds)
+        if leader.policy is not None:
+            found = msgspec.structs.replace if False else records.policy(leader.policy)
+            found = replace(found, status=leader.drained)
+            leader.drained = judge(found, members, standings, NOW)
+
+    def _fence(self, name: str, lease: records.Lease, bounds: Any) -> None:
+        found = self.api.get("lease", MEMBER_LEASE + name)
+        if found is None or found["metadata"]["resourceVersion"] != lease.version:
+            return
+        text = msgspec.json.encode({**lease.bounds, **bounds}).decode()
+        notes = {**found["metadata"].get("annotations", {}), RELEASED: text}
+        self.api.put("lease", {**found, "metadata": {**found["metadata"], "annotations": notes}})
+
+    # -- laws ----------------------------------------------------------------------------------------------------------
+
+    def laws(self) -> Iterator[str]:
+        """Yields what is broken now."""
+        if self.broken:
+            yield self.broken
+        for bound in self.leader.status.credentials:
+            if not bound.released_before:
+                continue
+            allowed = self.current_since(int(bound.released_before))
+            for host in self.hosts:
+                for content in used(host) - allowed:
+                    name = host.member.terms.name
+                    yield f"{content} is released before {bound.released_before}, and {name} uses it"
+        drained = next((one for one in self.leader.drained.conditions if one.type == "Drained"), None)
+        if drained is not None and drained.status == "True":
+            for host in self.hosts:
+                for part in running(host):
+                    if part.generation < drained.observed_generation:
+                        name = host.member.terms.name
+                        yield f"generation {drained.observed_generation} is drained, and {name} runs {part.generation}"
+
+    def current_since(self, version: int) -> set[str]:
+        """Returns the contents that were current at a version or later."""
+        began = [at for at, _ in self.content_log]
+        ends = [*began[1:], self.api.version + 1]
+        return {content for (_, content), end in zip(self.content_log, ends, strict=True) if end > version}
+
+    def finish(self) -> str:
+        """Goes on fairly until nothing more happens; returns what is not as it must be in the end, or nothing."""
+        self.budget = Budget()
+        for _ in range(400):
+            moved = False
+            for at, host in enumerate(self.hosts):
+                if at in self.flying:
+                    self.land(at)
+                    moved = True
+                elif not isinstance(step := host.step(), Rest):
+                    self.act(at)
+                    moved = True
+                elif step.until is not None and step.until <= host.now + 60 and host.member.place in ("taken", "apart"):
+                    host.now = step.until
+                    moved = True
+                for number, watch in enumerate(host.watches()):
+                    if watch.is_behind(self.api):
+                        self.show(at, number)
+                        moved = True
+                if host.go_on():
+                    moved = True
+            if not moved:
+                break
+            for law in self.laws():
+                return law
+        else:
+            return "there is no end"
+        for _ in range(9):
+            self.lead()
+            for at, host in enumerate(self.hosts):
+                while not isinstance(host.step(), Rest):
+                    self.act(at)
+                    if at in self.flying:
+                        self.land(at)
+        for law in self.laws():
+            return law
+        return self._unfinished()
+
+    def _unfinished(self) -> str:
+        status = self.leader.status
+        found = self.api.get("secret", "es")
+        assert found is not None
+        at = found["metadata"]["resourceVersion"]
+        for bound in status.credentials:
+            if bound.released_before != at:
+                return f"{bound.key} is released before {bound.released_before}, and never before {at}"
+        drained = next((one for one in self.leader.drained.conditions if one.type == "Drained"), None)
+        newest = self.api.get("policy", "web")
+        assert newest is not None
+        if drained is None or drained.observed_generation != newest["metadata"]["generation"]:
+            return f"the newest generation is not judged: {self.leader.drained}"
+        if drained.status != "True" and drained.reason != "NoMembers":
+            return f"the newest generation is never drained: {self.leader.drained}"
+        return ""
+
+    # -- equality ------------------------------------------------------------------------------------------------------
+
+    def key(self) -> bytes:
+        """Returns what tells worlds apart; times do not."""
+        leader = self.leader
+        listed = [found["metadata"]["resourceVersion"] for found in leader.members]
+        of_leader = [leader.phase, repr(leader.secret), leader.policy, listed, leader.status, leader.drained]
+        hosts = [_host_key(host) for host in self.hosts]
+        flying = [(at, type(step).__name__, repr(answer)) for at, (step, answer) in sorted(self.flying.items())]
+        budget, saved = repr(self.budget), [(at, memory.saves) for at, (memory, _) in sorted(self.saved.items())]
+        objects = sorted((kind, name, found) for (kind, name), found in self.api.objects.items())
+        return msgspec.msgpack.encode(
+            [objects, of_leader, hosts, flying, sorted(self.absent), budget, saved, self.broken]
+        )
+
+
+def replace_history(status: SecretStatus) -> SecretStatus:
+    """Returns a status without its history, which only grows."""
+    return msgspec.structs.replace(status, history=())
+
+
+def used(host: Host) -> set[str]:
+    """Returns the contents that the sidecar of a host may use now."""
+    if host.member.terms.hold and (host.lease is None or host.now >= host.lease):
+        return set()
+    known = {one.id: one.content.decode() for vector in host.agent.vectors for one in vector.contents.values()}
+    return {known[id] for id in host.agent.using - host.agent.withdrawn}
+
+
+def running(host: Host) -> list[Any]:
+    """Returns the parts that the sidecar of a host runs now, or is about to run."""
+    agent = host.agent
+    return list(agent.vectors[-1].parts) if agent.vectors and agent.stage in ("active", "drained") else []
+
+
+def _key(part: Any) -> tuple[Any, ...]:
+    return part.uid, part.generation, part.contents
+
+
+def _host_key(host: Host) -> list[Any]:
+    member, agent = host.member, host.agent
+    watches = [(watch.kind, watch.name, watch.at, watch.reflection.seen) for watch in host.watches()]
+    of_agent = [
+        agent.offered.name if agent.offered is not None else "",
+        [vector.name for vector in agent.vectors[-1:]],
+        agent.stage,
+        sorted(agent.using),
+        sorted(agent.withdrawn),
+    ]
+    leased = host.lease is not None and host.now < host.lease
+    return [host.durable, watches, of_agent, leased, _member_key(member, host.now)]
+
+
+def _member_key(member: Any, now: float) -> list[Any]:
+    """All of a member but times and what is kept for speed."""
+    usage, own, policies = member.usage, member.own, member.policies
+    return [
+        member.memory,
+        [member.place, member._looking, member._dirty, member._begun, member._is_reported, member._adjusted],
+        [own.object, own.gone, own._shown],
+        sorted((one.uid, one.version, one.generation) for one in policies.known.values()),
+        [policies.synced, policies._floor, sorted(policies._judged)],
+        sorted((name, seen.object, seen.is_known) for name, seen in member.seen._seen.items()),
+        sorted(member._contents.by_id.values(), key=lambda one: one.id),
+        member._contents.drawn,
+        [sorted(usage.proven), dict(usage.bounds), sorted(usage.withdrawn), sorted(usage._announced)],
+        sorted(usage._pins.items()),
+        [sorted(member._introducing._announced), sorted(member._introducing._confirmed.items())],
+        [sorted(member._entries.by_uid.values(), key=lambda one: one.uid), member._entries.reached],
+        [[*map(_key, member._vectors.running.values())], [*map(_key, member._vectors.good.values())]],
+        sorted(member._proving._failed),
+        [member._to_offer is None, member._active_here, sorted(member._released), member._reading],
+        [member.name.lease, member.fencing.must_read, member.fencing.lapses, member.fencing.is_alive(now)],
+        [member._pending, member._has_renewed, now >= member._renew_at, member._leaving],
+        [member._target.keys if member._target is not None else None],
+        [member._reporting._sent, member._reporting._answered],
+        member._writing[0] if member._writing is not None else None,
+    ]
+
+
+MUTANTS: dict[str, Callable[[Host], None]] = {}
+"""By the name of a rule: how it is left out."""
+
+
+@dataclass
+class Mutant:
+    """A rule that may be left out, and the law that is broken then."""
+
+    rule: str
+    change: Callable[[Host], None] = field(repr=False)
+
+
+mutable(World, Leader, Host, Agent, Watch, Api, Unpaced)
