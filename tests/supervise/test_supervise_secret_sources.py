@@ -153,7 +153,7 @@ def test_a_kind_that_fails_is_an_error_of_its_reference_and_ends_nothing(monkeyp
         ("{vault: [hunter2]}", "`vault` is followed by a text"),
         ("{vault: es, field: [hunter2]}", "`field` is followed by a text"),
         ("{broken: hunter2}", r"secret source broken \(stranger_vault:Nothing\) cannot be loaded: AttributeError"),
-        ("{nosuch: hunter2}", r"{file: PATH}, {env: NAME}, {systemd: NAME}, {fleet: NAME} or {vault: OBJECT}"),
+        ("{nosuch: hunter2}", r"{file: PATH}, {env: NAME}, .* {secret: {name: NAME, key: KEY}} or {vault: OBJECT}"),
     ],
 )
 def test_what_is_wrong_with_its_reference_is_said_without_quoting_it(written: str, message: str) -> None:

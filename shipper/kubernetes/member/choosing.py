@@ -134,12 +134,12 @@ class Choosing:
         return [] if one.problem else [Part(one.name, one.uid, one.generation, one.created, dict(one.policy))]
 
     def _newest(self, one: Known, now: float) -> tuple[Part | None, Nack | str]:
-        """Returns the newest generation with present contents, or why it cannot be run."""
+        """Returns the newest generation with present contents, or why it cannot be run, if it is not just judged."""
         if one.problem:
             return None, told(one.generation, "invalid", one.problem, "spec")
         judgement = self._policies.judgement(one)
         if judgement is None:
-            return None, f"generation {one.generation} was not judged yet"
+            return None, ""
         if judgement.problems:
             first, *more = judgement.problems
             text = first.message + (f" (and {len(more)} more)" if more else "")
