@@ -252,14 +252,17 @@ class Term:
         known = self._picture.policies.get(of)
         if known is None:
             self._picture.due_policies.discard(of)
+            self._look_again.pop(of, None)
+            if ("policy", of) not in self._busy:
+                self._paces.pop(("policy", of), None)
+                self.troubles.over(f"policy {of}")
             return math.inf
         key = ("policy", of)
         if (when := self._gate(nursery, key, known, now)) > now:
             return when
         self._picture.due_policies.discard(of)
         self._expected["policy"].decided(known.uid, known.version)
-        if (act := self._plan_policy(known)) is not None:
-            self._start(nursery, key, act)
+        self._start(nursery, key, self._plan_policy(known))
         return math.inf
 
     def _begin_secret(self, nursery: trio.Nursery, of: str, now: float) -> float:
@@ -274,8 +277,7 @@ class Term:
             self._start(nursery, key, partial(self._create, of))
             return math.inf
         self._expected["secret"].decided(known.uid, known.version)
-        if (act := self._plan_secret(known, followed.secret)) is not None:
-            self._start(nursery, key, act)
+        self._start(nursery, key, self._plan_secret(known, followed.secret))
         return math.inf
 
     def _gate(self, nursery: trio.Nursery, key: Key, known: Policy | Release | None, now: float) -> float:
@@ -320,7 +322,10 @@ class Term:
             return math.inf
         return when
 
-    def _start(self, nursery: trio.Nursery, key: Key, act: Callable[[], Awaitable[None]]) -> None:
+    def _start(self, nursery: trio.Nursery, key: Key, act: Callable[[], Awaitable[None]] | None) -> None:
+        if act is None:  # all is as it should be, though the answer to a write was lost perhaps
+            self.troubles.over(f"{key[0]} {key[1]}")
+            return
         self._busy.add(key)
         nursery.start_soon(self._do, key, act)
 
@@ -333,7 +338,7 @@ class Term:
         if of.status.leader < self._leadership.token:
             return partial(self._claim, "policy", of)
         if of.spec is None:
-            self.troubles.failed(REFUSED, f"policy {of.name}", f"ShipperPolicy {of.name} cannot be read")
+            self.troubles.failed(OLD, of.name, f"ShipperPolicy {of.name} cannot be read")
             return None
         members = self._picture.members.values()
         status, step = self._judged(of, [*members], self._picture.standings)

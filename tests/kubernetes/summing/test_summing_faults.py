@@ -1,0 +1,234 @@
+"""A leader behind a proxy that loses answers, ends watches and is late: what it writes is right, and never older."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager, suppress
+from http.client import HTTPException
+from typing import Any
+
+import pytest
+import trio
+import trio.testing
+
+from tests.backends.kubernetes_proxy import open_proxy
+from tests.kubernetes.summing.cluster import Cluster, Played, entry, leading, until_leading, using
+
+pytestmark = pytest.mark.backend
+
+
+@asynccontextmanager
+async def recorded(cluster: Cluster, plural: str) -> AsyncIterator[list[dict[str, Any]]]:
+    """Each state of the objects of a kind, as the server's own watch has it."""
+    states: list[dict[str, Any]] = []
+    began, done = threading.Event(), threading.Event()
+
+    def record() -> None:
+        with (
+            suppress(OSError, HTTPException),  # of the end of the server
+            cluster.admin.watch(cluster.path(plural), seconds=60) as events,
+        ):
+            began.set()
+            for event in events:
+                states.append(event["object"])
+                if done.is_set():
+                    return
+
+    thread = threading.Thread(target=record, daemon=True)
+    thread.start()
+    await cluster.call(began.wait, 30)
+    yield states
+    done.set()
+
+
+def is_drained(state: dict[str, Any]) -> bool:
+    found = [one["status"] for one in state.get("status", {}).get("conditions", ()) if one["type"] == "Drained"]
+    return found == ["True"]
+
+
+async def test_lost_answers_to_writes_change_nothing(cluster: Cluster):
+    policy, secret = await cluster.policy(), await cluster.secret(api_key="old")
+    member = await Played(cluster, "a").create()
+    async with open_proxy(cluster.kubernetes) as proxy, leading(cluster, url=proxy.url) as (_, told):
+        await cluster.until_condition("Drained", "False", 1)
+        with proxy.lose_answers(method="PATCH", times=3), proxy.lose_answers(method="POST", times=1):
+            await member.report(entry(policy, 1, "drained"), using=(using(secret),))
+            await cluster.until_condition("Drained", "True", 1)
+            await cluster.until_bound(secret, secret["metadata"]["resourceVersion"])
+        await cluster.edit(inputs={})
+        await cluster.until_condition("Drained", "False", 2)
+        with trio.fail_after(60):
+            while told.troubles:  # noqa: ASYNC110 - it tells nobody
+                await trio.sleep(0.01)
+
+
+async def test_watches_that_expire_lose_nothing(cluster: Cluster):
+    policy = await cluster.policy()
+    member = await Played(cluster, "a").create()
+    async with open_proxy(cluster.kubernetes) as proxy, leading(cluster, url=proxy.url):
+        await cluster.until_condition("Drained", "False", 1)
+        for generation in range(2, 6):
+            await cluster.edit(inputs={"n": {"number": generation}})
+            proxy.expire_watches()
+            await member.report(entry(policy, generation, "drained"))
+            await cluster.until_condition("Drained", "True", generation)
+
+
+async def test_a_server_that_wants_fewer_requests_is_obeyed(cluster: Cluster):
+    policy = await cluster.policy()
+    member = await Played(cluster, "a").create()
+    async with open_proxy(cluster.kubernetes) as proxy, leading(cluster, url=proxy.url):
+        await cluster.until_condition("Drained", "False", 1)
+        proxy.throttle(1, times=3, method="PATCH")
+        await member.report(entry(policy, 1, "drained"))
+        await cluster.until_condition("Drained", "True", 1)
+
+
+@pytest.mark.parametrize(("status", "reason", "cause"), [(403, "Forbidden", "forbidden"), (422, "Invalid", "refused")])
+async def test_what_is_refused_is_said_and_does_not_loop(cluster: Cluster, status: int, reason: str, cause: str):
+    await cluster.policy()
+    await Played(cluster, "a").create()
+    async with open_proxy(cluster.kubernetes) as proxy:
+        refusal = proxy.answer(status, reason, "spec.x: not so", method="PATCH", path="shipperpolicies")
+        async with leading(cluster, url=proxy.url) as (leader, told):
+            await until_leading(leader)
+            with trio.fail_after(60):
+                while f"status_{cause}" not in told.troubles:  # noqa: ASYNC110 - it tells nobody
+                    await trio.sleep(0.01)
+            await trio.testing.wait_all_tasks_blocked(0.5)
+
+            assert proxy.count(method="PATCH", path="shipperpolicies") == 1
+            assert "shipperpolicies" in told.troubles[f"status_{cause}"]
+            refusal.end()
+
+
+async def test_without_a_right_to_a_secret_members_say_what_is_released(cluster: Cluster):
+    first = await cluster.secret(api_key="old")
+    member = await Played(cluster, "a").create()
+    await member.report(using=(using(first),))
+    async with open_proxy(cluster.kubernetes) as proxy:
+        proxy.answer(403, "Forbidden", "no", path="/secrets$")
+        async with leading(cluster, url=proxy.url) as (_, told):
+            await cluster.until_bound(first, first["metadata"]["resourceVersion"])
+            second = await cluster.secret(api_key="new")
+            await member.report(using=(using(second),))
+            await cluster.until_bound(second, second["metadata"]["resourceVersion"])
+
+            assert 'resources: ["secrets"]' in told.troubles["status_forbidden"]
+
+
+async def test_late_watches_never_make_a_status_go_back(cluster: Cluster):
+    """A third party edits while the echoes of our writes are on their way."""
+    policy = await cluster.policy()
+    member = await Played(cluster, "a").create()
+    async with (
+        recorded(cluster, "shipperpolicies") as states,
+        recorded(cluster, "shippermembers") as reports,
+        open_proxy(cluster.kubernetes) as proxy,
+        leading(cluster, url=proxy.url),
+    ):
+        await cluster.until_condition("Drained", "False", 1)
+        proxy.delay(0.3)
+        for generation in range(2, 22):
+            await cluster.edit(inputs={"n": {"number": generation}})
+            await member.report(entry(policy, generation, "active" if generation % 3 else "drained"))
+        await member.report(entry(policy, generation, "drained"))
+        await cluster.until_condition("Drained", "True", generation)
+
+    observed = [one["status"]["observedGeneration"] for one in states if "observedGeneration" in one.get("status", {})]
+    assert observed == sorted(observed)
+    for state in states:
+        if is_drained(state):
+            at = int(state["metadata"]["resourceVersion"])
+            before = [one for one in reports if int(one["metadata"]["resourceVersion"]) < at]
+            seen = [
+                one["status"]["policies"][0]["generation"]
+                for one in before
+                if one.get("status", {}).get("policies") and one["status"]["policies"][0]["stage"] == "drained"
+            ]
+            assert max(seen) >= state["status"]["observedGeneration"]
+
+
+async def test_a_takeover_in_a_burst_ends_at_the_last_state(cluster: Cluster):
+    policy = await cluster.policy()
+    member = await Played(cluster, "a").create()
+    async with (
+        open_proxy(cluster.kubernetes) as proxy,
+        recorded(cluster, "shipperpolicies") as states,
+        leading(cluster, url=proxy.url, seconds=4) as (first, _),
+    ):
+        await cluster.until_condition("Drained", "False", 1)
+        async with leading(cluster, "two/boot/p", seconds=4) as (second, _):
+            with proxy.silence():
+                for generation in range(2, 12):
+                    await cluster.edit(inputs={"n": {"number": generation}})
+                    await member.report(entry(policy, generation, "drained"))
+                await until_leading(second)
+                await cluster.until_condition("Drained", "True", generation)
+            assert first.token is None
+
+    tokens = [one["status"]["leader"] for one in states if "leader" in one.get("status", {})]
+    assert tokens == sorted(tokens)
+
+
+# -- many rotations ----------------------------------------------------------------------------------------------------
+
+
+class Rotating:
+    """A member that uses contents, announces before it uses, and keeps what it has used until the server said so."""
+
+    def __init__(self, played: Played, secret: str) -> None:
+        self.played, self.name = played, secret
+        self.used: list[tuple[str, int, int]] = []
+        """Content, and the versions of members' reports between which it was in use: from, to."""
+
+    async def rotate(self) -> None:
+        """Announces the current content, reads it again, and drops the one of before."""
+        cluster = self.played.cluster
+        where = cluster.path("secrets", self.name, api="v1")
+        current = await cluster.call(cluster.admin.get, where)
+        await self.played.report(using=(*self.held, using(current)))
+        again = await cluster.call(cluster.admin.get, where)
+        if again["metadata"]["resourceVersion"] == current["metadata"]["resourceVersion"]:
+            self.held = (using(current),)
+            await self.played.report(using=self.held)
+        else:
+            self.held = (*self.held, using(current))
+
+    held: tuple[dict[str, Any], ...] = ()
+
+
+async def test_bounds_are_true_under_rotations_by_two_and_members_that_follow_late(cluster: Cluster):
+    """No bound that was ever written is above a version that a member listed at that time."""
+    await cluster.secret(api_key="0")
+    members = [Rotating(await Played(cluster, each).create(), "es") for each in "abc"]
+    async with (
+        recorded(cluster, "shippersecrets") as bounds,
+        recorded(cluster, "shippermembers") as reports,
+        open_proxy(cluster.kubernetes) as proxy,
+        leading(cluster, url=proxy.url),
+    ):
+        proxy.delay(0.05)
+
+        async def follow(one: Rotating) -> None:
+            for _ in range(12):
+                await one.rotate()
+
+        async with trio.open_nursery() as nursery:
+            for one in members:
+                nursery.start_soon(follow, one)
+            for number in range(1, 20):
+                last = await cluster.secret(api_key=str(number))
+        for one in members:
+            await one.rotate()
+        await cluster.until_bound(last, last["metadata"]["resourceVersion"])
+
+    assert len([one for one in bounds if one.get("status")]) > 3
+    in_use: dict[str, list[int]] = {}
+    for event in sorted([*reports, *bounds], key=lambda one: int(one["metadata"]["resourceVersion"])):
+        status = event.get("status", {})
+        if event["kind"] == "ShipperMember":
+            in_use[event["metadata"]["name"]] = [int(one["resourceVersion"]) for one in status.get("using", ())]
+        for one in status.get("credentials", ()):
+            assert int(one.get("releasedBefore") or 0) <= min(at for versions in in_use.values() for at in versions)
