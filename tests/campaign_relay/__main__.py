@@ -79,7 +79,7 @@ async def _tell(tick: Progress) -> None:
 
 
 def _report(campaign: Campaign, seed: int, failure: BaseException | None) -> None:
-    print(campaign.summary())
+    print(campaign.summary(), *campaign.closing, sep="\n")
     for error in _leaves(failure) if failure else ():
         print(f"FAILED (seed {seed}): {type(error).__name__}: {error}")
     if failure is None:

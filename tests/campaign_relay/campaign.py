@@ -12,7 +12,8 @@ in which it is released. Then everything is well. What must be true:
 - every line is at the backend once;
 - the backend has the last word of every key, deletions too, and never wrote an older version behind a newer one;
 - when `drained` is said without `confirms: stored`, it has what a door had taken before that revision was offered;
-- a sender tells that its principal went back after that has happened, and never else.
+- a sender tells that its principal went back after that has happened, and never else;
+- each ledger adds up, and nothing is a dead letter, dropped or damaged: the backend refuses nothing for ever.
 
 With `--back` state directories of edges, principals, or both are lost and replaced by older copies; those of edges are
 run twice, and a second principal becomes a copy of the first one. Then lines of an edge whose directory went back may
@@ -147,6 +148,8 @@ class Campaign:
         self.done: Counter[str] = Counter()
         """How often what was done."""
         self.things = Things()
+        self.closing: list[str] = []
+        """At the end, what became of all lines, and the sums of the ledgers."""
         self._options = options
         self._random = Random(seed)
         self._backend = backend
@@ -237,6 +240,7 @@ class Campaign:
                 if self.far and not self._options.delivers:
                     await self._lose_deletions()
                     await self._settle()
+            await self._close()
             nursery.cancel_scope.cancel("the campaign is over")
 
     async def _harm(self, seconds: float) -> None:
@@ -301,6 +305,32 @@ class Campaign:
         for party in self.parties:
             await self._check_observed(party)
         self._check_told()
+
+    async def _close(self) -> None:
+        """A last revision of each closes its ledger."""
+        for edge in self.edges:
+            await edge.party.reached("drained", await edge.offer())
+        for principal, revision in zip(self.principals, await self._offer_principals(), strict=True):
+            await principal.reached("drained", revision)
+        if self.far:
+            await self.far.reached("drained", await self._offer_far(self.far))
+        for party in self.parties:
+            self._check_ledgers(party)
+        self.closing = [*map(self._lines_of, self.edges), *map(_ledger_of, self.parties)]
+
+    def _check_ledgers(self, party: Party) -> None:
+        """Raises Failed."""
+        for revision, ledger in party.ledgers.items():
+            answers = {name: count for name, count in ledger.items() if name != "accepted"}
+            refused = {name: answers.get(name) for name in ("dead_letter", "dropped", "damaged") if answers.get(name)}
+            if ledger.get("accepted") != sum(answers.values()) or refused:
+                raise Failed(f"{party.name}: the ledger of revision {revision} is wrong: {dict(ledger)}")
+
+    def _lines_of(self, edge: Edge) -> str:
+        came = self._came(edge)
+        twice = sum(count > 1 for count in came.values())
+        lost = edge.lines - len(came)
+        return f"{edge.name}: {edge.lines} lines = {len(came)} delivered, {twice} of them twice + {lost} lost"
 
     def _came(self, edge: Edge) -> Counter[int]:
         lines = [event["message"].split() for event in self._backend.events if "message" in event]
@@ -510,10 +540,10 @@ class Campaign:
             revisions.append(await principal.offer(text, *ids, credential))
         return revisions
 
-    async def _offer_far(self, far: Party) -> None:
+    async def _offer_far(self, far: Party) -> int:
         outputs, credential = self._to_backend()
         text = policy(inputs=self._door(self._far_port, {MIDDLE: [MIDDLE]}), outputs=outputs)
-        await far.offer(text, MIDDLE, credential)
+        return await far.offer(text, MIDDLE, credential)
 
     def _door(self, port: int, doors: Mapping[str, Sequence[str]]) -> str:
         allowed = ["inventory", "things"]
@@ -663,6 +693,12 @@ class Campaign:
         for edge in self.edges if is_last else ():
             edge.directory.doubt()
             edge.program.doubt(deletions_only=True)
+
+
+def _ledger_of(party: Party) -> str:
+    sums = party.ledger
+    answers = " + ".join(f"{count} {name}" for name, count in sorted(sums.items()) if name != "accepted")
+    return f"{party.name}: {len(party.ledgers)} ledgers, accepted {sums['accepted']} = {answers}"
 
 
 @asynccontextmanager

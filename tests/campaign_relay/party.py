@@ -6,7 +6,8 @@ import json
 import os
 import shutil
 import signal
-from collections.abc import AsyncIterator, Callable
+from collections import Counter
+from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import asynccontextmanager, suppress
 from pathlib import Path
 
@@ -36,6 +37,8 @@ class Party:
         self._reached = {"active": 0, "drained": 0}
         self.drained: dict[int, str | None] = {}
         """By revision, what the confirmations of an `ack` of `drained` are worth."""
+        self.ledgers: dict[int, Mapping[str, int]] = {}
+        """By revision, the ledger of its `ack` of `drained`, if that was heard."""
         self._released: set[str] = set()
         self._told_before = 0
         """How often processes that have ended told that a principal went back."""
@@ -193,6 +196,14 @@ class Party:
         """How often it has told that its principal went back."""
         return self._told_before + (0 if self._sidecar is None else _told(self._sidecar))
 
+    @property
+    def ledger(self) -> Counter[str]:
+        """The sums of all ledgers that were heard: what was accepted is what barriers waited for."""
+        sums: Counter[str] = Counter()
+        for ledger in self.ledgers.values():
+            sums.update(ledger)
+        return sums
+
     async def _say_policy(self, sidecar: Sidecar) -> None:
         await sidecar.policy(self._revision, self._text, {id: secret(id) for id in self._current})
 
@@ -203,6 +214,7 @@ class Party:
             self._reached[said["stage"]] = max(self._reached[said["stage"]], said["revision"])
             if said["stage"] == "drained":
                 self.drained[said["revision"]] = said.get("confirms")
+                self.ledgers[said["revision"]] = said.get("ledger", {})
         if said["type"] == "ready":  # a process that was killed may have come to a stage without saying so
             for stage, reached in said["revisions"].items():
                 if reached is not None and stage in self._reached:

@@ -35,6 +35,7 @@ async def test_every_line_is_at_the_backend_and_the_last_word_of_every_key_whate
     assert campaign.lines > 500
     assert campaign.things.seen["versions written"] > 20
     assert sum(party.lives for party in campaign.parties) > len(campaign.parties)
+    assert len(campaign.closing) == len(campaign.edges) + len(campaign.parties)
 
 
 async def test_a_line_that_is_missing_or_there_twice_is_found(tmp_path: Path) -> None:
@@ -49,6 +50,22 @@ async def test_a_line_that_is_missing_or_there_twice_is_found(tmp_path: Path) ->
         with pytest.raises(Failed, match=r"berlin: 1 lines lost \(\[1\]…\), 1 more than once \(\[0\]…\)"):
             campaign._check(berlin)
         campaign._check(paris)
+
+
+@pytest.mark.parametrize(
+    "ledger", [{"accepted": 3, "delivered": 2}, {"accepted": 3, "delivered": 2, "dead_letter": 1}], ids=str
+)
+async def test_a_ledger_that_does_not_add_up_or_has_a_dead_letter_is_found(
+    tmp_path: Path, ledger: dict[str, int]
+) -> None:
+    async with opened(tmp_path, seed=1) as campaign:
+        party = campaign.edges[0].party
+        party._hear({"type": "ack", "stage": "drained", "revision": 3, "ledger": {"accepted": 1, "delivered": 1}})
+        campaign._check_ledgers(party)
+        party._hear({"type": "ack", "stage": "drained", "revision": 4, "ledger": ledger})
+        await trio.lowlevel.checkpoint()
+        with pytest.raises(Failed, match="berlin: the ledger of revision 4 is wrong"):
+            campaign._check_ledgers(party)
 
 
 async def test_a_release_that_a_refusal_of_a_superseded_revision_names_is_heard(tmp_path: Path) -> None:
