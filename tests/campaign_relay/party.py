@@ -23,12 +23,16 @@ WENT_BACK = b"went back to an older state directory"
 class Party:
     """One state directory, and the processes that it has one after the other."""
 
-    def __init__(self, name: str, state: Path, pause: Callable[[], float]) -> None:
+    def __init__(
+        self, name: str, state: Path, pause: Callable[[], float], arrived: Callable[[], int] = lambda: 0
+    ) -> None:
         self.name = name
         self.lives = 0
         self._state = state
         self._pause = pause
         """How many seconds pass between the end of a process and the start of the next one."""
+        self._arrived = arrived
+        """A number that grows while something goes on anywhere: so long nothing is stuck, on a slow machine either."""
         self._revision = 0
         self._text = ""
         self._ids: set[str] = set()
@@ -133,7 +137,9 @@ class Party:
     @asynccontextmanager
     async def cloned(self, text: str) -> AsyncIterator[Party]:
         """A second one with a copy of its state directory, beside it, under this policy."""
-        clone = Party(f"clone of {self.name}", self._state.with_name(f"{self._state.name}.clone"), self._pause)
+        clone = Party(
+            f"clone of {self.name}", self._state.with_name(f"{self._state.name}.clone"), self._pause, self._arrived
+        )
         await self.change(lambda state: _replace(state, clone._state))
         async with trio.open_nursery() as nursery:
             nursery.start_soon(clone.run)
@@ -234,11 +240,14 @@ class Party:
         return set()
 
     async def _until(self, condition: Callable[[], bool], what: str) -> None:
-        with trio.move_on_after(PATIENCE):
-            while not condition():
-                await self._news.wait()
-            return
-        raise AssertionError(f"{self.name}: {what} has not come within {PATIENCE:g} s; {await self._facts()}")
+        before = -1
+        while before != (before := self._arrived()):
+            with trio.move_on_after(PATIENCE):
+                while not condition():
+                    await self._news.wait()
+                return
+        text = f"{self.name}: {what} has not come, and nothing else for {PATIENCE:g} s"
+        raise AssertionError(f"{text}; {await self._facts()}")
 
     async def _facts(self) -> str:
         if self._sidecar is None:
