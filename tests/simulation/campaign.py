@@ -56,8 +56,8 @@ class Campaign:
         self.seconds += seconds
         self.virtual_seconds += outcome.notes[-1].at
         self.barriers += outcome.barriers
-        self.processes += outcome.notes[-1].life
-        self.events += sum(len(note.facts["numbers"]) for note in outcome.notes if note.kind == "emitted")
+        self.processes += outcome.processes
+        self.events += outcome.events
         self.faults += outcome.faults
         if outcome.violations:
             self.failures[str(outcome.scenario.seed)] = "; ".join(map(str, outcome.violations))

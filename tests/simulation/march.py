@@ -37,13 +37,16 @@ def march(
     jobs: int = 1,
     tell: Callable[[str], object] = print,
     merged: Callable[[], object] = lambda: None,
+    make: Callable[[range], Tour] = tour,
+    size: int | None = None,
 ) -> None:
     """Run worlds, from `next_seed` on, until there were enough of them or no time is left to begin another slice.
 
-    `merged` is called after each slice; by then `path` has it.
+    `merged` is called after each slice; by then `path` has it. `make` runs a slice, which has `size` worlds at most, or
+    `SLICE`.
     """
-    slices = _in_time(_slices(campaign.next_seed, worlds), seconds)
-    with closing(_spread(slices, jobs) if jobs > 1 else _alone(slices)) as tours:
+    slices = _in_time(_slices(campaign.next_seed, worlds, size or SLICE), seconds)
+    with closing(_spread(slices, jobs, make) if jobs > 1 else _alone(slices, make)) as tours:
         for sums, told in tours:
             for text in told:
                 tell(text)
@@ -53,12 +56,12 @@ def march(
             merged()
 
 
-def _slices(first: int, worlds: int | None) -> Iterator[range]:
+def _slices(first: int, worlds: int | None, size: int) -> Iterator[range]:
     if worlds is None:
-        yield from (range(start, start + SLICE) for start in count(first, SLICE))
+        yield from (range(start, start + size) for start in count(first, size))
     else:
         last = first + worlds
-        yield from (range(start, min(start + SLICE, last)) for start in range(first, last, SLICE))
+        yield from (range(start, min(start + size, last)) for start in range(first, last, size))
 
 
 def _in_time(slices: Iterator[range], seconds: float | None) -> Iterator[range]:
@@ -66,18 +69,18 @@ def _in_time(slices: Iterator[range], seconds: float | None) -> Iterator[range]:
     return takewhile(lambda _: time.monotonic() < ends, slices)
 
 
-def _alone(slices: Iterable[range]) -> Iterator[Tour]:
+def _alone(slices: Iterable[range], make: Callable[[range], Tour]) -> Iterator[Tour]:
     gc.collect()
     gc.freeze()
     try:
-        yield from map(tour, slices)
+        yield from map(make, slices)
     finally:
         gc.unfreeze()
 
 
-def _spread(slices: Iterable[range], jobs: int) -> Iterator[Tour]:
+def _spread(slices: Iterable[range], jobs: int, make: Callable[[range], Tour]) -> Iterator[Tour]:
     with ExitStack() as owned:
-        workers = [_employ(owned) for _ in range(jobs)]
+        workers = [_employ(owned, make) for _ in range(jobs)]
         turns = zip(slices, cycle(workers), strict=False)
         at_work = deque(_given(islice(turns, AHEAD * jobs)))
         while at_work:
@@ -91,10 +94,10 @@ def _given(turns: Iterable[tuple[range, Connection]]) -> Iterator[Connection]:
         yield worker
 
 
-def _employ(owned: ExitStack) -> Connection:
+def _employ(owned: ExitStack, make: Callable[[range], Tour]) -> Connection:
     """A worker's pipe. It is ended without mercy: what it has not told is run again."""
     ours, theirs = get_context("spawn").Pipe()
-    worker = get_context("spawn").Process(target=_work, args=(theirs,), daemon=True)
+    worker = get_context("spawn").Process(target=_work, args=(theirs, make), daemon=True)
     worker.start()
     theirs.close()
     owned.callback(worker.join)
@@ -102,10 +105,10 @@ def _employ(owned: ExitStack) -> Connection:
     return owned.enter_context(ours)
 
 
-def _work(pipe: Connection) -> None:
+def _work(pipe: Connection, make: Callable[[range], Tour]) -> None:
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     gc.collect()
     gc.freeze()
     with suppress(EOFError, ConnectionError):
         while True:
-            pipe.send(tour(pipe.recv()))
+            pipe.send(make(pipe.recv()))

@@ -152,7 +152,7 @@ def test_a_worker_that_dies_ends_the_march(monkeypatch: pytest.MonkeyPatch) -> N
         march(Campaign(), worlds=200, jobs=2)
 
 
-def _die(pipe: Connection) -> None:
+def _die(pipe: Connection, make: object) -> None:
     os._exit(1)
 
 

@@ -48,6 +48,16 @@ class Outcome:
         return digest(self.notes)
 
     @cached_property
+    def processes(self) -> int:
+        """How many there were, one after the other."""
+        return self.notes[-1].life
+
+    @cached_property
+    def events(self) -> int:
+        """How many an input has emitted."""
+        return sum(len(note.facts["numbers"]) for note in self.notes if note.kind == "emitted")
+
+    @cached_property
     def barriers(self) -> int:
         """Revisions that put a barrier, and of which `drained` was said: by its own line, or by that of a newer one.
 

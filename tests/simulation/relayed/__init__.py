@@ -7,8 +7,11 @@
     backend     the one destination of all principals, and their output
     deeds       what is done at the drawn moments
     world       puts these together and runs them
+    tour        runs some worlds, for the command
     oracle      judges, from the notes of the outside alone
     mutants     faults made by hand, one or more for each rule of the contract
+
+The principals are one, or two beside each other, or two in a chain: the one of the edges is an edge of the last one.
 
 Each machine runs `shipper.sidecar` as it is, with the plugins `relay` on both sides as they are: the policy, the spool,
 the barrier and the ledger belong to what is promised, so a smaller world without them would have to imitate them. Only

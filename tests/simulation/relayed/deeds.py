@@ -29,6 +29,11 @@ def _edge(world: World, random: Random) -> Site:
     return random.choice([world.sites[name] for name in world.scenario.edges])
 
 
+def _sender(world: World, random: Random) -> Site:
+    """An edge, or the principal that is one of another."""
+    return random.choice([world.sites[name] for name in world.scenario.senders])
+
+
 def _principal(world: World, random: Random) -> Site:
     return random.choice([site for site in world.sites.values() if site.of in world.addresses])
 
@@ -67,8 +72,8 @@ async def hot(world: World, random: Random) -> None:
 
 @_kind
 async def rotate(world: World, random: Random) -> None:
-    """Another credential at an edge: a barrier."""
-    site = _edge(world, random)
+    """Another credential of a sender: a barrier."""
+    site = _sender(world, random)
     if site.operator.credential < world.credentials:
         site.operator.rotate()
 
@@ -114,7 +119,7 @@ async def wall(world: World, random: Random) -> None:
 
 @_kind
 async def part(world: World, random: Random) -> None:
-    """An edge and a principal cannot reach each other, for some seconds."""
+    """A sender and its principal cannot reach each other, for some seconds."""
     _part(world, random, random.choice((0.5, 5.0, 20.0)))
 
 
@@ -125,7 +130,8 @@ async def part_for_long(world: World, random: Random) -> None:
 
 
 def _part(world: World, random: Random, seconds: float) -> None:
-    pair = (_edge(world, random).name, world.addresses[_principal(world, random).of])
+    sender = _sender(world, random).name
+    pair = (sender, world.addresses[random.choice(world.scenario.principals_of(sender))])
     world.wire.parted.add(pair)
     _later(world, random.uniform(0.0, seconds), lambda: world.wire.parted.discard(pair))
 

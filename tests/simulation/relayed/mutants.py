@@ -13,9 +13,10 @@ from typing import Any, NamedTuple
 
 import pytest
 
-from shipper.plugin import Backpressure, Batch
+from shipper.plugin import Answers, Backpressure, Batch
 from shipper_plugins.inputs import relay_edges, relay_state
 from shipper_plugins.inputs.relay_edges import Edges, Refused
+from shipper_plugins.outputs.relay_awaited import Awaited
 from shipper_plugins.outputs.relay_lineage import Lineage
 from shipper_plugins.outputs.relay_state import StateSide
 from shipper_plugins.relay.frames import Answered, Part
@@ -124,6 +125,16 @@ def answers_are_not_kept(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(Edges, "_store", store)
 
 
+def what_the_next_one_has_stored_is_delivered(patch: pytest.MonkeyPatch) -> None:
+    """A sender takes for the final answer that a principal, which will answer later, has stored its events."""
+    patch.setattr(Awaited, "stored", lambda self, job, session: job.end(Answers(job.count, is_stored=True)))
+
+
+def the_promise_of_the_next_one_is_not_asked(patch: pytest.MonkeyPatch) -> None:
+    """A principal in the middle promises delivery, whatever the last one does."""
+    patch.setattr(Edges, "delivers", property(lambda self: True))
+
+
 # -- 5: keyed state ----------------------------------------------------------------------------------------------------
 
 
@@ -194,6 +205,14 @@ def _stores_slowly(scenario: Relayed) -> bool:
     return not scenario.delivers and {"disk_slow", "kill_principal"} <= scenario.names()
 
 
+def _chain_delivers(scenario: Relayed) -> bool:
+    return scenario.far and scenario.delivers and scenario.far_delivers
+
+
+def _chain_stores_at_its_end(scenario: Relayed) -> bool:
+    return scenario.far and scenario.delivers and not scenario.far_delivers
+
+
 def _parts_come_again(scenario: Relayed) -> bool:
     """Where principals confirm what they store: one that waits for answers and forgets never comes to rest."""
     return not scenario.delivers and _comes_again(scenario)
@@ -229,6 +248,8 @@ MUTANTS: Mapping[Callable[[pytest.MonkeyPatch], None], Mutant] = {
     a_principal_forgets_what_it_has_confirmed: Mutant("G1", lambda scenario: not scenario.delivers),
     stored_is_enough: Mutant("E4", _delivers),
     answers_are_not_kept: Mutant("E1", _delivers),
+    what_the_next_one_has_stored_is_delivered: Mutant("E4", _chain_delivers),
+    the_promise_of_the_next_one_is_not_asked: Mutant("E10", _chain_stores_at_its_end),
     places_are_those_of_the_principal: Mutant("K2", _versions_come_again),
     nobody_compares: Mutant("K1", _state_goes_back),
     state_waits_for_log_events: Mutant("F1", lambda scenario: scenario.trial == "full"),

@@ -6,6 +6,7 @@ L1 and F1 are judged by the world itself, which waits in vain. The numbers are t
     E2  an event has two ids, or an id two events
     E3  an event was confirmed to nobody's use: it never reached the backend
     E4  `drained` before an event that it covers was confirmed; or, where that is promised, delivered
+    E10 `drained` says that what was confirmed is delivered, where somebody on the way confirms what is stored
     E5  a version was on its way twice at once
     E8  a request of a session that was over was answered as if it were not
     E9  events were given up though nobody refused them
@@ -27,7 +28,7 @@ from typing import Any, NamedTuple
 
 from shipper.plugin import Code
 from tests.simulation.case import FINAL, Violation
-from tests.simulation.relayed.scenario import Relayed
+from tests.simulation.relayed.scenario import MIDDLE, Relayed
 from tests.simulation.stage import Note
 
 DURABLE_SECONDS = 40.0
@@ -43,7 +44,6 @@ class Case:
 
     def __init__(self, notes: Sequence[Note], scenario: Relayed) -> None:
         self.notes, self.scenario = notes, scenario
-        self.principals = [f"p{number + 1}" for number in range(scenario.principals)]
         self.is_over = any(note.kind == "at_rest" for note in notes)
         self.events: dict[str, set[Event]] = defaultdict(set)
         """By id."""
@@ -57,8 +57,8 @@ class Case:
         self.replied: dict[int, Note] = {}
         self.confirmed: dict[Event, list[Note]] = defaultdict(list)
         """The answers that say so."""
-        self.heard: dict[Event, int] = {}
-        """When an edge first heard that."""
+        self.heard: dict[tuple[str, Event], int] = {}
+        """When a sender first heard that."""
         self.copied: dict[str, list[int]] = defaultdict(list)
         self.went_back: dict[str, list[int]] = defaultdict(list)
         for note in notes:
@@ -83,18 +83,34 @@ class Case:
                 for event in self._confirmed_by(note):
                     self.confirmed[event].append(note)
             case "heard" if (reply := self.replied.get(facts["request"])) is not None:
+                sender = self.arrived[facts["request"]].facts["edge"]
                 for event in self._confirmed_by(reply):
-                    self.heard.setdefault(event, note.n)
+                    self.heard.setdefault((sender, event), note.n)
             case "copied":
                 self.copied[facts["of"]].append(note.n)
             case "went_back":
                 self.went_back[facts["of"]].append(note.n)
 
     def _confirmed_by(self, reply: Note) -> Iterator[Event]:
+        return self.stored_by(reply, "confirmed")
+
+    def stored_by(self, reply: Note, *answers: str) -> Iterator[Event]:
+        """Events that have one of these answers in a reply: "confirmed", or "awaited"."""
         asked = self.arrived[reply.facts["request"]].facts
-        for place in reply.facts.get("confirmed", ()):
-            for number in asked["numbers"][place]:
-                yield asked["edge"], number
+        for answer in answers:
+            for place in reply.facts.get(answer, ()):
+                yield from asked["events"][place]
+
+    def is_past(self, site: str, event: Event, n: int) -> bool:
+        """Whether what `drained` of a site promises of an event was true at a time."""
+        scenario = self.scenario
+        if site in scenario.ends or scenario.is_delivered(site):
+            reached = self.delivered.get(event)
+        elif site in scenario.edges and scenario.delivers:
+            reached = self.heard.get((MIDDLE, event))
+        else:
+            reached = self.heard.get((site, event))
+        return reached is not None and reached <= n
 
     def said(self, type: str, **fields: Any) -> Iterator[tuple[Note, dict[str, Any]]]:
         """Messages of processes."""
@@ -131,13 +147,19 @@ def each_event_enters_once(case: Case) -> Iterator[Violation]:
         if note.kind != "answered" or case.went_back[note.facts["site"]]:
             continue
         for id, outcome in zip(note.facts["ids"], note.facts["outcomes"], strict=True):
-            if outcome not in FINAL or any(case.went_back[edge] for edge, _ in case.events[id]):
+            if outcome not in FINAL or _came_twice(case, id):
                 continue
             site = note.facts["site"]
             for before in answered[site, id]:
                 if before.life == note.life or died.get((site, before.life), 0.0) - before.at > DURABLE_SECONDS:
                     yield Violation("E1", f"{site} delivered {id} {sorted(case.events[id])} again")
             answered[site, id].append(note)
+
+
+def _came_twice(case: Case, id: str) -> bool:
+    """Whether somebody who relays it may have sent it again, since its directory went back."""
+    way = [MIDDLE] if case.scenario.far else []
+    return any(case.went_back[name] for edge, _ in case.events[id] for name in (edge, *way))
 
 
 def an_id_stays(case: Case) -> Iterator[Violation]:
@@ -164,32 +186,46 @@ def nothing_is_lost(case: Case) -> Iterator[Violation]:
 
 
 def _was_forgotten(case: Case, event: Event) -> bool:
-    if case.scenario.delivers:
-        return False
     return any(
         copied < note.n < back
         for note in case.confirmed[event]
+        if not case.scenario.is_delivered_by(note.facts["site"])
         for copied, back in zip(case.copied[note.facts["site"]], case.went_back[note.facts["site"]], strict=False)
     )
 
 
 def drained_means_confirmed(case: Case) -> Iterator[Violation]:
-    """E4: whatever an edge had accepted when a policy was sent."""
-    accepted: dict[str, int] = defaultdict(int)
-    covered: dict[tuple[str, int], int] = {}
-    reached = case.delivered if case.scenario.delivers else case.heard
+    """E4: whatever an edge had accepted, and a principal had answered for, when a policy was sent.
+
+    One that is the policy before has nothing to wait for.
+    """
+    accepted: dict[str, dict[Event, None]] = defaultdict(dict)
+    covered: dict[tuple[str, int], list[Event]] = {}
     for note in case.notes:
         site = note.facts.get("site", "")
         match note.kind:
             case "accepted":
-                accepted[site] = max(accepted[site], note.facts["upto"])
+                accepted[site] |= {(site, number): None for number in range(1, note.facts["upto"] + 1)}
+            case "replied":
+                accepted[site] |= dict.fromkeys(case.stored_by(note, "confirmed", "awaited"))
+            case "went_back" if site:  # it has another memory of what it accepted
+                accepted[site].clear()
+                covered = {at: events for at, events in covered.items() if at[0] != site}
             case "sent":
-                covered[site, note.facts["revision"]] = accepted[site]
-            case "said" if note.facts["message"].get("stage") == "drained" and site in case.scenario.edges:
-                upto = covered.get((site, note.facts["message"]["revision"]), 0)
-                for event in ((site, number) for number in range(1, upto + 1)):
-                    if reached.get(event, len(case.notes)) > note.n:
-                        yield Violation("E4", f"drained was said before {event} was there")
+                covered[site, note.facts["revision"]] = list(accepted[site])
+            case "said" if (ack := note.facts["message"]).get("stage") == "drained" and ack["change"] != "none":
+                for event in covered.get((site, ack["revision"]), ()):
+                    if not case.is_past(site, event, note.n):
+                        yield Violation("E4", f"{site} said drained before {event} was there")
+
+
+def what_is_confirmed_is_not_worth_more(case: Case) -> Iterator[Violation]:
+    """E10: nothing says that an event is delivered which is only stored."""
+    for note, ack in case.said("ack", stage="drained"):
+        site = note.facts["site"].removesuffix("-clone")
+        is_delivered = site in case.scenario.ends or case.scenario.is_delivered(site)
+        if ack.get("confirms") == "delivered" and not is_delivered:
+            yield Violation("E10", f"{site} says that all is delivered")
 
 
 def nothing_is_given_up(case: Case) -> Iterator[Violation]:
@@ -198,9 +234,9 @@ def nothing_is_given_up(case: Case) -> Iterator[Violation]:
         ledger = dict(ack["ledger"])
         if ledger.pop("accepted") != sum(ledger.values()):
             yield Violation("B11", f"{note.facts['site']}: {ack['ledger']}")
-        may_refuse = "poison" in case.scenario.rates and (
-            case.scenario.delivers or note.facts["site"] not in case.scenario.edges
-        )
+        site = note.facts["site"].removesuffix("-clone")
+        is_told = site in case.scenario.ends or case.scenario.is_delivered(site)
+        may_refuse = "poison" in case.scenario.rates and is_told
         if ledger["dropped"] or ledger["damaged"] or (ledger["dead_letter"] and not may_refuse):
             yield Violation("E9", f"{note.facts['site']}: {ack['ledger']}")
 
@@ -281,7 +317,8 @@ def who_went_back_is_told(case: Case) -> Iterator[Violation]:
             owed = {at: begun for at, begun in owed.items() if at[0] != site}
         elif note.kind == "noticed" and facts["code"] == Code.PRINCIPAL_WENT_BACK:
             owed.pop((site, facts["link"]), None)
-            if not any(case.went_back[name] and case.went_back[name][0] < note.n for name in case.principals):
+            principals = case.scenario.principals_of(site.removesuffix("-clone"))
+            if not any(case.went_back[name] and case.went_back[name][0] < note.n for name in principals):
                 yield Violation("G1", f"{site} says that a principal went back")
         elif note.kind == "asked" and owed.get((site, facts["link"])) == facts.get("generation", ""):
             yield Violation("G1", f"{site} does not say that {facts['at']} went back")
@@ -311,7 +348,8 @@ def the_last_word_arrives(case: Case) -> Iterator[Violation]:
     applied = {(note.facts["owner"], note.facts["key"]): note.facts for note in case.notes if note.kind == "applied"}
     for key, word in last.items():
         wanted = None if word["deleted"] else word["number"]
-        has = applied[key]["number"] if key in applied else None
+        at = case.scenario.owner(key[0]), key[1]
+        has = applied[at]["number"] if at in applied else None
         if has != wanted and not (word["deleted"] and case.went_back[key[0]]):
             yield Violation("K1", f"the backend has {has} of {key}, not {wanted}")
 
@@ -358,6 +396,7 @@ LAWS: Sequence[Callable[[Case], Iterator[Violation]]] = (
     an_id_stays,
     nothing_is_lost,
     drained_means_confirmed,
+    what_is_confirmed_is_not_worth_more,
     nothing_is_given_up,
     an_old_session_is_over,
     one_process_has_a_name,

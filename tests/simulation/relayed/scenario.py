@@ -44,6 +44,8 @@ Trial = Literal["full", "hot"]
 """When all faults are over, what other keys get past: log events that nobody takes, or a key that always changes."""
 TRIALS: tuple[Trial | None, ...] = (None, None, "full", "hot")
 SHARES = (0.1, 0.3, 0.6)
+MIDDLE, LAST = "p1", "last"
+"""Of a chain: the principal of the edges, which is an edge itself, by the same name; and the principal of that one."""
 
 
 @dataclass(frozen=True)
@@ -53,9 +55,46 @@ class Relayed(Scenario):
     delivers: bool = False
     """Whether principals confirm what is delivered, not what is stored."""
     principals: int = 1
+    far: bool = False
+    """Whether the one principal is in the middle: it relays to a last one, as an edge of that one."""
+    far_delivers: bool = False
+    """The same as `delivers`, of the last one."""
     edges: tuple[str, ...] = ("berlin",)
     lost: Lost = "nothing"
     trial: Trial | None = None
+
+    @property
+    def hops(self) -> tuple[str, ...]:
+        """The principals on the way of an event, in their order; where there are two beside each other, any of them."""
+        return (*(f"p{number + 1}" for number in range(self.principals)), *([LAST] if self.far else []))
+
+    @property
+    def senders(self) -> tuple[str, ...]:
+        """Who relays to a principal."""
+        return (*self.edges, *([MIDDLE] if self.far else []))
+
+    def principals_of(self, sender: str) -> tuple[str, ...]:
+        """Whom it relays to."""
+        return (LAST,) if sender == MIDDLE else tuple(name for name in self.hops if name != LAST)
+
+    @property
+    def ends(self) -> tuple[str, ...]:
+        """Who delivers to the backend."""
+        return (LAST,) if self.far else self.hops
+
+    def is_delivered(self, sender: str) -> bool:
+        """Whether an event is delivered when this sender has its answer."""
+        if sender == MIDDLE:
+            return self.far and self.far_delivers
+        return self.delivers and (self.far_delivers or not self.far)
+
+    def is_delivered_by(self, principal: str) -> bool:
+        """Whether this principal confirms what is delivered."""
+        return self.far_delivers if principal == LAST else self.delivers
+
+    def owner(self, edge: str) -> str:
+        """The name of the owner of an edge's keys, at the backend."""
+        return f"{MIDDLE}/{edge}" if self.far else edge
 
     @classmethod
     def draw(cls, seed: int) -> Relayed:
@@ -75,16 +114,21 @@ class Relayed(Scenario):
         if lost != "nothing":
             steps += [_step(random, seconds, f"{lost}_goes_back" if lost != "clone" else "clone")]
         delivers = random.random() < 0.5
+        queue_bytes = random.choice((1 << 14, 1 << 20, 1 << 20))
+        principals = random.choice((1, 1, 2))
+        far = Random(f"far {seed}")
         return cls(
             seed=seed,
             rates=rates,
             steps=tuple(sorted(steps, key=lambda step: step.at)),
             chaos_seconds=seconds,
-            queue_bytes=random.choice((1 << 14, 1 << 20, 1 << 20)),
+            queue_bytes=queue_bytes,
             workers=1,
             keys=keys,
             delivers=delivers,
-            principals=random.choice((1, 1, 2)),
+            principals=principals,
+            far=principals == 1 and far.random() < 0.5,
+            far_delivers=far.random() < 0.6,
             edges=random.choice((("berlin",), ("berlin",), ("berlin", "paris"))),
             lost=lost,
             trial=random.choice(TRIALS if keys > 1 else (None,)),

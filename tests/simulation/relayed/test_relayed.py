@@ -2,8 +2,13 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
+from tests.simulation.campaign import Campaign
+from tests.simulation.march import march
 from tests.simulation.relayed.deeds import KINDS
 from tests.simulation.relayed.scenario import RATES, Relayed
+from tests.simulation.relayed.tour import tour
 from tests.simulation.relayed.world import run
 
 WORLDS = 12
@@ -26,3 +31,14 @@ def test_every_fault_and_every_step_is_drawn_by_some_of_two_hundred_seeds() -> N
     assert {name for scenario in scenarios for name in scenario.names()} == {*RATES, *KINDS}
     assert {scenario.delivers for scenario in scenarios} == {True, False}
     assert {scenario.trial for scenario in scenarios} == {None, "full", "hot"}
+    chains = {(scenario.delivers, scenario.far_delivers) for scenario in scenarios if scenario.far}
+    assert len(chains) == 4
+
+
+def test_the_worlds_of_a_march_are_the_same_for_any_number_of_processes() -> None:
+    alone, spread = Campaign(), Campaign()
+    march(alone, worlds=4, make=tour, size=2)
+    march(spread, worlds=4, make=tour, size=2, jobs=2)
+
+    assert replace(spread, seconds=0.0) == replace(alone, seconds=0.0)
+    assert (alone.worlds, alone.next_seed) == (4, 4)

@@ -235,11 +235,11 @@ def _said(request: Request) -> dict[str, Any]:
         case "parts":
             said = frames.decode(request.body)
             batches = said.batches(_LARGEST_PART)
-            numbers = {
-                part.place: tuple(event["number"] for event in batch.whole())
+            events = {
+                part.place: tuple((event["edge"], event["number"]) for event in batch.whole())
                 for part, batch in zip(said.parts, batches, strict=True)
             }
-            return {"generation": _text(said.head.generation), "link": said.head.link, "numbers": numbers}
+            return {"generation": _text(said.head.generation), "link": said.head.link, "events": events}
         case "versions":
             head, arrived = state.decode(request.body, _LARGEST_PART)
             those = tuple((one.version.owner, one.version.key, one.version.place) for one in arrived)

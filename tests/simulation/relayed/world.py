@@ -5,6 +5,7 @@ from __future__ import annotations
 import gc
 from collections.abc import Iterable, Iterator
 from contextlib import ExitStack, contextmanager
+from functools import cached_property
 from random import Random
 from types import SimpleNamespace
 from typing import Any
@@ -57,7 +58,7 @@ class World:
         self.stage = Stage(scenario)
         self.wire = Wire(self.stage)
         self.backend = Backend(self.stage)
-        self.addresses = {f"p{number + 1}": f"127.0.0.1:{7001 + number}" for number in range(scenario.principals)}
+        self.addresses = {name: f"127.0.0.1:{7001 + number}" for number, name in enumerate(scenario.hops)}
         self.feeds = {edge: Feeds(self.stage, edge, scenario.keys) for edge in scenario.edges}
         self.sites: dict[str, Site] = {}
         self.last_fault = 0.0
@@ -94,14 +95,13 @@ class World:
         inputs: dict[str, Any] = {"log": {"type": "log"}}
         if self.scenario.keys:
             inputs["shelf"] = {"type": "shelf"}
-        hosts = [f"http://{address}" for address in self.addresses.values()]
+        return lambda credential: self._policy(inputs, {"principal": self._to_principal(name, credential)})
 
-        def policy(credential: int) -> dict[str, Any]:
-            relay = {"type": "relay", "name": name, "hosts": hosts, "credential": f"{name}-{credential}"}
-            relay["backoff"] = {"first": "50ms", "longest": "2s"}  # type: ignore[assignment]
-            return self._policy(inputs, {"principal": relay})
-
-        return policy
+    def _to_principal(self, name: str, credential: int) -> dict[str, Any]:
+        """The output of a sender."""
+        hosts = [f"http://{self.addresses[principal]}" for principal in self.scenario.principals_of(name)]
+        relay: dict[str, Any] = {"type": "relay", "name": name, "hosts": hosts, "credential": f"{name}-{credential}"}
+        return relay | {"backoff": {"first": "50ms", "longest": "2s"}}
 
     def _principal(self, name: str) -> Any:
         edges = {
@@ -109,11 +109,18 @@ class World:
                 "credentials": [f"{edge}-{number + 1}" for number in range(CREDENTIALS)],
                 "collections": [COLLECTION],
             }
-            for edge in self.scenario.edges
+            for edge in self.scenario.senders
+            if name in self.scenario.principals_of(edge)
         }
         relay = {"type": "relay", "address": self.addresses[name], "edges": edges}
-        relay["acknowledge"] = "delivered" if self.scenario.delivers else "stored"
-        return lambda credential: self._policy({"edges": relay}, {"store": {"type": "store"}})
+        relay["acknowledge"] = "delivered" if self.scenario.is_delivered_by(name) else "stored"
+
+        def policy(credential: int) -> dict[str, Any]:
+            is_end = name in self.scenario.ends
+            output = {"type": "store"} if is_end else self._to_principal(name, credential)
+            return self._policy({"edges": relay}, {"store" if is_end else "principal": output})
+
+        return policy
 
     def _policy(self, inputs: dict[str, Any], outputs: dict[str, Any]) -> dict[str, Any]:
         return {
@@ -180,7 +187,7 @@ class World:
             await trio.sleep(TRIAL_SECONDS)
             since = len(self.stage.notes)
             wanted = {
-                (edge.of, feeds.keys[-1], feeds.replace(feeds.keys[-1]))
+                (self.scenario.owner(edge.of), feeds.keys[-1], feeds.replace(feeds.keys[-1]))
                 for edge in edges
                 for feeds in [edge.feeds]
                 if feeds
@@ -200,14 +207,14 @@ class World:
             await self.stage.until(lambda edge=edge: self._is_read(edge))  # type: ignore[misc]
 
     async def _come_to_rest(self) -> None:
-        """The edges have accepted all, and drained; then nothing waits anywhere."""
-        edges = [self.sites[name] for name in self.scenario.edges]
-        await self._all_read(edges)
-        for edge in edges:
-            edge.operator.credential = CREDENTIALS
-            edge.operator.offer()
-        for edge in edges:
-            await self.stage.until(lambda edge=edge: edge.operator.drained == edge.operator.revision)  # type: ignore[misc]
+        """The edges have accepted all, and all who relay have drained; then nothing waits anywhere."""
+        await self._all_read([self.sites[name] for name in self.scenario.edges])
+        senders = [self.sites[name] for name in self.scenario.senders]
+        for site in senders:
+            site.operator.credential = CREDENTIALS
+            site.operator.offer()
+        for site in senders:
+            await self.stage.until(lambda site=site: site.operator.drained == site.operator.revision)  # type: ignore[misc]
         await self._calm()
         self.stage.note("at_rest")
 
@@ -259,6 +266,27 @@ def current() -> World:
     return _current[-1]
 
 
+class Relaid(Outcome):
+    """What became of a world of many machines."""
+
+    @cached_property
+    def processes(self) -> int:
+        """On all machines."""
+        return len({(note.facts["site"], note.life) for note in self.notes if "site" in note.facts and note.life})
+
+    @cached_property
+    def events(self) -> int:
+        """How many were written at all edges."""
+        return sum({note.facts["edge"]: note.facts["upto"] for note in self.notes if note.kind == "written"}.values())
+
+    @cached_property
+    def barriers(self) -> int:
+        """How many `drained` were said of a barrier."""
+        said = [(note.facts["site"], note.facts["message"]) for note in self.notes if note.kind == "said"]
+        acks = [(site, ack) for site, ack in said if ack.get("stage") == "drained" and ack["change"] == "barrier"]
+        return len({(site, ack["revision"]) for site, ack in acks})
+
+
 def run(scenario: Relayed) -> Outcome:
     """Run a world and judge it. Deterministic: the same scenario has the same notes."""
     world = World(scenario)
@@ -276,7 +304,7 @@ def run(scenario: Relayed) -> Outcome:
         if was_on:
             gc.enable()
     violations += judge(stage.notes, scenario)
-    return Outcome(scenario, violations, stage.notes, stage.faults, stage.log)
+    return Relaid(scenario, violations, stage.notes, stage.faults, stage.log)
 
 
 @contextmanager
