@@ -180,20 +180,31 @@ class Sessions:
             self._ended = trio.Event()
 
     async def beat(self, session: Welcome | None) -> None:
-        """Sends heartbeats while there is nothing else to send, until this session has ended."""
+        """Sends heartbeats while there is nothing else to send, until this session has ended.
+
+        A heartbeat is answered at once by any principal that lives, so it has not as long as other requests: a host
+        that has fallen silent is given up after another `heartbeat` seconds.
+        """
         while session is not None and session is self.current:
             left = self._said + max(1.0, session.heartbeat) - trio.current_time()
             if left > 0:
                 with trio.move_on_after(left):
                     await self._ended.wait()
                 continue
-            head = msgspec.json.encode(self._head(session, self._low))
             try:
-                response = await self._post(self._output.hosts[self._at], "heartbeat", [head])
-            except Later:
+                with trio.move_on_after(max(1.0, session.heartbeat)):
+                    await self._beat_once(session)
+                    continue
+                raise Later("no answer to a heartbeat", code=Code.NO_ANSWER)
+            except Later as error:
                 self._forget(session)
+                self.why = str(error)
             except NotBegun:
                 await trio.sleep(1.0)
-            else:
-                if response.status != 200:
-                    self._forget(session)
+
+    async def _beat_once(self, session: Welcome) -> None:
+        """Sends a heartbeat. Raises Later or NotBegun."""
+        head = msgspec.json.encode(self._head(session, self._low))
+        response = await self._post(self._output.hosts[self._at], "heartbeat", [head])
+        if response.status != 200:
+            self._forget(session)
