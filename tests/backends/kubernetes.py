@@ -258,8 +258,8 @@ class Kubernetes:
     def audit(self) -> list[Object]:
         """The requests that it has answered, in order, and watches when they begin and end; wait for what is to come.
 
-        Each has `verb`, `user`, `userAgent`, `objectRef`, `stage` and `responseStatus`; those of `shipper.dev` also
-        `requestObject` and `responseObject`. The server must have been started with `audit=True`.
+        Each has `verb`, `user`, `userAgent`, `objectRef`, `stage` and `responseStatus`; those of `shipper.dev` and of
+        Leases also `requestObject` and `responseObject`. The server must have been started with `audit=True`.
         """
         lines = (self.directory / "audit.log").read_bytes().split(b"\n")
         return [json.loads(line) for line in lines[:-1]]

@@ -18,7 +18,13 @@ _AUDIT = {
     "apiVersion": "audit.k8s.io/v1",
     "kind": "Policy",
     "omitStages": ["RequestReceived"],
-    "rules": [{"level": "RequestResponse", "resources": [{"group": "shipper.dev"}]}, {"level": "Metadata"}],
+    "rules": [
+        {
+            "level": "RequestResponse",
+            "resources": [{"group": "shipper.dev"}, {"group": "coordination.k8s.io", "resources": ["leases"]}],
+        },
+        {"level": "Metadata"},
+    ],
 }
 _ISSUER = "https://kubernetes.default.svc"
 

@@ -36,7 +36,7 @@ from tests.campaign_kubernetes import audit, figures
 from tests.campaign_kubernetes.harm import Harm, _member
 from tests.campaign_kubernetes.judges import faults_of_objects
 from tests.campaign_kubernetes.judges_keys import faults_of_keys
-from tests.campaign_kubernetes.records import Policy
+from tests.campaign_kubernetes.records import Policy, name_of
 from tests.campaign_kubernetes.seen import Request, Seen
 from tests.campaign_kubernetes.stage import LEASE, Stage, canaries, open_stage
 from tests.campaign_kubernetes.third_party import Deed, ThirdParty
@@ -187,8 +187,8 @@ class Campaign:
 
     def _not_released(self) -> list[str]:
         """The contents that were replaced, and are neither revoked nor could come back."""
-        newest = {text.partition(":")[0] for text in self.party.last.values()}
-        made = {text.partition(":")[0] for texts in self.stage.written.values() for text in texts}
+        newest = {name_of(text) for text in self.party.last.values()}
+        made = {name_of(text) for texts in self.stage.written.values() for text in texts}
         used = {name for name in made if ".late_" not in name}
         left = used - newest - self.stage.kept - self.stage.revoked.keys()
         said = [str(one) for (kind, _), one in self.stage.history.newest.items() if kind == "ShipperSecret"]

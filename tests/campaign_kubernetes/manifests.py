@@ -15,31 +15,40 @@ from tests.campaign_kubernetes.records import mark
 API = "shipper.dev/v1"
 LEASES = "coordination.k8s.io/v1"
 ROOT = Path(__file__).parents[2]
-CRDS = ROOT / "packaging" / "kubernetes" / "crds"
+PACKAGE = ROOT / "packaging" / "kubernetes"
+ROLES = ("shipper-member", "shipper-leader")
+RBAC = "rbac.authorization.k8s.io"
 
 
-def crds() -> list[Object]:
-    """The kinds, as the packages bring them."""
-    return [one for file in sorted(CRDS.glob("*.yaml")) for one in yaml.safe_load_all(file.read_text()) if one]
+def package() -> list[Object]:
+    """The kinds, the roles and the rules of admission, as the package brings them."""
+    files = [*sorted((PACKAGE / "crds").glob("*.yaml")), PACKAGE / "roles.yaml", PACKAGE / "admission.yaml"]
+    found = [one for file in files for one in yaml.safe_load_all(file.read_text()) if one]
+    return [one for one in found if "metadata" in one]
 
 
 def rights(member: str, secrets: Iterable[str]) -> list[Mapping[str, Any]]:
-    """The rules of a Role for a member outside of a Pod, which may also be elected."""
-
-    def rule(group: str, resources: str, verbs: str, *names: str) -> dict[str, Any]:
-        named: dict[str, Any] = {"resourceNames": list(names)} if names else {}
-        return {"apiGroups": [group], "resources": resources.split(), "verbs": verbs.split(), **named}
-
+    """What a member outside of a Pod may do beside what the roles of the package say."""
     return [
-        rule("shipper.dev", "shipperpolicies shippermembers shippersecrets", "get list watch"),
-        rule("shipper.dev", "shippermembers", "create patch update delete represent"),
-        rule("shipper.dev", "shippermembers/status shipperpolicies/status shippersecrets/status", "get patch update"),
-        rule("shipper.dev", "shipperpolicies", "patch"),
-        rule("shipper.dev", "shippersecrets", "create delete"),
-        rule("coordination.k8s.io", "leases", "get list watch create update patch delete"),
-        rule("", "secrets", "get list watch", *secrets),
-        rule("", "pods", "get"),
+        {
+            "apiGroups": ["shipper.dev"],
+            "resources": ["shippermembers"],
+            "resourceNames": [member],
+            "verbs": ["represent"],
+        },
+        {"apiGroups": [""], "resources": ["secrets"], "resourceNames": [*secrets], "verbs": ["get", "list", "watch"]},
     ]
+
+
+def binding(role: str, user: str) -> Object:
+    """Gives a role of the package to a user."""
+    return {
+        "apiVersion": f"{RBAC}/v1",
+        "kind": "RoleBinding",
+        "metadata": {"name": f"{role}-{user}"},
+        "roleRef": {"apiGroup": RBAC, "kind": "ClusterRole", "name": role},
+        "subjects": [{"kind": "User", "name": user, "apiGroup": RBAC}],
+    }
 
 
 def policies(namespace: str, name: str = "", sub: str = "") -> str:

@@ -12,6 +12,7 @@ from typing import Any, NamedTuple
 
 CANARY = "canary-of-a-key"
 BAD = "bad"
+_BEGINS = "n-"
 _MARK = re.compile(r"mark-([a-z]+)-(\d+)-([a-z]*)\.")
 
 Object = dict[str, Any]
@@ -39,12 +40,12 @@ def marks(text: str) -> dict[str, Mark]:
 
 
 def content(secret: str, key: str, number: int) -> str:
-    """Returns the content of a secret's key; its part before the colon is its name."""
-    return f"{secret}.{key}.{number}:{CANARY}-{secret}-{key}-{number}-7c1e"
+    """Returns the content of a secret's key; `name_of` tells its name, which is no secret."""
+    return f"{_BEGINS}{secret}.{key}.{number}:{CANARY}-{secret}-{key}-{number}-7c1e"
 
 
 def name_of(content: str) -> str:
-    return content.partition(":")[0]
+    return content.partition(":")[0].removeprefix(_BEGINS)
 
 
 # -- objects -----------------------------------------------------------------------------------------------------------
@@ -214,7 +215,7 @@ def _secret(obj: Object) -> Secret:
 
 
 _UID = re.compile(rb"[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}")
-_CONTENT = re.compile(rb"([a-z0-9]+)\.([a-z_]+)\.(\d+):" + CANARY.encode())
+_CONTENT = re.compile(_BEGINS.encode() + rb"([a-z]+)\.([a-z_]+)\.(\d+):" + CANARY.encode())
 
 
 def read_secret(name: str, raw: bytes) -> Content:

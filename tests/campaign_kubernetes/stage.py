@@ -158,7 +158,7 @@ def open_kubernetes() -> Iterator[Kubernetes]:
 async def open_stage(directory: Path, kubernetes: Kubernetes, members: int, seed: int) -> AsyncIterator[Stage]:
     """A stage with its objects; no member runs yet, and all end with it."""
     chance = random.Random(seed)
-    await trio.to_thread.run_sync(kubernetes.admin.apply, manifests.crds())
+    await trio.to_thread.run_sync(kubernetes.admin.apply, manifests.package())
     namespace = await trio.to_thread.run_sync(kubernetes.namespace)
     history = History(kubernetes.etcd_url, namespace, canaries=canaries())
     async with AsyncExitStack() as stack:
@@ -191,6 +191,8 @@ async def _member(stage: Stage, stack: AsyncExitStack, number: int, chance: rand
     proxy = await stack.enter_async_context(open_proxy(kubernetes))
     grant = partial(kubernetes.grant, namespace, user, manifests.rights(name, SECRETS))
     await trio.to_thread.run_sync(grant)
+    bindings = [manifests.binding(role, user) for role in manifests.ROLES]
+    await trio.to_thread.run_sync(kubernetes.admin.apply, bindings, namespace)
     config = stage.directory / f"{name}.kubeconfig"
     kubernetes.kubeconfig(config, kubernetes.user_token(number), namespace=namespace, url=proxy.url)
     section = {
