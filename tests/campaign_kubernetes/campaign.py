@@ -221,7 +221,7 @@ class Campaign:
 
     async def _judge(self) -> None:
         self.seen = await trio.to_thread.run_sync(self._look)
-        found = [*self.wrong, *faults_of_objects(self.seen), *faults_of_keys(self.seen)]
+        found = [*self.wrong, *self.party.wrong, *faults_of_objects(self.seen), *faults_of_keys(self.seen)]
         found += await trio.to_thread.run_sync(self._wrong_lines)
         found += await trio.to_thread.run_sync(self._shown)
         if self.stage.history.gaps:

@@ -27,6 +27,7 @@ def faults_of_objects(seen: Seen) -> Iterator[str]:
     yield from went_back(seen)
     yield from half_told(seen)
     yield from drained_early(seen)
+    yield from gone_early(seen)
     yield from untrue_reports(seen)
     yield from wrong_writers(seen)
     yield from too_many_writes(seen)
@@ -141,6 +142,13 @@ class _Members:
             elif entry is not None and not (entry.removed and entry.stage == "drained"):
                 yield f"{name} is not selected any more, and has said {entry}"
 
+    def not_removed(self, policy: Policy) -> Iterator[str]:
+        """Yields the members that still have events of a policy that is deleted."""
+        for name, member in self.now.items():
+            entry = member.entries.get(policy.uid)
+            if entry is not None and not (entry.removed and entry.stage == "drained"):
+                yield f"{name} has said {entry}"
+
 
 def drained_early(seen: Seen) -> Iterator[str]:
     """A policy is drained at a generation only after each of its members has said so, and if it can be run."""
@@ -160,6 +168,21 @@ def drained_early(seen: Seen) -> Iterator[str]:
             yield f"policy {policy.name} is drained at {generation}, which nobody can run, at version {state.version}"
         for why in members.not_drained(policy, generation, state.at):
             yield f"policy {policy.name} is drained at {generation}, at version {state.version}, and {why}"
+
+
+def gone_early(seen: Seen) -> Iterator[str]:
+    """A policy whose deletion waits for its events is gone only after each of its members has drained them."""
+    members = _Members()
+    last: dict[str, Policy] = {}
+    for state in seen.states:
+        members.take(state)
+        record = state.record
+        if isinstance(record, Policy):
+            last[record.name] = record
+        if isinstance(record, Deleted) and record.kind == "ShipperPolicy" and record.name in last:
+            policy = last.pop(record.name)
+            for why in members.not_removed(policy) if policy.finalizers else ():
+                yield f"policy {policy.name} is gone, at version {state.version}, and {why}"
 
 
 def untrue_reports(seen: Seen) -> Iterator[str]:

@@ -67,16 +67,16 @@ class Draft:
         self.ships = ships or name
         """The name of its input, of its output, and of the log that it ships."""
         self.is_bad = False
+        self.drains = False
+        """Whether its deletion waits until its events are drained."""
         self._url = url
         self._timeout = 2000
 
     def object(self, number: int) -> Object:
-        return {
-            "apiVersion": API,
-            "kind": "ShipperPolicy",
-            "metadata": {"name": self.name},
-            "spec": {"members": {"matchLabels": self.select}, "policy": self.policy(number)},
-        }
+        spec: Object = {"members": {"matchLabels": self.select}, "policy": self.policy(number)}
+        if self.drains:
+            spec["onDelete"] = {"drain": True, "deadline": "10m"}
+        return {"apiVersion": API, "kind": "ShipperPolicy", "metadata": {"name": self.name}, "spec": spec}
 
     def edit(self, number: int, *, barrier: bool) -> Object:
         """Returns a merge patch that makes another generation."""

@@ -70,6 +70,7 @@ class Policy(NamedTuple):
     labels: Mapping[str, str]
     """Which members run it."""
     deleting: bool
+    finalizers: tuple[str, ...]
     observed: int
     leader: int
     conditions: Mapping[str, Condition]
@@ -173,6 +174,7 @@ def _policy(obj: Object) -> Policy:
         marks(json.dumps(spec.get("policy"))).get(metadata["name"]),
         (spec.get("members") or {}).get("matchLabels") or {},
         "deletionTimestamp" in metadata,
+        tuple(metadata.get("finalizers", ())),
         status.get("observedGeneration", 0),
         status.get("leader", 0),
         conditions,

@@ -49,6 +49,7 @@ class Story:
         user: str = "",
         labels: Object = APP,
         uid: str = "uid-base",
+        metadata: Object | None = None,
         **more: Any,
     ) -> None:
         """A version of the policy: an edit, or with a user a status."""
@@ -58,7 +59,7 @@ class Story:
         status = self._status = status if user else self._status
         spec: Object = {"policy": {"inputs": {"base": mark("base", generation, bad=bad)}}}
         spec["members"] = {"matchLabels": labels}
-        parts: Object = {"spec": spec, "status": status, "metadata": {"uid": uid}}
+        parts: Object = {"spec": spec, "status": status, "metadata": {"uid": uid, **(metadata or {})}}
         self._object(at, "ShipperPolicy", "base", user, parts, generation)
 
     def member(
@@ -202,6 +203,13 @@ def test_a_member_that_has_drained_the_removal_does_not_count(story: Story) -> N
     story.policy(121, 2, 2, "True", labels={"app": "db"}, user="user-1")
 
     assert story.faults() == []
+
+
+def test_a_deletion_that_ends_before_the_events_are_drained_is_found(story: Story) -> None:
+    story.policy(110, 2, metadata={"deletionTimestamp": "2026-01-01T00:00:00Z", "finalizers": ["shipper.dev/drain"]})
+    story.gone(111, "ShipperPolicy", "base")
+
+    assert "base is gone, at version 111, and web-1 has said" in story.fault()
 
 
 def test_a_policy_that_nobody_can_run_is_never_drained(story: Story) -> None:

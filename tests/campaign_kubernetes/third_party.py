@@ -17,6 +17,8 @@ from tests.campaign_kubernetes.records import Policy
 from tests.campaign_kubernetes.stage import SECRETS, Stage
 
 ALL, EVEN, ODD = {"app": "web"}, {"parity": "even"}, {"parity": "odd"}
+GONE = 60.0
+"""Seconds within which the deletion of a policy must end."""
 ECHO = 2.0
 """Seconds for which it waits for a write of others, to write between that and its echo."""
 
@@ -39,6 +41,8 @@ class ThirdParty:
         self._number = 0
         self._locks = {name: trio.Lock() for name in (*self.drafts, "rival")}
         self.edits_left = self.rotations_left = 0
+        self.wrong: list[str] = []
+        """What it has met that must not be."""
         self.last: dict[tuple[str, str], str] = {}
         """The newest content of each key, as it was written."""
 
@@ -180,7 +184,9 @@ class ThirdParty:
         async with self._locks[draft.name]:
             self._heal(draft)
             await self._delete(draft.name)
+            await self._until_gone(draft.name)
             await trio.sleep(self._chance.choice((0, 0, 0.3, 2)))
+            draft.drains = self._chance.random() < 0.5
             await self._make(self._policies(), draft.object(self._next()))
             self.edits_left -= 1
             self.done["edits"] += 1
@@ -286,6 +292,12 @@ class ThirdParty:
         except Refused as refused:
             if refused.status != 404:
                 raise
+
+    async def _until_gone(self, name: str) -> None:
+        """Waits until the deletion of a policy ends, which may wait for its events."""
+        if not await self.stage.until(lambda: self._now(name) is None, GONE):
+            self.wrong.append(f"the deletion of a policy has not ended within {GONE:g} s: {self._now(name)}")
+            await self.stage.until(lambda: self._now(name) is None, GONE)
 
     async def _must(self, call: Callable[[Api], Mapping[str, Any]]) -> None:
         try:
