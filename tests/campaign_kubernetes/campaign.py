@@ -68,6 +68,8 @@ class Campaign:
         self.seen = Seen()
         self.calm: list[float] = []
         """Seconds from the last edit of a round until all policies were drained."""
+        self.at_rest = 0.0
+        """Requests of a member in a second, when nothing changes."""
         self.wrong: list[str] = []
         chance = Random(seed)
         self._chance = chance
@@ -102,6 +104,7 @@ class Campaign:
         for member in self.stage.members:
             member.start()
         nursery.start_soon(self._write)
+        nursery.start_soon(self._watch_members)
         await self._rest("all members drain the first generation")
 
     async def _play(self, edits: int, rotations: int, restarts: int) -> None:
@@ -158,6 +161,14 @@ class Campaign:
                         member.write_lines(policy, self._chance.randrange(1, 3))
             await trio.sleep(STEP)
 
+    async def _watch_members(self) -> None:
+        """No supervisor ends by itself."""
+        while True:
+            for member in self.stage.members:
+                if not member.lock.locked() and member.process is not None and member.process.poll() is not None:
+                    raise Failed(f"{member.name} has ended by itself with {member.process.poll()}")
+            await trio.sleep(0.5)
+
     # -- rest and end --------------------------------------------------------------------------------------------------
 
     async def _rest(self, what: str) -> None:
@@ -180,10 +191,15 @@ class Campaign:
         await self._progress(self._not_released, "all rotations are released")
         await self._progress(self._not_delivered, "all lines are delivered")
         await self._progress(self._not_drained, "all policies are drained")
-        before = len(self.stage.history.states)
+        before, asked = len(self.stage.history.states), self._asked()
         await trio.sleep(AT_REST)
         for state in self.stage.history.states[before:]:
             self.wrong.append(f"written at rest: {state}")
+        self.at_rest = (self._asked() - asked) / AT_REST / len(self.stage.members)
+
+    def _asked(self) -> int:
+        """Returns how many requests of members the proxies have passed on."""
+        return sum(member.proxy.counts.total() for member in self.stage.members)
 
     def _not_released(self) -> list[str]:
         """The contents that were replaced, and are neither revoked nor could come back."""
@@ -214,7 +230,7 @@ class Campaign:
                 shown, since = found, trio.current_time()
             if trio.current_time() - since > SETTLES:
                 told = "\n".join(found)
-                raise Failed(f"waited for {what}; for {SETTLES:g} s nothing has changed:\n{told}\n{self.picture()}")
+                raise Failed(f"waited for {what}; for {SETTLES:g} s nothing has changed:\n{told}")
             await self.stage.until(lambda shown=shown: left() != shown, 1.0)
 
     # -- the judges ----------------------------------------------------------------------------------------------------
@@ -224,6 +240,7 @@ class Campaign:
         found = [*self.wrong, *self.party.wrong, *faults_of_objects(self.seen), *faults_of_keys(self.seen)]
         found += await trio.to_thread.run_sync(self._wrong_lines)
         found += await trio.to_thread.run_sync(self._shown)
+        found += [f"{member.name} shows a traceback" for member in self.stage.members if member.shows(b"Traceback (")]
         if self.stage.history.gaps:
             found.append(f"etcd had compacted what was not read, {self.stage.history.gaps} times")
         if found:
@@ -273,7 +290,14 @@ class Campaign:
 
     def table(self) -> str:
         """The figures of the run, for people."""
-        return figures.table(self.seen, self.done, self.calm, [*self.stage.destination.copies.values()])
+        members = self.stage.members
+        more = [
+            ("requests of members", f"{self._asked()}; at rest {self.at_rest:.2f} of a member in a second"),
+            ("memory of supervisors, MiB", ", ".join(f"{member.memory():.0f}" for member in members)),
+            ("starts of supervisors", ", ".join(str(member.launches) for member in members)),
+        ]
+        copies = [*self.stage.destination.copies.values()]
+        return figures.table(self.seen, self.done, self.calm, copies, more)
 
     def picture(self) -> str:
         """What everyone is doing."""

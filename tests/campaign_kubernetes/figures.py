@@ -52,7 +52,12 @@ def _released(seen: Seen) -> Iterator[float]:
                 yield first.at - written[version]
 
 
-def table(seen: Seen, done: Counter[str], calm: Sequence[float], copies: Collection[int]) -> str:
+Row = tuple[str, str]
+
+
+def table(
+    seen: Seen, done: Counter[str], calm: Sequence[float], copies: Collection[int], more: Iterable[Row] = ()
+) -> str:
     """Returns the figures of a run, a line each."""
     found, writes = delays(seen), writes_of_policies(seen)
     written, generations = (sum(one) for one in zip(*writes.values(), strict=True)) if writes else (0, 0)
@@ -75,6 +80,7 @@ def table(seen: Seen, done: Counter[str], calm: Sequence[float], copies: Collect
         ("contents released / revoked", f"{len(seen.released)} / {len(seen.revoked)}"),
         ("requests at the destination", f"{len(seen.requests)}, {_refused(seen)} refused"),
         ("lines sent more than once", f"{sum(one > 1 for one in copies)} of {len(copies)}: an answer was lost"),
+        *more,
     ]
     width = max(len(name) for name, _ in rows)
     return "\n".join(f"{name:{width}}  {value}" for name, value in rows)

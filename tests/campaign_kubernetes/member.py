@@ -96,6 +96,21 @@ class Member(Host):
             self.kill()
         self.signal_sidecar(signal.SIGKILL)
 
+    def memory(self) -> float:
+        """Returns the memory of the supervisor, in MiB."""
+        if self.process is None or not self.is_running():
+            return 0.0
+        with suppress(OSError):
+            fields = dict(
+                line.split(":", 1) for line in Path(f"/proc/{self.process.pid}/status").read_text().splitlines()
+            )
+            return int(fields["VmRSS"].split()[0]) / 1024
+        return 0.0
+
+    def shows(self, text: bytes) -> bool:
+        """Whether its processes have written a text to their logs."""
+        return text in self.out.read_bytes()
+
     # -- for people ----------------------------------------------------------------------------------------------------
 
     def picture(self) -> str:
