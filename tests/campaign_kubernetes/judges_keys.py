@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from tests.campaign_kubernetes.records import Member, Use
+from tests.campaign_kubernetes.records import Member, Policy, Use
 from tests.campaign_kubernetes.seen import Bound, Seen
 
 NOTICED = 1.5
@@ -19,6 +19,7 @@ def faults_of_keys(seen: Seen) -> Iterator[str]:
     yield from used_after(seen)
     yield from used_without_lease(seen)
     yield from provisioned_twice(seen)
+    yield from mixed(seen)
 
 
 def released_early(seen: Seen) -> Iterator[str]:
@@ -83,6 +84,25 @@ def provisioned_twice(seen: Seen) -> Iterator[str]:
                 if mark.number < newest.get(policy, 0):
                     yield f"the sidecar of {name} was given {policy} {mark.number} after {newest[policy]}"
                 newest[policy] = max(mark.number, newest.get(policy, 0))
+
+
+def mixed(seen: Seen) -> Iterator[str]:
+    """What a sidecar gets of a policy is of one generation, and its content is of the key that this one names."""
+    edits = {
+        (policy.name, policy.mark.number): policy.sends
+        for policy in (state.record for state in seen.of(Policy))
+        if isinstance(policy, Policy) and policy.mark is not None
+    }
+    for name, transcript in seen.transcripts.items():
+        for offer in transcript.offers:
+            for policy, mark in offer.marks.items():
+                sends = edits.get((policy, mark.number))
+                if sends is None or policy not in offer.sends:
+                    continue
+                timeout, id = offer.sends[policy]
+                secret = offer.contents.get(id, "").rpartition(".")[0]
+                if (timeout, secret) != (sends.timeout, f"{sends.secret}.{sends.key}"):
+                    yield f"the sidecar of {name} got {policy} {mark.number} with {secret} and {timeout}, not {sends}"
 
 
 def _told(bound: Bound) -> str:

@@ -60,6 +60,14 @@ class Condition(NamedTuple):
     message: str = ""
 
 
+class Sending(NamedTuple):
+    """How the output of a policy sends."""
+
+    timeout: str = ""
+    secret: str = ""
+    key: str = ""
+
+
 class Policy(NamedTuple):
     """A ShipperPolicy at a version."""
 
@@ -69,6 +77,7 @@ class Policy(NamedTuple):
     mark: Mark | None
     labels: Mapping[str, str]
     """Which members run it."""
+    sends: Sending
     deleting: bool
     finalizers: tuple[str, ...]
     observed: int
@@ -173,6 +182,7 @@ def _policy(obj: Object) -> Policy:
         metadata.get("generation", 0),
         marks(json.dumps(spec.get("policy"))).get(metadata["name"]),
         (spec.get("members") or {}).get("matchLabels") or {},
+        _sending(spec.get("policy") or {}),
         "deletionTimestamp" in metadata,
         tuple(metadata.get("finalizers", ())),
         status.get("observedGeneration", 0),
@@ -180,6 +190,13 @@ def _policy(obj: Object) -> Policy:
         conditions,
         tuple(one["member"] for one in status.get("waiting", ())),
     )
+
+
+def _sending(policy: Object) -> Sending:
+    for output in (policy.get("outputs") or {}).values():
+        secret = (output.get("credential") or {}).get("secret") or {}
+        return Sending(output.get("timeout", ""), secret.get("name", ""), secret.get("key", ""))
+    return Sending()
 
 
 def _member(obj: Object) -> Member:

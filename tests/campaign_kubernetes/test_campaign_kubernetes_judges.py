@@ -48,6 +48,7 @@ class Story:
         bad: bool = False,
         user: str = "",
         labels: Object = APP,
+        key: str = "api_key",
         uid: str = "uid-base",
         metadata: Object | None = None,
         **more: Any,
@@ -57,7 +58,9 @@ class Story:
         status: Object = {"observedGeneration": observed, "conditions": conditions if drained else [], "leader": 1}
         status |= {"waiting": [{"member": "web-1", "stage": "active"}] if drained == "False" else [], **more}
         status = self._status = status if user else self._status
-        spec: Object = {"policy": {"inputs": {"base": mark("base", generation, bad=bad)}}}
+        sends = {"timeout": "2s", "credential": {"secret": {"name": "es", "key": key}}}
+        inputs = {"base": mark("base", generation, bad=bad)}
+        spec: Object = {"policy": {"inputs": inputs, "outputs": {"base": sends}}}
         spec["members"] = {"matchLabels": labels}
         parts: Object = {"spec": spec, "status": status, "metadata": {"uid": uid, **(metadata or {})}}
         self._object(at, "ShipperPolicy", "base", user, parts, generation)
@@ -91,7 +94,9 @@ class Story:
 
     def hears(self, at: float, number: int, revision: int, **contents: str) -> None:
         credentials = {id: {"api_key": f"n-{name}:secret"} for id, name in contents.items()}
-        message = {"type": "policy", "revision": revision, "policy": mark("base", number), "credentials": credentials}
+        text = f"inputs:\n  base: {mark('base', number)}\noutputs:\n  base:\n    timeout: 2s\n"
+        text += "".join(f"    credential: {id}\n" for id in contents)
+        message = {"type": "policy", "revision": revision, "policy": text, "credentials": credentials}
         self.transcript.take(f"{at} < {json.dumps(message)}".encode())
 
     def says(self, at: float, stage: str, revision: int, *released: str) -> None:
@@ -214,7 +219,7 @@ def test_a_deletion_that_ends_before_the_events_are_drained_is_found(story: Stor
 
 def test_a_policy_that_nobody_can_run_is_never_drained(story: Story) -> None:
     story.policy(110, 2, bad=True)
-    story.hears(111, 2, 3)
+    story.hears(111, 2, 3, b=NEW)
     story.says(112, "drained", 3)
     story.member(113, 2, "drained", [70])
     story.policy(114, 2, 2, "True", user="user-1")
@@ -224,7 +229,7 @@ def test_a_policy_that_nobody_can_run_is_never_drained(story: Story) -> None:
 
 def test_a_report_that_the_sidecar_has_not_made_is_found(story: Story) -> None:
     story.policy(110, 2)
-    story.hears(111, 2, 3)
+    story.hears(111, 2, 3, b=NEW)
     story.says(112, "active", 3)
     story.member(113, 2, "drained", [70])
 
@@ -233,7 +238,7 @@ def test_a_report_that_the_sidecar_has_not_made_is_found(story: Story) -> None:
 
 def test_what_a_restarted_sidecar_says_when_it_is_ready_counts(story: Story) -> None:
     story.policy(110, 2)
-    story.hears(111, 2, 3)
+    story.hears(111, 2, 3, b=NEW)
     story.says_ready(112, 3, "b")
     story.member(113, 2, "drained", [70])
 
@@ -385,6 +390,13 @@ def test_an_older_edit_that_a_sidecar_gets_after_a_newer_one_is_found(story: Sto
     story.hears(111, 1, 4, b=NEW)
 
     assert "base 1 after 2" in story.fault()
+
+
+def test_a_generation_that_a_sidecar_gets_with_the_content_of_another_is_found(story: Story) -> None:
+    story.policy(110, 2, key="late")
+    story.hears(111, 2, 3, b=NEW)
+
+    assert "base 2 with es.api_key and 2s" in story.fault()
 
 
 # -- what is read ------------------------------------------------------------------------------------------------------

@@ -30,6 +30,8 @@ class Offer(NamedTuple):
     """Of its text."""
     contents: Mapping[str, str]
     """By the id of the credential, the name of its content."""
+    sends: Mapping[str, tuple[str, str]]
+    """By the name of the output, its timeout and the id of its credential."""
 
 
 @dataclass
@@ -99,7 +101,7 @@ class Transcript:
     def _offered(self, at: float, message: dict[str, Any], contents: Mapping[str, str]) -> None:
         revision = (message.get("epoch", 0), message["revision"])
         text = message["policy"]
-        offer = Offer(at, revision, marks(text), hashlib.sha256(text.encode()).hexdigest(), contents)
+        offer = Offer(at, revision, marks(text), hashlib.sha256(text.encode()).hexdigest(), contents, _sends(text))
         self.offers.append(offer)
         self._first.setdefault(revision, offer)
 
@@ -175,6 +177,22 @@ class Transcript:
         if not heard or self.leases[heard - 1][1] is None:
             return math.inf
         return max(until for _, until in self.leases[max(0, heard - 20) : heard] if until is not None)
+
+
+def _sends(text: str) -> dict[str, tuple[str, str]]:
+    """Reads the outputs of a text of block YAML, as supervisors write it; a reader of YAML would take minutes."""
+    found: dict[str, tuple[str, str]] = {}
+    name = ""
+    for line in text.partition("\noutputs:\n")[2].splitlines():
+        if not line.startswith(" "):
+            break
+        key, _, value = line.strip().partition(": ")
+        if line.startswith("  ") and line[2:3] != " ":
+            name = key.rstrip(":")
+        elif key in ("timeout", "credential"):
+            timeout, credential = found.get(name, ("", ""))
+            found[name] = (value, credential) if key == "timeout" else (timeout, value.strip("'\""))
+    return found
 
 
 def _same(one: Offer, other: Offer) -> bool:
