@@ -21,6 +21,7 @@ The seed says what is done and in which order. What meets what is up to the mach
 from __future__ import annotations
 
 import json
+import shutil
 import time
 from collections import Counter
 from collections.abc import AsyncIterator, Callable, Sequence
@@ -50,6 +51,8 @@ SETTLES = 60.0
 """Seconds without any change after which the end is not waited for any more."""
 AT_REST = LEASE * 1.5
 """Seconds for which nobody may write a status in the end."""
+HARM = 0.3
+"""Harms in a second, on average."""
 ROUND = 150
 """Edits between two instants of rest."""
 
@@ -146,7 +149,7 @@ class Campaign:
         async with trio.open_nursery() as nursery:
             while self._edits_left() or self._rotations_left():
                 nursery.start_soon(self._any(self.harm.kinds))
-                await trio.sleep(self._chance.expovariate(1.0))
+                await trio.sleep(self._chance.expovariate(HARM))
 
     def _any(self, deeds: Sequence[tuple[int, Deed]]) -> Deed:
         (deed,) = self._chance.choices([one for _, one in deeds], [weight for weight, _ in deeds])
@@ -191,6 +194,7 @@ class Campaign:
         await self._progress(self._not_released, "all rotations are released")
         await self._progress(self._not_delivered, "all lines are delivered")
         await self._progress(self._not_drained, "all policies are drained")
+        await trio.sleep(LEASE)  # members tell a while later that nothing is undelivered
         before, asked = len(self.stage.history.states), self._asked()
         await trio.sleep(AT_REST)
         for state in self.stage.history.states[before:]:
@@ -250,6 +254,9 @@ class Campaign:
 
     def _look(self) -> Seen:
         stage = self.stage
+        shutil.copy(stage.kubernetes.directory / "audit.log", stage.directory / "audit.log")
+        told = [f"{state.at:.3f} {state.version} {state.record}\n" for state in stage.history.states]
+        (stage.directory / "history").write_text("".join(told))
         uses = [
             Request(one.arrived, _member(one.path), stage.names.get(one.key, ""), one.status or 0)
             for one in stage.destination.log
@@ -294,6 +301,7 @@ class Campaign:
         more = [
             ("requests of members", f"{self._asked()}; at rest {self.at_rest:.2f} of a member in a second"),
             ("memory of supervisors, MiB", ", ".join(f"{member.memory():.0f}" for member in members)),
+            ("deletions, s", figures.spread(self.party.deletions)),
             ("starts of supervisors", ", ".join(str(member.launches) for member in members)),
         ]
         copies = [*self.stage.destination.copies.values()]

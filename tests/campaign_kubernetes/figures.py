@@ -72,10 +72,10 @@ def table(
         ("writes answered 409", f"{conflicts} of {len(seen.writes)}"),
         ("terms of leaders", f"{len(leaders)}"),
         ("versions that the audit log lacks", f"{unrecorded(seen)}"),
-        ("edit until observed, s", _spread(found.observed)),
-        ("last edit until drained, s", _spread(found.drained)),
-        ("rotation until released, s", _spread(found.released)),
-        ("rest after a round, s", _spread(calm)),
+        ("edit until observed, s", spread(found.observed)),
+        ("last edit until drained, s", spread(found.drained)),
+        ("rotation until released, s", spread(found.released)),
+        ("rest after a round, s", spread(calm)),
         ("policies that sidecars got", f"{ ({name: len(one.offers) for name, one in seen.transcripts.items()}) }"),
         ("contents released / revoked", f"{len(seen.released)} / {len(seen.revoked)}"),
         ("requests at the destination", f"{len(seen.requests)}, {_refused(seen)} refused"),
@@ -94,7 +94,8 @@ def _refused(seen: Seen) -> int:
     return sum(one.status == 401 for one in seen.requests)
 
 
-def _spread(seconds: Iterable[float]) -> str:
+def spread(seconds: Iterable[float]) -> str:
+    """Returns percentiles of seconds, and how many they are."""
     ordered = sorted(seconds)
     if not ordered:
         return "none"

@@ -6,8 +6,9 @@ Each judge yields a text for each fault, and knows nothing of what was done, nor
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 
+from tests.campaign_kubernetes.audit import Write
 from tests.campaign_kubernetes.history import State
 from tests.campaign_kubernetes.records import Deleted, Member, Policy, Secret
 from tests.campaign_kubernetes.seen import Credential, Seen
@@ -43,9 +44,16 @@ def differing(seen: Seen) -> Iterator[str]:
     for write in seen.writes:
         if write.record is not None and write.code < 300 and write.verb != "delete":
             there = states.get(write.version)
-            if there is not None and not isinstance(there, Deleted) and there != write.record:
+            if there is None or isinstance(there, Deleted) or _was_the_last(write.record):
+                continue
+            if there != write.record:
                 told = f"{write.record} in the audit log, {there} in etcd"
                 yield f"{write.resource}/{write.name} at {write.version}: {told}"
+
+
+def _was_the_last(record: object) -> bool:
+    """Whether a write has ended the deletion of an object: it has no version of its own."""
+    return isinstance(record, Policy) and record.deleting and not record.finalizers
 
 
 def unrecorded(seen: Seen) -> int:
@@ -136,7 +144,7 @@ class _Members:
         """Yields the members that have to say that it is drained, and have not."""
         for name, member in self.now.items():
             entry = member.entries.get(policy.uid)
-            if policy.labels.items() <= member.labels.items():
+            if policy.labels.items() <= member.labels.items() and not policy.deleting:
                 if self.drained[name, policy.uid] < generation and at - self._born[name] > BORN:
                     yield f"{name} has said {entry}"
             elif entry is not None and not (entry.removed and entry.stage == "drained"):
@@ -216,6 +224,7 @@ def untrue_reports(seen: Seen) -> Iterator[str]:
 def wrong_writers(seen: Seen) -> Iterator[str]:
     """A member writes its own status, and a leader those of policies and secrets; others write none of them."""
     members = {user: name for name, user in seen.users.items()}
+    states = {state.version: state for state in seen.states}
     for write in seen.writes:
         if write.code >= 300:
             continue
@@ -224,7 +233,7 @@ def wrong_writers(seen: Seen) -> Iterator[str]:
         if write.resource == "shippermembers":
             wrong = write.name != member if member else write.sub == "status"
         elif write.resource in ("shipperpolicies", "shippersecrets"):
-            wrong = (write.sub == "status") != (member is not None) and not _is_making(write, member)
+            wrong = (write.sub == "status") != (member is not None) and not _may_also(write, member, states)
         elif write.resource == "leases" and write.name.startswith("shipper-member-"):
             wrong = write.name != f"shipper-member-{member}" and not write.bounds
         else:
@@ -233,13 +242,33 @@ def wrong_writers(seen: Seen) -> Iterator[str]:
             yield where
 
 
-def _is_making(write: object, member: str | None) -> bool:
-    """Whether a leader makes or ends the object of a Secret, which has no fields but its status."""
-    return member is not None and getattr(write, "resource", "") == "shippersecrets"
+def _may_also(write: Write, member: str | None, states: Mapping[int, State]) -> bool:
+    """Whether a leader makes or ends the object of a Secret, or sets the finalizers of a policy and nothing else."""
+    if member is None or write.resource == "shippersecrets":
+        return member is not None
+    record, state = write.record, states.get(write.version)
+    if not isinstance(record, Policy) or _was_the_last(record) or state is None:
+        return isinstance(record, Policy)
+    before = _before(state, states)
+    return before is None or before._replace(finalizers=()) == record._replace(finalizers=())
+
+
+def _before(state: State, states: Mapping[int, State]) -> Policy | None:
+    """Returns what a policy was before a version."""
+    assert isinstance(state.record, Policy)
+    older = [one for one in states if one < state.version]
+    for version in sorted(older, reverse=True):
+        record = states[version].record
+        if isinstance(record, Policy) and record.uid == state.record.uid:
+            return record
+    return None
 
 
 def writes_of_policies(seen: Seen) -> dict[str, tuple[int, int]]:
-    """Returns by policy's uid, how often its status was written, and how many generations leaders have seen."""
+    """Returns by policy's uid, how often its status was written, and how many generations leaders have seen.
+
+    What only says that there is another leader does not count.
+    """
     writes: Counter[str] = Counter()
     generations: dict[str, set[int]] = defaultdict(set)
     before: dict[str, Policy] = {}
@@ -248,7 +277,7 @@ def writes_of_policies(seen: Seen) -> dict[str, tuple[int, int]]:
         assert isinstance(policy, Policy)
         last = before.get(policy.uid)
         if last is not None and last.generation == policy.generation:
-            writes[policy.uid] += last != policy
+            writes[policy.uid] += last._replace(leader=policy.leader, finalizers=policy.finalizers) != policy
         if policy.observed:
             generations[policy.uid].add(policy.observed)
         before[policy.uid] = policy

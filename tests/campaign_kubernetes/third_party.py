@@ -43,6 +43,8 @@ class ThirdParty:
         self.edits_left = self.rotations_left = 0
         self.wrong: list[str] = []
         """What it has met that must not be."""
+        self.deletions: list[float] = []
+        """Seconds that deletions took."""
         self.last: dict[tuple[str, str], str] = {}
         """The newest content of each key, as it was written."""
 
@@ -64,7 +66,8 @@ class ThirdParty:
         for draft in self.drafts.values():
             async with self._locks[draft.name]:
                 self._heal(draft)
-                if ("ShipperPolicy", draft.name) not in self.stage.history.newest:
+                if (now := self._now(draft.name)) is None or now.deleting:
+                    await self._until_gone(draft.name)
                     await self._make(self._policies(), draft.object(self._next()))
                 await self._patch(draft)
 
@@ -295,9 +298,13 @@ class ThirdParty:
 
     async def _until_gone(self, name: str) -> None:
         """Waits until the deletion of a policy ends, which may wait for its events."""
+        began = trio.current_time()
         if not await self.stage.until(lambda: self._now(name) is None, GONE):
-            self.wrong.append(f"the deletion of a policy has not ended within {GONE:g} s: {self._now(name)}")
-            await self.stage.until(lambda: self._now(name) is None, GONE)
+            now = self._now(name)
+            await self.stage.until(lambda: self._now(name) is None, 2 * GONE)
+            took = trio.current_time() - began
+            self.wrong.append(f"the deletion of a policy took {took:.0f} s; after {GONE:g} s it was {now}")
+        self.deletions.append(trio.current_time() - began)
 
     async def _must(self, call: Callable[[Api], Mapping[str, Any]]) -> None:
         try:
