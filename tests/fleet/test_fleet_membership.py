@@ -85,6 +85,19 @@ async def test_the_store_may_be_away_at_the_first_start(fleet, place, autojump_c
         await until(lambda: not one.host.troubles)
 
 
+async def test_joining_at_a_slow_store_costs_no_lease(fleet, place, autojump_clock):
+    """It takes as long as several leases; each look renews the lease."""
+    version = fleet.publish(pins={"es": "es-1"})
+    async with running(fleet, place) as one:
+        one.client.set(delay=LEASE / 5 / 2)  # there, and as long back
+        await until(lambda: fleet.alive() is not None)
+        while one.member.offered is None or fleet.report().state != "member":
+            assert fleet.alive() is not None
+            await trio.sleep(0.01)
+        assert one.client.calls["grant"] == 1
+        assert one.member.offered.version == version
+
+
 # catching up
 
 

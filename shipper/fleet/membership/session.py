@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Awaitable, Callable
+
 import msgspec
+import trio
 
 from shipper.fleet.member.steps import Claim, Mark, Seen, Write
 from shipper.fleet.membership.sealed import Sealed
 from shipper.fleet.records import ALIVE, HEAD, MEMBERS, RESTORED, Alive, Report, Restored
 from shipper.fleet.seal import Seals
-from shipper.fleet.store import ABSENT, Entry, Lease, Store, Swapped, held
+from shipper.fleet.store import ABSENT, Entry, Found, Lease, Store, StoreError, Swapped, held
 from shipper.sdk.units import Duration
 
 
@@ -23,10 +26,12 @@ class MemberSession:
         """The revision of the lease's key as this process wrote it."""
 
     async def look(self) -> Seen:
-        """Reads the records of the member, and then the head."""
-        alive = await self._store.read(self._alive)
-        report = await self._store.read(self._report)
-        restored = await self._store.read(self._restored)
+        """Reads the records of the member, and then the head; renews the lease meanwhile, if there is one.
+
+        Joining takes several looks. Without a renewal in each of them, the lease would end before the first report
+        where the store is slow. This renewal says nothing to anybody: only one of `renew` counts.
+        """
+        alive, report, restored = await self._together(self._alive, self._report, self._restored)
         head = await self._store.read(HEAD)
         return Seen(
             self._sealed.open(self._report, report.entry, Report),
@@ -38,6 +43,30 @@ class MemberSession:
             self._sealed.open(self._restored, restored.entry, Restored),
             _revision(restored.entry),
         )
+
+    async def _together(self, *keys: str) -> list[Found]:
+        """Reads keys at the same time, beside a renewal of the lease; raises the first failure."""
+        found: dict[str, Found] = {}
+        failures: list[StoreError] = []
+
+        async def read(key: str) -> None:
+            found[key] = await self._store.read(key)
+
+        async def attempt(call: Callable[..., Awaitable[object]], argument: object) -> None:
+            try:
+                await call(argument)
+            except StoreError as error:
+                failures.append(error)
+                nursery.cancel_scope.cancel("a call of a look has failed")
+
+        async with trio.open_nursery() as nursery:
+            for key in keys:
+                nursery.start_soon(attempt, read, key)
+            if self._lease is not None:
+                nursery.start_soon(attempt, self._store.renew, self._lease)
+        if failures:
+            raise failures[0]
+        return [found[key] for key in keys]
 
     async def claim(self, step: Claim) -> bool:
         """Writes the key under a new lease; returns whether that was done."""
