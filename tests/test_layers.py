@@ -59,7 +59,7 @@ INSIDE = {
     "fleet/membership": [
         {"membership"},
         {"fetching", "offers", "session", "watching"},
-        {"host", "offered", "sealed", "troubles"},
+        {"host", "offered", "pace", "sealed", "troubles"},
     ],
     "kubernetes": [
         {"agent"},

@@ -8,7 +8,7 @@ from typing import Any
 
 import trio
 
-from shipper.fleet.membership.troubles import APART, HELD, OUT, REFUSED, TAKEN, UNREACHABLE, UNSAVED
+from shipper.fleet.membership.troubles import APART, HELD, OUT, REFUSED, SLOW, TAKEN, UNREACHABLE, UNSAVED
 from shipper.fleet.records import Undelivered, Version
 from shipper.fleet.settings import FleetSettings
 from shipper.policy import document
@@ -27,7 +27,7 @@ LONGEST_REQUEST = 60.0
 REBIND_SECONDS = 2.0
 """Between two attempts to find the events that a withdrawn secret holds."""
 _REBIND_ATTEMPTS = 30
-UNLEASED = (UNREACHABLE, REFUSED, UNSAVED, APART, TAKEN, OUT, HELD)
+UNLEASED = (UNREACHABLE, REFUSED, SLOW, UNSAVED, APART, TAKEN, OUT, HELD)
 """Causes of troubles that keep a host from a lease."""
 
 

@@ -7,7 +7,7 @@ from msgspec.structs import replace
 from shipper.fleet.home import Home
 from shipper.fleet.membership.membership import NotLeft
 from shipper.fleet.publisher import Publisher
-from shipper.fleet.records import ALIVE, HEAD, MEMBERS, Undelivered
+from shipper.fleet.records import ALIVE, HEAD, MEMBERS, VERSIONS, Undelivered
 from tests.fleet.hosts import ENVIRONMENT, LEASE, FakeHost, running, until
 
 # joining
@@ -237,6 +237,67 @@ async def test_an_outage_is_a_trouble_and_costs_few_calls(fleet, place, autojump
         assert one.client.calls.total() - before < 3600
         fleet.server.start()
         await until(lambda: not one.host.troubles, LEASE)
+
+
+async def test_a_store_that_answers_too_late_for_the_lease_is_a_trouble_with_a_remedy(fleet, place, autojump_clock):
+    """Each call succeeds, and a look takes as long as a lease."""
+    version = fleet.publish()
+    async with running(fleet, place) as one:
+        await one.offered(version)
+        one.client.set(delay=LEASE / 4)
+        await until(
+            lambda: "the store takes 7.5 s a call; the lease is 15 s" in one.host.troubles.get("store_slow", "")
+        )
+        assert "a `lease` of 68s or more" in one.host.troubles["store_slow"]
+        assert "store_unreachable" not in one.host.troubles
+        one.client.set(delay=0.0)
+        await until(lambda: not one.host.troubles, 4 * LEASE)
+
+
+async def test_a_call_that_is_slow_once_as_after_a_suspension_is_no_trouble(fleet, place, autojump_clock):
+    async with running(fleet, place) as one:
+        await one.offered(fleet.publish())
+        await trio.sleep(LEASE)
+        one.client.set(stopped=True)
+        await trio.sleep(100 * LEASE)
+        one.client.set(stopped=False)
+        shown = []
+        with trio.move_on_after(4 * LEASE):
+            while True:
+                shown += [cause for cause in one.host.troubles if cause not in shown]
+                await trio.sleep(0.01)
+        assert "store_slow" not in shown
+
+
+async def test_a_version_without_its_text_is_a_trouble_until_another_one_can_be_read(fleet, place, autojump_clock):
+    good = fleet.publish()
+    async with running(fleet, place) as one:
+        await one.offered(good)
+        one.client.set(cut=True)
+        bad = fleet.publish("b: 2")
+        fleet.put(VERSIONS + bad.sha256, None)
+        one.client.set(cut=False)
+        await until(lambda: "version_unusable" in one.host.troubles)
+        text = one.host.troubles["version_unusable"]
+        assert f"version 2 cannot be used: the store has no record versions/{bad.sha256}" in text
+        assert "shipper fleet publish" in text
+        await trio.sleep(4 * LEASE)
+        assert "version_unusable" in one.host.troubles
+        await one.offered(fleet.publish("c: 3"))
+        await until(lambda: not one.host.troubles, 1)
+
+
+async def test_a_forged_text_is_a_trouble_until_it_is_replaced(fleet, place, autojump_clock):
+    bad = fleet.publish()
+    key = VERSIONS + bad.sha256
+    real = fleet.server.read(key).entry.value
+    fleet.put(key, b"forged")
+    async with running(fleet, place) as one:
+        await until(lambda: "version_unusable" in one.host.troubles)
+        assert f"version 1 cannot be used: the record {key}" in one.host.troubles["version_unusable"]
+        fleet.put(key, real)
+        await one.offered(bad)
+        await until(lambda: not one.host.troubles, 1)
 
 
 async def test_a_disk_that_takes_nothing_is_a_trouble(fleet, place, monkeypatch, autojump_clock):

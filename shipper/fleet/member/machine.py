@@ -118,6 +118,11 @@ class Member:
             return f"it refused version {refusal.version}: {refusal.reason}"
         return f"the sidecar has not answered `active` for version {newest} since the last lapse"
 
+    @property
+    def unusable(self) -> str:
+        """Returns why the newest version cannot be offered, by its records in the store; empty if they are well."""
+        return self._rollout.problem_of(self.known.current)
+
     def _is_proven(self) -> bool:
         """Whether nothing lapsed since, or the sidecar runs the newest version as it was read after the lapse."""
         newest = self.known.newest
@@ -348,7 +353,7 @@ class Member:
     def unauthentic(self, version: Version, problem: str, *, now: float, wall: float) -> None:
         """A record of a version is not sealed by the fleet; it is refused, and tried again a lease later."""
         self._answers.refuse(Refusal(version, UNAUTHENTIC, [problem], wall))
-        self._rollout.refused(now + self.terms.lease)
+        self._rollout.refused(version, now + self.terms.lease, problem)
 
     def offered(self, version: Version) -> None:
         """A version was kept and offered."""

@@ -16,6 +16,8 @@ class Rollout:
         """The version that was read, and is authentic, but was not offered yet."""
         self.again_at = 0.0
         """Nothing is read before this instant, unless the head names another version."""
+        self._refused: tuple[Version, str] | None = None
+        """The version whose records the last attempt found to be of no use, and why."""
         self._missing: Version | None = None
         """The version of which a record was missing at the last attempt."""
         self._has_turn = False
@@ -44,7 +46,7 @@ class Rollout:
 
     def was_read(self, version: Version) -> None:
         """The text and the secrets of a version were read, and are authentic."""
-        self.fetched, self._missing = version, None
+        self.fetched, self._missing, self._refused = version, None, None
         self.had_turn()
 
     def lacks(self, version: Version) -> bool:
@@ -54,9 +56,16 @@ class Rollout:
         self.had_turn()
         return again
 
-    def refused(self, until: float) -> None:
-        """A version is not authentic; it is tried again at this instant."""
-        self.again_at = until
+    def problem_of(self, current: Version | None) -> str:
+        """Returns what is wrong with the records of the newest version of the head; empty if nothing is known."""
+        if self._refused is None or self._refused[0] != current:
+            return ""
+        version, problem = self._refused
+        return f"version {version} cannot be used: {problem}"
+
+    def refused(self, version: Version, until: float, problem: str) -> None:
+        """The records of a version are of no use; it is tried again at this instant."""
+        self.again_at, self._refused = until, (version, problem)
         self.had_turn()
 
     def offered(self, version: Version) -> None:

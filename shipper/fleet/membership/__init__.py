@@ -5,6 +5,7 @@
     watching     follows the head
     fetching     reads a version and its secrets
     offers       what the agent is to run: the newest version, or the one that is kept from before
+    pace         whether the store answers in time for the lease
     troubles     what keeps the member from taking part, for the host
     sealed       opens records, and remembers forged ones
     offered      `Offered`: a version to run, and its name in answers

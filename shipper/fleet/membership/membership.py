@@ -31,6 +31,7 @@ from shipper.fleet.membership.fetching import Fetching, Missing
 from shipper.fleet.membership.host import Host
 from shipper.fleet.membership.offered import Offered, parse
 from shipper.fleet.membership.offers import HASTE, Offers
+from shipper.fleet.membership.pace import Pace
 from shipper.fleet.membership.sealed import Sealed
 from shipper.fleet.membership.session import MemberSession
 from shipper.fleet.membership.troubles import Troubles
@@ -73,6 +74,7 @@ class Membership:
         self._offers = Offers(home, self._fetching.authentic)
         self._member = Member(_terms(settings, home), home.memory, self._offers.kept)
         self._sealed, self._troubles = Sealed(seals), Troubles(host.trouble)
+        self._pace = Pace(float(settings.lease))
         self._session = MemberSession(store, seals, self._sealed, settings.member, settings.lease)
         self._watching = Watching(
             store, self._sealed, self._member, self._troubles, wake=self._wake, waits=self._backoff
@@ -195,6 +197,7 @@ class Membership:
             self._troubles.look_at(self._member, self._sealed.forged.values())
             if self._member.left:
                 self._ended.set()
+            began = self._clock()
             try:
                 await self._perform(step)
             except StoreError as error:
@@ -206,9 +209,11 @@ class Membership:
                 await trio.sleep(next(self._waits))
             else:
                 if not isinstance(step, Rest):
-                    self._succeeded(step)
+                    self._succeeded(step, self._clock() - began)
 
-    def _succeeded(self, step: Step) -> None:
+    def _succeeded(self, step: Step, seconds: float) -> None:
+        self._pace.took(step, seconds)
+        self._troubles.slow(self._pace.problem)
         if isinstance(step, Save | Offer):
             self._troubles.unsaved(None)
         if isinstance(step, Look | Write):

@@ -7,8 +7,9 @@ from collections.abc import Callable, Iterable
 from shipper.fleet.member.machine import Member
 from shipper.fleet.store import StoreError, StoreRefused
 
-UNREACHABLE, REFUSED, UNSAVED = "store_unreachable", "store_refused", "fleet_unsaved"
+UNREACHABLE, REFUSED, SLOW, UNSAVED = "store_unreachable", "store_refused", "store_slow", "fleet_unsaved"
 APART, TAKEN, OUT, FORGED, HELD = "store_restored", "name_taken", "fleet_left", "unauthentic", "fleet_held"
+UNUSABLE = "version_unusable"
 """Causes of troubles."""
 _PLACES = {"apart": APART, "taken": TAKEN, "out": OUT}
 _REMEDY = {
@@ -18,6 +19,10 @@ _REMEDY = {
     TAKEN: "nothing of the fleet is taken over before its lease is over; stop it, or give one of them another `member`",
     OUT: "restart this supervisor to join the fleet again",
 }
+_PUBLISH = (
+    "this host runs on with the version before, and tries again every lease; publish the policy again (`shipper fleet "
+    "publish`, or `rollback` to a version that can be read)"
+)
 
 
 class Troubles:
@@ -42,6 +47,10 @@ class Troubles:
             of_it = [str(one) for one in self._failures.values() if isinstance(one, StoreRefused) is is_it]
             self._put(cause, of_it[0] if of_it else None)
 
+    def slow(self, message: str | None) -> None:
+        """Notes that the store answers too late for the lease; None: it is over."""
+        self._put(SLOW, message)
+
     def unsaved(self, message: str | None) -> None:
         """Notes that the disk took nothing; None: it is over."""
         self._put(UNSAVED, message)
@@ -53,6 +62,7 @@ class Troubles:
             self._put(cause, f"{what}; {_REMEDY[cause]}" if member.place == place else None)
         self._put(HELD, f"nothing is sent without a lease: {member.held}" if member.held else None)
         self._put(FORGED, "; ".join(forged) or None)
+        self._put(UNUSABLE, f"{member.unusable}; {_PUBLISH}" if member.unusable else None)
 
     def _put(self, cause: str, message: str | None) -> None:
         if self._messages.get(cause) == message:

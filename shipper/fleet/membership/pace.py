@@ -1,0 +1,43 @@
+"""How long the store takes for a call of a member, and whether that is too long for its lease.
+
+A renewal is three calls, one after the other, and joining is several of that: where a call takes more than a ninth of
+the lease, a renewal takes more than a third of it. Each call still succeeds, so nothing else shows that.
+"""
+
+from __future__ import annotations
+
+from math import ceil
+
+from shipper.fleet.member.steps import Claim, Look, Step, Write
+from shipper.fleet.settings import LONGEST_LEASE
+
+_CALLS: dict[type[Step], int] = {Look: 2, Claim: 2, Write: 3}
+"""Calls of a step that follow each other."""
+_SHARE = 9
+
+
+class Pace:
+    """The last steps of a member with the store."""
+
+    def __init__(self, lease: float) -> None:
+        self._lease = lease
+        self._last, self._before = 0.0, 0.0
+        """Seconds of a call. One slow step may be of a suspended process; two in a row are the store's."""
+
+    def took(self, step: Step, seconds: float) -> None:
+        """A step has succeeded after these seconds."""
+        if (calls := _CALLS.get(type(step))) is not None:
+            self._last, self._before = seconds / calls, self._last
+
+    @property
+    def problem(self) -> str | None:
+        """Returns in words that the store is too slow, and what to do; None if it is not."""
+        call = min(self._last, self._before)
+        if call * _SHARE <= self._lease:
+            return None
+        enough = ceil(call * _SHARE)
+        longer = f", or a `lease` of {enough}s or more" if enough <= LONGEST_LEASE else ""
+        return (
+            f"the store takes {call:.1f} s a call; the lease is {self._lease:g} s, and a host that cannot renew it in "
+            f"time counts as away: the fleet needs a faster store{longer}"
+        )
