@@ -651,6 +651,9 @@ class Output(Settings, frozen=True):
 
     live: ClassVar[frozenset[str]] = frozenset({"workers", "flush"})
     """Settings that do not matter to queued events; they change without a barrier."""
+    paths: ClassVar[frozenset[str]] = frozenset()
+    """Settings that are paths of files on the host. One policy of many hosts has no relative ones: the directory of who
+    publishes it means nothing there."""
     counts_requests: ClassVar[bool] = False
     """Whether its senders report each request to `OutputContext.requests`, so that metrics show status codes. Otherwise
     each `send` counts as one request, answered, or failed with what it raised."""

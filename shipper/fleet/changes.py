@@ -21,9 +21,9 @@ import msgspec
 
 from shipper.fleet.secret import FleetSecret
 from shipper.pipeline.plan import lane_key
-from shipper.policy.document import Node, below
+from shipper.policy.document import Node, below, children_of
 from shipper.policy.policy import Policy, build, meaning
-from shipper.policy.registry import Registry
+from shipper.policy.registry import Registry, UnknownType
 from shipper.sdk.codes import Code
 from shipper.sdk.errors import PolicyError, Problem
 from shipper.sdk.tls import Material
@@ -210,6 +210,7 @@ def _references(tree: Node, registry: Registry, imagined: _Imagined) -> dict[Ref
             for place in places
             if (problem := _unfit(one, place, imagined)) is not None
         ]
+        problems += _relative_paths(tree, registry)
     except PolicyError as error:
         problems = [
             replace(one, code=Code.SECRET_IN_POLICY) if one.path in imagined.kinds else one for one in error.problems
@@ -229,6 +230,22 @@ def _unfit(reference: Reference, place: Place, imagined: _Imagined) -> Problem |
     if isinstance(reference.source, FileSecret) and not os.path.isabs(_as_written(place.node).source.name):
         return place._replace(path=below(place.path, reference.kind)).problem(_RELATIVE)
     return None
+
+
+def _relative_paths(tree: Node, registry: Registry) -> Iterator[Problem]:
+    """Yields a problem for each relative path of a file in the settings of an output."""
+    outputs = dict(children_of(tree)).get("outputs")
+    for name, output in children_of(outputs) if outputs is not None else ():
+        settings = dict(children_of(output))
+        type = settings.get("type")
+        try:
+            paths = registry.find("outputs", str(type.value)).paths if type is not None else ()
+        except UnknownType:
+            continue
+        for key, node in settings.items():
+            if key in paths and isinstance(node.value, str) and not os.path.isabs(node.value):
+                path = below(below("outputs", name), key)
+                yield Problem(path, node.mark.line, node.mark.column, _RELATIVE, node.mark.file, Code.BAD_VALUE)
 
 
 def _as_written(node: Node) -> Reference:

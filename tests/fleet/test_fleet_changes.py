@@ -60,6 +60,15 @@ def test_a_relative_path_is_refused_where_it_is_written(file: str | None) -> Non
         assert {problem.message for problem in caught.value.problems} == {RELATIVE}
 
 
+@pytest.mark.parametrize("setting", ["path", "directory"])
+def test_a_relative_path_of_an_output_is_refused_unless_it_begins_with_a_variable(setting: str) -> None:
+    text = f"version: 1\noutputs:\n  main: {{type: file, {setting}: 'archive/${{NODE}}.ndjson'}}\n"
+
+    assert problems(text) == [f"3: outputs.main.{setting}: {RELATIVE}"]
+    for path in ("/archive/${NODE}", "${ARCHIVE}/events"):
+        assert read(text.replace("archive/${NODE}.ndjson", path)).unchecked == ()
+
+
 def test_a_path_that_begins_with_a_variable_is_that_of_the_host() -> None:
     text = POLICY.replace("'/no/such/${NODE}.pem'", "'${DIRECTORY}/ca.pem'")
     candidate = read(text.replace("'/no/such/${NODE}'", "'${KEYS}/es'"))

@@ -64,6 +64,7 @@ class FileOutput(Output, frozen=True, kw_only=True):
     """Writes events to a file, one JSON object a line; or keyed state to a directory, one file for each key."""
 
     live: ClassVar[frozenset[str]] = Output.live | {"sync", "rotate_bytes", "keep"}
+    paths: ClassVar[frozenset[str]] = frozenset({"path", "directory"})
 
     path: Annotated[str, msgspec.Meta(min_length=1)] | None = None
     """The file; its directory must exist. Give either this or `directory`."""
