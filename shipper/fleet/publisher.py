@@ -172,11 +172,15 @@ class Publisher:
         return draft
 
     async def _write(self, draft: Draft) -> None:
-        """Returns when the records of a draft are durable."""
+        """Returns when the records of a draft are durable; one that is there is sealed anew, if it is to be."""
         for key, record in draft.records.items():
             written = await self._store.swap(key, self._seals.seal(key, record), expected=ABSENT)
-            if not written.done:
-                self._seals.open(key, written.entry.value if written.entry else b"", type(record))
+            while not written.done:
+                entry = written.entry
+                found = self._seals.open(key, entry.value if entry else b"", type(record))
+                if entry is None or self._seals.is_first(entry.value):
+                    break
+                written = await self._store.swap(key, self._seals.seal(key, found), expected=entry.revision)
 
     async def _swapped(self, draft: Draft, revision: int, attempts: _Attempts) -> tuple[Head, int] | None:
         """Returns a head with the draft, and its revision; None if the draft was certainly not done."""

@@ -38,7 +38,8 @@ class Draft:
     before: Head
     after: Head
     records: Mapping[str, msgspec.Struct] = field(default_factory=dict)
-    """What must be written before the swap, by key; no other draft has these keys."""
+    """What must be written before the swap, by key. No other draft has these keys, but for the content of a secret that
+    is to be sealed anew."""
     version: Version | None = None
     """The version that it makes."""
     secret: tuple[str, str] | None = None
@@ -55,8 +56,8 @@ class Draft:
         if self.secret is None:
             return self._was_set(now)
         name, id = self.secret
-        if id and id not in self.before.fingerprints:
-            return id in now.fingerprints
+        if id and self.after.fingerprints.get(id) != self.before.fingerprints.get(id):
+            return now.fingerprints.get(id) == self.after.fingerprints.get(id)
         found = now.secrets.get(name, "")
         if found == id:
             return True
@@ -191,14 +192,16 @@ def set_secret(
 ) -> Draft:
     """Returns the draft of a secret's content; it changes nothing if that is the present one. Raises Refused.
 
-    `policy` is the text of `needs_text`, `fingerprints` those of the content (`Seals.fingerprints`).
+    `policy` is the text of `needs_text`, `fingerprints` those of the content (`Seals.fingerprints`). The present
+    content, if it is not sealed with the first of the fleet's keys, keeps its id, and is sealed and published anew.
     """
     _refuse_accepting(head)
     if not is_name(name):
         raise Refused("the name of a secret is of a-z, 0-9, _ and -, at most 63 characters, and begins with a-z or 0-9")
     known = next((id for id, one in head.fingerprints.items() if one in fingerprints), None)
-    if known is not None and head.secrets.get(name) == known:
-        return Draft(head, head, secret=(name, known))
+    is_sealed = known is not None and head.fingerprints[known] == fingerprints[0]
+    if is_sealed and head.secrets.get(name) == known:
+        return Draft(head, head, secret=(name, known or ""))
     id = known or f"{name}-{publishing.nonce[:16]}"
     known_now = {**head.fingerprints, id: fingerprints[0]}
     after = _withdrawn(replace(head, secrets={**head.secrets, name: id}, fingerprints=known_now), [id])
@@ -209,7 +212,7 @@ def set_secret(
             f"{MOST_IDS} contents of secrets are not yet released by every member: see who delays that (shipper fleet "
             "secret list), and forget members that will not come back"
         )
-    records: dict[str, msgspec.Struct] = {} if known else {SECRETS + id: Secret(name, content)}
+    records: dict[str, msgspec.Struct] = {} if is_sealed else {SECRETS + id: Secret(name, content)}
     line = needs_text(head, name)
     if line is None or policy is None:
         return Draft(head, after, records, secret=(name, id))

@@ -103,6 +103,10 @@ class Seals:
                 "somebody else wrote it"
             ) from None
 
+    def is_first(self, raw: bytes) -> bool:
+        """Whether a record that opens is sealed by the first key."""
+        return raw[1 : 1 + _NAME_BYTES] == self._first
+
     def fingerprints(self, content: bytes) -> tuple[str, ...]:
         """Returns a digest of a content under each key, the first one's first; without a key they tell nothing."""
         return tuple(_fingerprint(key, content) for key in self._keys.values())

@@ -259,6 +259,22 @@ async def test_a_store_that_stays_away_after_the_swap_ends_in_an_error_that_says
     assert shown == ([True] if mishap == "after" else [])
 
 
+async def test_after_a_new_key_of_the_fleet_a_secret_that_is_set_again_needs_the_former_key_no_more(autojump_clock):
+    server = MemoryStore()
+    id, _ = await of(server.client()).set_secret("es", b"id:first")
+    await of(server.client()).publish(WITH_ES)
+    both = Publisher(server.client(), Seals("prod", [b"n" * 32, b"k" * 32]), "me@host")
+    again, version = await both.set_secret("es", b"id:first\n")
+
+    assert again == id
+    assert version is not None
+    only = Seals("prod", [b"n" * 32])
+    (record,) = (await server.client().list(SECRETS)).entries
+    assert only.open(record.key, record.value, Secret) == Secret("es", b"id:first")
+    assert (await Publisher(server.client(), only, "me@host").text(version)).secrets == {"es": id}
+    assert await both.set_secret("es", b"id:first") == (id, None)
+
+
 @pytest.mark.parametrize("seconds", range(14))
 async def test_t152_1_a_publisher_that_is_killed_anywhere_leaves_numbers_that_rise(autojump_clock, seconds):
     server = MemoryStore()

@@ -201,6 +201,31 @@ def test_an_earlier_content_gets_its_id_again_under_any_name_and_any_key() -> No
     assert again.after.secrets == first.secrets
 
 
+def test_the_present_content_is_sealed_and_published_anew_under_a_new_key_of_the_fleet() -> None:
+    head = published(with_es(), "policy", "es")
+    id = head.secrets["es"]
+    prints = Seals("prod", [b"n" * 32, b"k" * 32]).fingerprints(publishing.essence(b"id:first"))
+    draft = publishing.set_secret(head, "es", b"id:first", now(), "policy", fingerprints=prints)
+
+    assert draft.secret == ("es", id)
+    assert draft.after.secrets == head.secrets
+    assert draft.after.fingerprints == {id: prints[0]}
+    assert draft.records[f"secrets/{id}"] == Secret("es", b"id:first")
+    assert draft.version is not None
+    assert draft.version.number == 2
+    assert not publishing.set_secret(draft.after, "es", b"id:first", now(), "policy", fingerprints=prints).changes
+
+
+def test_a_lost_answer_to_a_sealing_anew_is_judged_by_the_fingerprint() -> None:
+    head = with_es()
+    prints = Seals("prod", [b"n" * 32, b"k" * 32]).fingerprints(publishing.essence(b"id:first"))
+    draft = publishing.set_secret(head, "es", b"id:first", now(), None, fingerprints=prints)
+
+    assert draft.version is None
+    assert draft.was_done(head) is False
+    assert draft.was_done(draft.after) is True
+
+
 def test_the_order_of_keys_makes_no_other_secret() -> None:
     head = with_es(b"{username: a, password: b}")
 
