@@ -8,12 +8,14 @@ from __future__ import annotations
 import secrets
 import time
 from collections.abc import Callable, Iterable, Mapping
+from contextlib import suppress
 
 import msgspec
 import trio
 from msgspec.structs import replace
 
 from shipper.fleet.errors import Refused
+from shipper.fleet.judge import View
 from shipper.fleet.records import (
     ALIVE,
     HEAD,
@@ -201,9 +203,12 @@ async def accept_restore(
     """Begins a new epoch after the store was restored from an older state: asks members to register again, waits for
     a lease, and publishes the restored newest policy with today's secrets.
 
-    Raises Refused if a secret of today is too old, or, unless `force`, if members use secrets that this store does
-    not know; set them anew, then run it again. An interrupted order is continued by the next one.
+    Raises Refused if a secret of today is too old, or, unless `force`, if no member says that the store was restored,
+    or if members use secrets that this store does not know; set them anew, then run it again. An interrupted order is
+    continued by the next one.
     """
+    if not force:
+        await _check_witnesses(store, seals)
     epoch = await _announce(store, seals, by, wall)
     leases = [report.lease for report in (await _reports(store, seals)).values()]
     await trio.sleep(max([_SHORTEST_PAUSE, *(lease for lease in leases if lease <= LONGEST_LEASE)]))
@@ -227,6 +232,23 @@ async def accept_restore(
             raise
         await _swap_head(store, seals, begun, revision)
     raise StoreError(_BUSY)
+
+
+async def _check_witnesses(store: Store, seals: Seals) -> None:
+    """Raises Refused if no member takes no part because of the store, and no order was interrupted. The store may have
+    lost no version, but only a member's last report."""
+    apart: dict[str, Restored] = {}
+    for entry in (await store.list(RESTORED)).entries:
+        with suppress(Unauthentic):
+            apart[entry.key.removeprefix(RESTORED)] = seals.open(entry.key, entry.value, Restored)
+    head, at = await _head(store, seals)
+    view = View(at, head, await _reports(store, seals), {}, {}, 0.0, apart=apart)
+    if head.accepting is None and all(one.why != "store" for one in view.outsiders.values()):
+        raise Refused(
+            "no member says that this store was restored, and a new epoch makes every member register again; after a "
+            "restore a running member says so within a lease (see `shipper fleet status`); if none was running, use "
+            "`--force`"
+        )
 
 
 async def _announce(store: Store, seals: Seals, by: str, wall: Callable[[], float]) -> int:

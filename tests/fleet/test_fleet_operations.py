@@ -16,6 +16,7 @@ from shipper.fleet.operations import accept_restore, forget, order_release
 from shipper.fleet.records import (
     HEAD,
     MEMBERS,
+    RESTORED,
     VERSIONS,
     Accepting,
     Fence,
@@ -23,6 +24,7 @@ from shipper.fleet.records import (
     Line,
     Lost,
     Report,
+    Restored,
     Text,
     Undelivered,
     Version,
@@ -223,6 +225,7 @@ async def test_an_order_whose_answer_was_lost_is_done_once(
 async def restored(fleet: Fleet) -> Fleet:
     fleet.put(VERSIONS + TWO.sha256, TEXT)
     fleet.member(replace(MEMBER, lease=30.0))
+    fleet.put(RESTORED + "web-1", Restored("web-1", "dir", 1, 0, Version(0, 3, "c"), 1, "store"))
     return fleet
 
 
@@ -253,6 +256,25 @@ async def test_a_new_epoch_begins_a_lease_later_with_todays_secrets(autojump_clo
     assert entry is not None
     text = SEALS.open(entry.key, entry.value, Text)
     assert (text.policy, text.secrets, digest(text)) == (TEXT.policy, {"es": "es-new"}, head.newest.sha256)
+
+
+@pytest.mark.parametrize("mark", [None, Restored("web-1", "dir", 1, 0, TWO, 1, "clone")])
+async def test_a_store_that_nobody_says_was_restored_begins_an_epoch_only_by_force(
+    autojump_clock: MockClock, restored: Fleet, mark: Restored | None
+) -> None:
+    restored.put(RESTORED + "web-1", mark)
+    message = await refused(accept_restore(restored.client, SEALS, "me@here"))
+
+    assert "no member says that this store was restored" in message
+    assert "--force" in message
+    assert restored.head == START
+    assert (await accept_restore(restored.client, SEALS, "me@here", force=True)).epoch == 1
+
+
+async def test_a_store_that_has_lost_a_report_only_is_accepted(autojump_clock: MockClock, restored: Fleet) -> None:
+    restored.put(RESTORED + "web-1", Restored("web-1", "dir", 1, 0, TWO, 9, "store"))
+
+    assert (await accept_restore(restored.client, SEALS, "me@here")).epoch == 1
 
 
 async def test_an_interrupted_order_is_continued_and_begins_one_epoch(

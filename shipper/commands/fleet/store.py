@@ -16,7 +16,11 @@ if TYPE_CHECKING:
 
 
 @click.command("accept-restore", short_help="Go on after the store was restored from an older state.")
-@click.option("--force", is_flag=True, help="Go on even if members use secrets that the store does not know.")
+@click.option(
+    "--force",
+    is_flag=True,
+    help="Go on even if no member says that the store was restored, or if members use secrets that it does not know.",
+)
 @with_json
 @with_config
 @click.pass_context
