@@ -8,11 +8,12 @@ version   writes of a member for a version, renewals meanwhile included: all sta
           late that it is a write of its own
 wait      from the instant at which the slowest member sends its report until a `wait` of another process opens
 outage    each node is killed (kill -9) while members answer a version, which takes them half of the time, and started
-          again later: from there until the version is drained everywhere and no member has a trouble with the store
+          again later: from there until the version is drained everywhere and no member has a trouble with the store.
+          A few of the members are real supervisors whose logs grow all the time: their lines, and their restarts
 growth    of etcd's database in an hour at rest, without compaction and with
 supervise a real `shipper supervise` with its sidecar at rest, in a fleet of its own and in none
 
-The members are real, of one process, with real connections and state directories; only their sidecars are fakes. etcd
+The others are real, of one process, with real connections and state directories; only their sidecars are fakes. etcd
 syncs its files. The aims: a write a member and third; five writes a version; 0.2 % of a core and 3 MB; a second; a
 lease. CPU is that of a whole process, system time included.
 """
@@ -26,6 +27,7 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from pathlib import Path
 
 import trio
 
@@ -35,6 +37,7 @@ from shipper.fleet.publisher import Publisher
 from shipper.fleet.seal import Seals
 from tests.backends import etcd
 from tests.benchmarks import supervised
+from tests.benchmarks.busy import POLICY, Hosts, Traffic, busy
 from tests.benchmarks.child import cpu_seconds, mib
 from tests.benchmarks.figures import Table, progress, spread
 from tests.benchmarks.members import FLEET, KEY, PREFIX, Members, members
@@ -87,6 +90,7 @@ class Outage:
     offers: int
     """What a member was offered beyond the version itself."""
     grown_mib: float
+    traffic: Traffic
 
 
 @dataclass
@@ -96,6 +100,7 @@ class Fleet:
     etcd: etcd.Etcd
     members: Members
     lease: float
+    place: Path
     published: int = 0
     resident: list[tuple[int, float]] = field(default_factory=list)
     """By number of members, the MiB of their process."""
@@ -138,25 +143,34 @@ class Fleet:
         first, last = self.members.reports(str(self.published))
         return Published(writes, first - since, last - since, opened - last, cpu)
 
-    def outage(self, seconds: float) -> Outage:
-        """The store away for so long, while the members, which have all got a version, answer to it."""
+    def outage(self, seconds: float, hosts: int, rate: int) -> Outage:
+        """The store away for so long, while the members, which have all got a version, answer to it, and some ship."""
+        with busy(self.place / "busy", self.etcd.urls, self.lease, hosts, rate) as running:
+            self.members.apart(0.0)
+            trio.run(self._publish, lambda: None)  # with all hosts
+            return self._outage(seconds, running)
+
+    def _outage(self, seconds: float, hosts: Hosts) -> Outage:
         self.members.apart(seconds / 6)
         offers, before = self.members.figures()["offers"], self.members.resident_mib()
-        back = 0.0
+        back, meanwhile = 0.0, 0
 
         def away() -> None:
-            nonlocal back
+            nonlocal back, meanwhile
             while self.members.figures()["offers"] < offers + self.members.count:
                 time.sleep(0.1)
             self.etcd.kill()
+            meanwhile = -hosts.arrived()
             time.sleep(seconds)
+            meanwhile += hosts.arrived()
             self.etcd.start()
             back = time.monotonic()
 
         _, opened = trio.run(self._publish, away)
         well = self.members.well()
         extra = self.members.figures()["offers"] - offers - self.members.count
-        return Outage(opened - back, max(0.0, well - back), extra, self.members.resident_mib() - before)
+        grown = self.members.resident_mib() - before
+        return Outage(opened - back, max(0.0, well - back), extra, grown, hosts.end(meanwhile))
 
     async def _publish(self, meanwhile: Callable[[], None]) -> tuple[float, float]:
         """Returns when a version was published, and when a `wait` for it opened."""
@@ -178,7 +192,8 @@ class Fleet:
 
 def policy(number: int) -> str:
     """A policy of some length, another one for each number."""
-    return f"version: 1\ninputs: {{source: {{type: generate, rate: {number}}}}}\noutputs: {{main: {{type: console}}}}\n"
+    fields = {"labels.number": str(number)}
+    return json.dumps({"version": 1, "processors": [{"type": "add_fields", "fields": fields}]} | POLICY)
 
 
 @contextmanager
@@ -189,7 +204,7 @@ def fleet(nodes: int, count: int, lease: float, *arguments: str) -> Iterator[Fle
         etcd.cluster(nodes, arguments=arguments) as cluster,
         members(cluster.urls, lease, place / "members") as process,
     ):
-        found = Fleet(cluster, process, lease)
+        found = Fleet(cluster, process, lease, place)
         few = max(1, count // 10)
         for more in (few, count - few):
             progress(f"{nodes} nodes: {process.count + more} members register")
@@ -232,7 +247,7 @@ class Report:
                     self._versions(name, how, [found.publish(apart) for _ in range(options.runs)])
             if "outage" in self.only:
                 progress(f"{name}: without a store")
-                self._outage(name, found.outage(options.outage))
+                self._outage(name, found.outage(options.outage, options.busy, options.rate))
 
     def _versions(self, name: str, how: str, runs: list[Published]) -> None:
         if "version" in self.only:
@@ -246,6 +261,9 @@ class Report:
     def _outage(self, name: str, one: Outage) -> None:
         cells = f"{one.drained:.1f}", f"{one.well:.1f}", f"{one.offers}", f"{one.grown_mib:.1f}"
         self.add("outage", name, f"{self.options.outage:.0f}", *cells)
+        lines = one.traffic
+        cells = f"{lines.meanwhile:,}", f"{lines.lost}", f"{lines.twice}", f"{lines.restarts}"
+        self.add("traffic", f"{self.options.busy} hosts", f"{lines.written:,}", *cells)
 
     def growth(self) -> None:
         """Two fleets at rest, which differ by the compaction of their etcd."""
@@ -287,6 +305,14 @@ class Report:
                 "extra offers",
                 "MiB more",
             ],
+            "traffic": [
+                "lines over an outage",
+                "written",
+                "arrived while it lasted",
+                "lost (aim 0)",
+                "twice",
+                "extra restarts (aim 0)",
+            ],
             "growth": ["etcd's database", "MB", "MB more in an hour"],
             "supervise": ["shipper supervise", "of a core", "MiB"],
         }
@@ -325,6 +351,8 @@ def parser() -> argparse.ArgumentParser:
     parser.add_argument("--seconds", type=float, default=60.0, help="for which nothing happens")
     parser.add_argument("--apart", type=float, default=2.0, help="seconds of a stage, where each is a write of its own")
     parser.add_argument("--outage", type=float, default=60.0, help="seconds")
+    parser.add_argument("--busy", type=int, default=3, help="real supervisors that ship over an outage")
+    parser.add_argument("--rate", type=int, default=200, help="lines a second of each of them")
     return parser
 
 

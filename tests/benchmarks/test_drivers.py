@@ -201,10 +201,11 @@ def test_a_fleet_has_all_its_figures_and_is_offered_nothing_twice_over_an_outage
     tables = _of_fleet("rest,memory,version,wait,outage")
     rows = {table.head[0]: table.rows for table in tables}
 
-    assert [len(of) for of in rows.values()] == [1, 1, 2, 2, 1]
+    assert [len(of) for of in rows.values()] == [1, 1, 2, 2, 1, 1]
     assert all(_numbers([cell for table in tables for row in table.rows for cell in row[1:]]))
     assert all(1 <= float(row[1]) <= fleet.AIM_VERSION + 1 for row in rows["a version"])
     assert rows["without a store"][0][4] == "0"
+    assert rows["lines over an outage"][0][3:] == ["0", "0", "0"]
 
 
 @pytest.mark.backend
@@ -216,5 +217,5 @@ def test_a_supervisor_is_measured_in_a_fleet_and_in_none(etcd):
 
 
 def _of_fleet(parts):
-    small = "--members 6 --nodes 1 --lease 3 --runs 1 --seconds 0.5 --apart 0.05 --outage 0.5 --only"
+    small = "--members 6 --nodes 1 --lease 3 --runs 1 --seconds 0.5 --apart 0.05 --outage 0.5 --busy 1 --only"
     return fleet.measure(fleet.parser().parse_args([*small.split(), parts]))
