@@ -26,7 +26,7 @@ from shipper_demo.inventory import Inventory
 from shipper_demo.key import Key
 from shipper_demo.relay import Story
 from shipper_demo.rotation import Rotations
-from shipper_demo.screen import Figure, Screen
+from shipper_demo.screen import WHAT, Figure, Screen
 from shipper_demo.tally import Tally
 from shipper_demo.wire import authorizations, statuses
 from tests.demos import PATIENCE, columns, demo, figure, lines, printed, processes_of, rest
@@ -367,6 +367,27 @@ def test_a_pipe_gets_plain_lines() -> None:
         screen.figures([Figure("lost", 1234, good=False)])
 
     assert stream.getvalue() == "  lost                    1,234\n"
+
+
+class Terminal(StringIO):
+    def isatty(self) -> bool:
+        return True
+
+
+@pytest.mark.parametrize("wide", [80, 120])
+def test_a_terminal_gets_no_line_that_is_longer_than_it_is_wide(wide: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("COLUMNS", str(wide))
+    stream = Terminal()
+    with Screen(stream) as screen:
+        screen.tell(WHAT)
+        screen.say("  1.0 s  what happens      " + "why it does " * 20, hang=26)
+    lines = re.sub(r"\x1b\[[0-9;?]*[A-Za-z]", "", stream.getvalue()).split("\n")
+    said = " ".join(stream.getvalue().split())
+
+    assert max(map(len, lines)) <= wide
+    assert " ".join(WHAT.split()) in said
+    assert said.count("why it does") == 20
+    assert any(line.startswith(" " * 26) for line in lines)
 
 
 def test_where_it_is_not_installed_one_line_says_so():

@@ -77,7 +77,7 @@ async def show(directory: Path, rate: int, etcd: str, screen: Screen) -> int:
     async with trio.open_nursery() as nursery:
         over = trio.Event()
         await nursery.start(heed_signals, over)
-        screen.say(WHAT)
+        screen.tell(WHAT)
         story = Story(directory, rate, screen, over)
         async with running(etcd, directory) as url, opened(directory / "destination") as destination:
             await story.run(url, destination)
@@ -263,7 +263,7 @@ class Story:
         raise ShipperError(f"it has not happened within {_PATIENCE:g} s that {what}")
 
     def _say(self, what: str, more: str) -> None:
-        self._screen.say(f"  {trio.current_time() - self._begun:>5.1f} s  {what:<36}{more}")
+        self._screen.say(f"  {trio.current_time() - self._begun:>5.1f} s  {what:<35}{more}", hang=46)
 
     @property
     def _sent_by_the_fenced(self) -> int:
@@ -327,7 +327,8 @@ class Story:
         self._screen.say(WAITED.format(version=replacement.waits.version, drained=drained, revoked=revoked))
         for name, spell, waited in replacement.waits.rows():
             what = "waited for" if waited else "did not wait for"
-            self._screen.say(f"  {what:<17}{name:<8}{spell.seconds:>5.1f} s  {spell.kind:<9}{spell.why}".rstrip())
+            line = f"  {what:<17}{name:<8}{spell.seconds:>5.1f} s  {spell.kind:<9}{spell.why}"
+            self._screen.say(line.rstrip(), hang=45)
 
     def _rows(self) -> list[Row]:
         """A column for each host."""
@@ -357,7 +358,7 @@ class Story:
         status = -1 if replacement.status is None else replacement.status
         return [
             *figures,
-            Figure("fleet wait", status, "is its exit status: all have drained", status == 0),
+            Figure("fleet wait", status, "its exit status; 0: the answer waits for nobody", status == 0),
             Figure("late uses", late, f"of the old key after its release; {replacement.used:,} before it", late == 0),
             Figure("keys revoked", revoked, "of 1, refused since (401)", revoked == 1),
         ]

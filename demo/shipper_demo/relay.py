@@ -51,7 +51,7 @@ async def show(directory: Path, rate: int, screen: Screen) -> int:
     async with trio.open_nursery() as nursery:
         over = trio.Event()
         await nursery.start(heed_signals, over)
-        screen.say(WHAT)
+        screen.tell(WHAT)
         record = Record(directory / "record.ndjson")
         async with opened(record) as backend:
             story = Story(directory, rate, screen, record, over)

@@ -1,9 +1,11 @@
-"""How the demo looks: plain lines in a pipe; colours and a line of progress on a terminal."""
+"""How the demo looks: plain lines in a pipe; on a terminal with colours, a line of progress, and no longer than that
+is wide."""
 
 from __future__ import annotations
 
 import sys
-from collections.abc import Sequence
+import textwrap
+from collections.abc import Iterator, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, TextIO
@@ -76,12 +78,21 @@ class Screen:
     def __exit__(self, *_: object) -> None:
         self._stack.close()
 
-    def say(self, text: str, style: str = "") -> None:
-        """Write lines that stay."""
+    def say(self, text: str, style: str = "", *, hang: int | None = None) -> None:
+        """Write lines that stay. What is too long for the terminal goes on in a next line, below column `hang`, or else
+        below the beginning of its line."""
         if self._live is None:
             print(text, file=self._stream, flush=True)
         else:
-            self._live.console.print(text, style=style, markup=False)
+            width = self._live.console.width
+            wrapped = "\n".join(part for line in text.split("\n") for part in _wrapped(line, width, hang))
+            self._live.console.print(wrapped, style=style, markup=False)
+
+    def tell(self, text: str) -> None:
+        """Write paragraphs, which are as wide as the terminal, or as they are written."""
+        if self._live is not None and self._live.console.width < max(map(len, text.split("\n"))):
+            text = "\n\n".join(_in_one_line(paragraph) for paragraph in text.split("\n\n")) + "\n"
+        self.say(text)
 
     def progress(self, text: str) -> None:
         """Show how far it is, on a terminal only."""
@@ -110,6 +121,18 @@ class Screen:
         for row in rows:
             cells = "".join(f"{value:>12,}" for value in row.values)
             self.say(f"  {row.name:<18}{cells}", "bold red" if row.good is False else "green" if row.good else "")
+
+
+def _wrapped(line: str, width: int, hang: int | None) -> Iterator[str]:
+    """Yields a line in parts of at most so many columns."""
+    indent = len(line) - len(line.lstrip()) if hang is None or hang > width * 2 // 3 else hang
+    parts = textwrap.wrap(line, width, subsequent_indent=" " * indent, break_long_words=False, break_on_hyphens=False)
+    yield from parts or [line]
+
+
+def _in_one_line(paragraph: str) -> str:
+    indent = len(paragraph) - len(paragraph.lstrip())
+    return " " * indent + " ".join(paragraph.split())
 
 
 def row_text(row: Rotation, begun: float) -> str:

@@ -82,7 +82,7 @@ class _Demo:
 
     async def run(self) -> bool:
         """Whether everything was as promised."""
-        self._screen.say(WHAT.format(seconds=self._options.seconds, every=self._options.every))
+        self._screen.tell(WHAT.format(seconds=self._options.seconds, every=self._options.every))
         async with opened(self._directory / "destination") as destination:
             with self._log:
                 await self._ship(destination)
