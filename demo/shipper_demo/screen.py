@@ -113,7 +113,8 @@ class Screen:
         """The table at the end."""
         styles = {True: "green", False: "bold red", None: ""}
         for figure in figures:
-            self.say(f"  {figure.name:<18}{figure.number:>11,}   {figure.remark}".rstrip(), styles[figure.good])
+            line = f"  {figure.name:<18}{figure.number:>11,}   {figure.remark}"
+            self.say(line.rstrip(), styles[figure.good], hang=34)
 
     def columns(self, heads: Sequence[str], rows: Sequence[Row]) -> None:
         """A table with a column for each head, and whether each row is as promised by its colour."""
