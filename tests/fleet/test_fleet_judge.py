@@ -323,6 +323,7 @@ def test_a_report_of_an_earlier_epoch_never_fences():
 
 def test_the_longer_of_two_leases_decides_when_a_member_is_fenced():
     assert not fenced(view(report("a", fence=FENCE, lease=60.0), away={"a": 0.0}, now=60.0), "a")
+    assert not fenced(view(report("a", fence=Fence(60.0, 0.0), lease=15.0), away={"a": 0.0}, now=60.0), "a")
 
 
 def test_a_member_that_left_with_nothing_undelivered_or_was_forgotten_does_not_count():

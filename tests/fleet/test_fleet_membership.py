@@ -8,6 +8,7 @@ from shipper.fleet.home import Home
 from shipper.fleet.membership.membership import NotLeft
 from shipper.fleet.publisher import Publisher
 from shipper.fleet.records import ALIVE, HEAD, MEMBERS, VERSIONS, Undelivered
+from shipper.fleet.store import SECONDS
 from tests.fleet.hosts import ENVIRONMENT, LEASE, FakeHost, running, until
 
 # joining
@@ -114,6 +115,28 @@ async def test_t152_9_a_version_that_overtakes_the_catch_up_wins(fleet, place, a
         assert one.member.offered.version == newest
 
 
+async def test_t152_9_a_watch_that_brings_an_older_head_than_a_look_has_found_changes_nothing(
+    fleet, place, autojump_clock
+):
+    async with running(fleet, place) as one:
+        await one.offered(fleet.publish())
+        one.client.set(watch_delay=LEASE / 3)
+        one.client.lose("before", MEMBERS)
+        one.answer("drained")  # a write without an answer is followed by a look
+        await trio.sleep(SECONDS - 1)
+        fleet.publish("b: 2")
+        await trio.sleep(0.5)
+        newest = fleet.publish("c: 3")
+        await one.offered(newest)
+        one.client.set(delay=0.2)  # so that another look would be seen to take its time
+        seen = set()
+        with trio.move_on_after(2 * LEASE):
+            while True:
+                seen.add((one.member.status()["newest"], one.member.offered.version))
+                await trio.sleep(0.1)
+        assert seen == {("3", newest)}
+
+
 async def test_t152_14_a_compacted_watch_misses_no_version(fleet, place, autojump_clock):
     async with running(fleet, place) as one:
         await one.offered(fleet.publish())
@@ -124,6 +147,10 @@ async def test_t152_14_a_compacted_watch_misses_no_version(fleet, place, autojum
         fleet.server.compact()
         one.client.set(cut=False)
         await one.offered(newest)
+        one.client.compact()
+        await one.offered(fleet.publish())
+        await trio.sleep(2 * LEASE)  # its renewals are newer than the head, and no look brings the next one
+        fleet.server.compact()
         one.client.compact()
         await one.offered(fleet.publish())
 
