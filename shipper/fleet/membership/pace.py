@@ -11,7 +11,7 @@ from math import ceil
 from shipper.fleet.member.steps import Claim, Look, Step, Write
 from shipper.fleet.settings import LONGEST_LEASE
 
-_CALLS: dict[type[Step], int] = {Look: 2, Claim: 2, Write: 3}
+_CALLS: dict[type[Step], int] = {Look: 3, Claim: 2, Write: 3}
 """Calls of a step that follow each other."""
 _SHARE = 9
 

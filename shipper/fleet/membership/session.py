@@ -31,7 +31,8 @@ class MemberSession:
         Joining takes several looks. Without a renewal in each of them, the lease would end before the first report
         where the store is slow. This renewal says nothing to anybody: only one of `renew` counts.
         """
-        alive, report, restored = await self._together(self._alive, self._report, self._restored)
+        (alive,) = await self._together(self._alive, renewing=self._lease)
+        report, restored = await self._together(self._report, self._restored)
         head = await self._store.read(HEAD)
         return Seen(
             self._sealed.open(self._report, report.entry, Report),
@@ -44,8 +45,9 @@ class MemberSession:
             _revision(restored.entry),
         )
 
-    async def _together(self, *keys: str) -> list[Found]:
-        """Reads keys at the same time, beside a renewal of the lease; raises the first failure."""
+    async def _together(self, *keys: str, renewing: Lease | None = None) -> list[Found]:
+        """Reads keys at the same time, beside a renewal; raises the first failure. More than two calls would need
+        connections that are not kept (`etcd.gateway.MOST_IDLE`)."""
         found: dict[str, Found] = {}
         failures: list[StoreError] = []
 
@@ -62,8 +64,8 @@ class MemberSession:
         async with trio.open_nursery() as nursery:
             for key in keys:
                 nursery.start_soon(attempt, read, key)
-            if self._lease is not None:
-                nursery.start_soon(attempt, self._store.renew, self._lease)
+            if renewing is not None:
+                nursery.start_soon(attempt, self._store.renew, renewing)
         if failures:
             raise failures[0]
         return [found[key] for key in keys]
