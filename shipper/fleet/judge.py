@@ -42,6 +42,7 @@ AT_ONCE = frozenset({"invalid", "conflict", "credential_conflict"})
 HARMLESS = frozenset({"superseded", "stale"})
 """Reasons of nacks that only say that something newer has come."""
 
+_NUMBER = re.compile(r"([0-9]{1,18})")
 _ASKED = re.compile(r"(?:(\d{1,9})\.)?(\d{1,18})", re.ASCII)
 
 
@@ -342,8 +343,13 @@ def undelivered(members: Iterable[tuple[Kind, Undelivered]]) -> dict[Kind, Undel
     return sums
 
 
-def _order(each: Standing) -> tuple[int, str]:
-    return _ORDER.index(each.kind), each.name
+def in_order(name: str) -> Sequence[str | int]:
+    """Returns a key by which names are sorted as people count: `web-2` comes before `web-10`."""
+    return [int(part) if at % 2 else part for at, part in enumerate(_NUMBER.split(name))]
+
+
+def _order(each: Standing) -> tuple[int, Sequence[str | int]]:
+    return _ORDER.index(each.kind), in_order(each.name)
 
 
 def _instead(view: View, number: int | Asked | Version) -> Iterator[str]:

@@ -18,6 +18,7 @@ from shipper.fleet.judge import (
     Standing,
     View,
     has_members,
+    in_order,
     newest_at,
     restored,
     standings,
@@ -108,7 +109,7 @@ def overview(view: View) -> Fleet:
     target = newest or Version(view.head.epoch, 0, "")
     names = secret_names(view.head)
     members = [member for name in view.names for member in _members(view, name, target, names)]
-    members.sort(key=lambda each: (each.kind in OPENING, -each.behind, -each.undelivered.events, each.name))
+    members.sort(key=lambda each: (each.kind in OPENING, -each.behind, -each.undelivered.events, in_order(each.name)))
     counts = Counter(each.kind for each in members)
     return Fleet(
         name=view.head.fleet,

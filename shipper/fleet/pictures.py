@@ -10,7 +10,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import NamedTuple
 
 from shipper.fleet.changes import Plan
-from shipper.fleet.judge import NO_MEMBERS, OPENING, Kind, Standing, Verdict
+from shipper.fleet.judge import NO_MEMBERS, OPENING, Kind, Standing, Verdict, in_order
 from shipper.fleet.overview import Failing, Fleet, Member, Row, secret_names
 from shipper.fleet.records import Head, Release, Settings, Undelivered
 from shipper.fleet.release import Obstacle, Retired, Why
@@ -220,13 +220,13 @@ def _held(verdict: Verdict) -> list[Standing]:
     return sorted((each for each in verdict.members if each.kind not in OPENING), key=_worst)
 
 
-def _first(each: Member) -> tuple[bool, int, int, str]:
+def _first(each: Member) -> tuple[bool, int, int, Sequence[str | int]]:
     """The order of all members: those that hold the fleet up, then the others."""
     return each.kind in OPENING, *_worst(each)
 
 
-def _worst(each: Standing | Member) -> tuple[int, int, str]:
-    return _ORDER.index(each.kind), -each.undelivered.events, each.name
+def _worst(each: Standing | Member) -> tuple[int, int, Sequence[str | int]]:
+    return _ORDER.index(each.kind), -each.undelivered.events, in_order(each.name)
 
 
 def _standings(found: Sequence[Standing], most: int | None) -> Iterator[Cells]:

@@ -490,6 +490,13 @@ def test_the_answer_is_that_of_the_rules_in_words(seen, number, stage):
     assert ask(seen, number, stage).state == naive(seen, number, stage)
 
 
+def test_members_are_in_the_order_in_which_people_count():
+    names = ["web-10", "web-2", "web-2b", "db", "7", "web-1/3f", "web-1"]
+    verdict = ask(view(*(report(name, v(6)) for name in names)))
+
+    assert [each.name for each in verdict.members] == ["7", "db", "web-1", "web-1/3f", "web-2", "web-2b", "web-10"]
+
+
 @given(views(), st.integers(5, 7), st.sampled_from(["received", "active", "drained"]))
 def test_no_answer_is_closed_without_a_reason(seen, number, stage):
     verdict = ask(seen, number, stage)
