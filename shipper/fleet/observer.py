@@ -4,7 +4,7 @@
     asker ── Observer ──┴── Watching ── list, watch ──> Store
                                └── Known: what was seen, and when; without I/O
 
-A listing is taken at the start, every `RELIST` seconds, after any trouble, and for every question: a question is
+A listing is taken at the start, every `Store.relist` seconds, after any trouble, and for every question: a question is
 judged on nothing that is older than itself. Between listings the watch reports each change. The instant to which the
 observer knows of *every* change is the beginning of its last listing: only up to there does time count for a fence,
 so that a member which came back behind the observer's back is never fenced.
@@ -36,8 +36,6 @@ from shipper.fleet.store import (
 )
 from shipper.supervise.answers import Stage
 
-RELIST = 30.0
-"""Seconds after which all is listed again, since a watch that has died silently would hide a change for ever."""
 RETRY = 1.0
 """Seconds between a failure and the next attempt."""
 PAUSE = 0.1
@@ -322,7 +320,7 @@ class Watching:
     async def _relist(self) -> None:
         """Lists whenever somebody wants it, and every `RELIST` seconds."""
         while True:
-            with trio.move_on_after(RELIST):
+            with trio.move_on_after(self._store.relist):
                 await self._wanted.wait()
             async with self._lock:
                 at = self._known.at

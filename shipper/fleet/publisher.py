@@ -25,7 +25,7 @@ from shipper.fleet.errors import Refused
 from shipper.fleet.publishing import Draft, Publishing
 from shipper.fleet.records import HEAD, SECRETS, VERSIONS, Head, Settings, Text, Version
 from shipper.fleet.seal import Seals, Unauthentic, digest
-from shipper.fleet.store import ABSENT, LARGEST, Entry, Store, StoreError, StoreUnreachable, Swapped
+from shipper.fleet.store import ABSENT, Entry, Store, StoreError, StoreUnreachable, Swapped
 from shipper.policy.registry import Registry
 from shipper.process import log
 from shipper.sdk.errors import ShipperError
@@ -185,7 +185,7 @@ class Publisher:
     async def _swapped(self, draft: Draft, revision: int, attempts: _Attempts) -> tuple[Head, int] | None:
         """Returns a head with the draft, and its revision; None if the draft was certainly not done."""
         raw = self._seals.seal(HEAD, draft.after.replacing())
-        if len(raw) > LARGEST:
+        if len(raw) > self._store.largest:
             raise Refused(
                 "the fleet has too many secrets for so long a history; remove secrets, or keep fewer versions"
             )

@@ -7,8 +7,13 @@
                    successful renewal; without renewals it is removed, and watchers see that
     trouble        a call returns or raises within `SECONDS`; a watch that may have fallen behind raises. Nothing hangs
 
-A revision is one counter for the whole store. Values are bytes, at most `LARGEST`. Keys are text below the fleet's
-own prefix, which callers never see: `head`, `members/web-1`.
+Who removes the keys of a lease that has ended differs. etcd does it itself. An API server has no clock for this, so
+there it is done by an observer that has seen the lease unchanged for its seconds by a clock of its own: any client that
+watches, or holds a lease, is one. So where nobody watches, a key may stay long after its lease, and one look at it
+proves that its lease was granted, not that somebody lives; who has to know watches, for the lease's seconds or longer.
+
+A revision is one counter for the whole store. Values are bytes, at most `Store.largest`. Keys are text below the
+fleet's own prefix, which callers never see: `head`, `members/web-1`.
 
 Each store passes `tests/fleet/conformance.py`.
 """
@@ -26,8 +31,6 @@ SECONDS = 10.0
 """The longest call, all attempts at all hosts included."""
 PROMPT = 3.0
 """The longest reading of one key for somebody who waits, and would rather be told that the store is away."""
-LARGEST = 1_400_000
-"""Bytes of a value; etcd refuses requests of more than 1.5 MiB."""
 ABSENT = 0
 """The revision of a key that does not exist."""
 
@@ -42,6 +45,10 @@ class StoreUnreachable(StoreError):
 
 class StoreRefused(StoreError):
     """The store refuses this client: a wrong password or certificate, a missing right, no space."""
+
+
+class LeaseEnded(StoreRefused):
+    """The lease does not exist any more."""
 
 
 class Compacted(StoreError):
@@ -113,6 +120,16 @@ class Lease:
 class Store(Protocol):
     """A store; each method raises StoreError, and may be cancelled: the effect of a swap is unknown then."""
 
+    @property
+    def largest(self) -> int:
+        """The most bytes of a value: 1 MiB and what a record has around it, or more."""
+        ...
+
+    @property
+    def relist(self) -> float:
+        """Seconds after which an observer lists again what it watches; infinite if a watch cannot die unnoticed."""
+        ...
+
     async def read(self, key: str, *, seconds: float = SECONDS) -> Found:
         """Returns the key's entry; the call takes at most `seconds`."""
         ...
@@ -122,11 +139,23 @@ class Store(Protocol):
         empty, and are not transferred."""
         ...
 
-    async def swap(self, key: str, value: bytes | None, *, expected: int, lease: Lease | None = None) -> Swapped:
+    async def swap(
+        self,
+        key: str,
+        value: bytes | None,
+        *,
+        expected: int,
+        lease: Lease | None = None,
+        renews: Lease | None = None,
+    ) -> Swapped:
         """Writes the value, or removes the key for None, if the revision of the key is `expected` (`ABSENT`: none).
 
         Under a `lease`, the key is removed with it; a swap without one takes the key from its lease. A lease that
-        has ended raises `StoreRefused`, and nothing is written.
+        has ended raises LeaseEnded, and nothing is written.
+
+        With `renews`, which is not for removals, a swap that is done renews that lease too, as `renew` does from the
+        start of this call, in as few writes as the store can. A lease that has ended raises LeaseEnded; the effect of
+        the swap is unknown then.
         """
         ...
 

@@ -47,9 +47,17 @@ class Noting(Etcd):
 
     began = 0.0
 
-    async def swap(self, key: str, value: bytes | None, *, expected: int, lease: Lease | None = None) -> Swapped:
+    async def swap(
+        self,
+        key: str,
+        value: bytes | None,
+        *,
+        expected: int,
+        lease: Lease | None = None,
+        renews: Lease | None = None,
+    ) -> Swapped:
         self.began = time.monotonic()
-        return await super().swap(key, value, expected=expected, lease=lease)
+        return await super().swap(key, value, expected=expected, lease=lease, renews=renews)
 
 
 class Sidecar:

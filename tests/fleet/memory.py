@@ -23,13 +23,13 @@ import trio
 
 from shipper.fleet.store import (
     ABSENT,
-    LARGEST,
     SECONDS,
     Change,
     Compacted,
     Entry,
     Found,
     Lease,
+    LeaseEnded,
     Listing,
     StoreRefused,
     StoreUnreachable,
@@ -39,6 +39,8 @@ from shipper.fleet.store import (
 T = TypeVar("T")
 Mishap = Literal["before", "after", "late"]
 """When a swap loses its answer: before its effect (it has none), after it, or before an effect that comes later."""
+LARGEST = 1_400_000
+"""Bytes of a value."""
 LATE = SECONDS + 5
 """Seconds after which a late swap has its effect: its caller has given up."""
 KEPT = 100_000
@@ -138,15 +140,19 @@ class MemoryStore:
         found = [entry for key, entry in sorted(self._entries.items()) if key.startswith(prefix)]
         return Listing([replace(one, value=b"") for one in found] if keys_only else found, self.revision)
 
-    def swap(self, key: str, value: bytes | None, expected: int, lease: int | None) -> Swapped:
+    def swap(
+        self, key: str, value: bytes | None, expected: int, lease: int | None, renews: int | None = None
+    ) -> Swapped:
         self.advance()
+        if renews is not None and not self.renew(renews):
+            raise LeaseEnded(f"the lease {renews} has ended")
         if value is not None and len(value) > LARGEST:
             raise StoreRefused(f"the value of {key} has {len(value)} bytes, of at most {LARGEST}")
         entry = self._entries.get(key)
         if (entry.revision if entry else ABSENT) != expected:
             return Swapped(False, entry, self.revision)
         if lease is not None and lease not in self._leases:
-            raise StoreRefused(f"the lease {lease} has ended")
+            raise LeaseEnded(f"the lease {lease} has ended")
         if value is None:
             self._remove([key] if entry else [])
             return Swapped(True, None, self.revision)
@@ -318,6 +324,9 @@ class Faults:
 class Client:
     """A `Store`, and the faults of its connection."""
 
+    largest = LARGEST
+    relist = 30.0
+
     def __init__(self, server: MemoryStore, name: str, rate: float) -> None:
         self.server, self.name, self.rate = server, name, rate
         self.calls: Counter[str] = Counter()
@@ -354,11 +363,19 @@ class Client:
     async def list(self, prefix: str, *, keys_only: bool = False) -> Listing:
         return await self._call("list", lambda: self.server.list(prefix, keys_only=keys_only))
 
-    async def swap(self, key: str, value: bytes | None, *, expected: int, lease: Lease | None = None) -> Swapped:
-        id = None if lease is None else lease.id
+    async def swap(
+        self,
+        key: str,
+        value: bytes | None,
+        *,
+        expected: int,
+        lease: Lease | None = None,
+        renews: Lease | None = None,
+    ) -> Swapped:
+        ids = [None if one is None else one.id for one in (lease, renews)]
 
         def act() -> Swapped:
-            swapped = self.server.swap(key, value, expected, id)
+            swapped = self.server.swap(key, value, expected, *ids)
             self.calls["written"] += swapped.done
             return swapped
 

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from msgspec.structs import replace
 
 from shipper.fleet import judge
-from shipper.fleet.observer import PAUSE, RELIST, RETRY, Observer, Observers, observing, wait, went_back
+from shipper.fleet.observer import PAUSE, RETRY, Observer, Observers, observing, wait, went_back
 from shipper.fleet.records import Alive, Fence, Head, Line, Report, Version
 from shipper.fleet.seal import Seals, Unauthentic
 from shipper.fleet.store import PROMPT, SECONDS, StoreUnreachable
@@ -147,7 +147,7 @@ async def test_a_report_that_a_silent_watch_never_shows_is_found_by_the_next_lis
         await observer.changed()
 
         assert observer.view().reports["a"] != view.reports["a"]
-        assert observer.view().now - view.now == pytest.approx(RELIST)
+        assert observer.view().now - view.now == pytest.approx(fleet.asker.relist)
 
 
 async def test_t152_10_a_wait_survives_a_store_that_is_away_for_a_while(fleet, autojump_clock, nursery):

@@ -358,13 +358,22 @@ class Unpruned:
 
     def __init__(self, client: Client) -> None:
         self.client = client
+        self.largest = client.largest
         self.refused = 0
 
-    async def swap(self, key: str, value: bytes | None, *, expected: int, lease: Lease | None = None) -> Swapped:
+    async def swap(
+        self,
+        key: str,
+        value: bytes | None,
+        *,
+        expected: int,
+        lease: Lease | None = None,
+        renews: Lease | None = None,
+    ) -> Swapped:
         if value is None:
             self.refused += 1
             raise StoreRefused("no right to remove")
-        return await self.client.swap(key, value, expected=expected, lease=lease)
+        return await self.client.swap(key, value, expected=expected, lease=lease, renews=renews)
 
     async def read(self, key: str, *, seconds: float = SECONDS) -> Found:
         return await self.client.read(key, seconds=seconds)
@@ -409,8 +418,16 @@ class RestoredMeanwhile(Unpruned):
             self.to = None
         return found
 
-    async def swap(self, key: str, value: bytes | None, *, expected: int, lease: Lease | None = None) -> Swapped:
-        return await self.client.swap(key, value, expected=expected, lease=lease)
+    async def swap(
+        self,
+        key: str,
+        value: bytes | None,
+        *,
+        expected: int,
+        lease: Lease | None = None,
+        renews: Lease | None = None,
+    ) -> Swapped:
+        return await self.client.swap(key, value, expected=expected, lease=lease, renews=renews)
 
 
 async def test_a_publisher_that_was_suspended_over_a_restore_removes_nothing_that_the_restored_head_names(
@@ -505,10 +522,11 @@ async def test_nothing_is_in_the_store_in_the_clear(autojump_clock):
     assert not any(b"canary" in entry.value or b"elasticsearch" in entry.value for entry in entries)
 
 
-async def test_a_head_that_is_too_large_for_the_store_is_refused(autojump_clock, monkeypatch):
-    monkeypatch.setattr(module, "LARGEST", 100)
+async def test_a_head_that_is_too_large_for_the_store_is_refused(autojump_clock):
+    client = MemoryStore().client()
+    client.largest = 100
     with pytest.raises(Refused, match="too many secrets for so long a history"):
-        await of(MemoryStore().client()).publish(POLICY)
+        await of(client).publish(POLICY)
 
 
 async def test_a_publisher_that_others_always_outrun_gives_up_and_says_so(autojump_clock):

@@ -10,7 +10,7 @@ from typing import Annotated, TypeVar
 
 import msgspec
 
-from shipper.fleet.store import Compacted, StoreError, StoreRefused, StoreUnreachable
+from shipper.fleet.store import Compacted, LeaseEnded, StoreError, StoreRefused, StoreUnreachable
 
 T = TypeVar("T")
 Number = Annotated[int, msgspec.Meta(ge=0, le=(1 << 63) - 1)]
@@ -31,10 +31,6 @@ class TokenRefused(StoreRefused):
 
 class AuthenticationOff(StoreRefused):
     """A token was asked for, and this etcd knows no users."""
-
-
-class LeaseEnded(StoreRefused):
-    """The lease does not exist any more."""
 
 
 class Header(msgspec.Struct, frozen=True):

@@ -17,19 +17,19 @@ from typing import Any
 
 import trio
 
-from shipper.fleet.etcd.answers import Grant, KeyValue, LeaseEnded, Nothing, Range, Renewal, Txn
+from shipper.fleet.etcd.answers import Grant, KeyValue, Nothing, Range, Renewal, Txn
 from shipper.fleet.etcd.gateway import AnswerTooLarge, Call, Gateway, Login
 from shipper.fleet.etcd.hosts import Host, TlsFiles
 from shipper.fleet.etcd.keys import Keys, coded
 from shipper.fleet.etcd.watch import Watch
 from shipper.fleet.store import (
-    LARGEST,
     SECONDS,
     Change,
     Compacted,
     Entry,
     Found,
     Lease,
+    LeaseEnded,
     Listing,
     StoreRefused,
     StoreUnreachable,
@@ -37,6 +37,10 @@ from shipper.fleet.store import (
 )
 from shipper.sdk.errors import BadOption
 
+LARGEST = 1_400_000
+"""Bytes of a value; etcd refuses requests of more than 1.5 MiB."""
+RELIST = 30.0
+"""A watch that has died silently would hide a change until it is begun anew."""
 PAGE = 500
 """Entries of one answer, at first; less if they are large."""
 LARGEST_LISTING = 128 << 20
@@ -63,6 +67,9 @@ async def open_etcd(
 
 class Etcd:
     """See `shipper.fleet.store.Store`."""
+
+    largest = LARGEST
+    relist = RELIST
 
     def __init__(self, gateway: Gateway, keys: Keys) -> None:
         self._gateway = gateway
@@ -105,10 +112,20 @@ class Etcd:
                 raise StoreRefused(f"{call.purpose}: more than {LARGEST_LISTING >> 20} MiB; remove keys of nobody")
         return Listing(tuple(map(self._keys.entry, found)), at)
 
-    async def swap(self, key: str, value: bytes | None, *, expected: int, lease: Lease | None = None) -> Swapped:
+    async def swap(
+        self,
+        key: str,
+        value: bytes | None,
+        *,
+        expected: int,
+        lease: Lease | None = None,
+        renews: Lease | None = None,
+    ) -> Swapped:
         purpose = f"write {self._keys.shown(key)}"
         if value is not None and len(value) > LARGEST:
             raise StoreRefused(f"{purpose}: {len(value)} bytes; at most {LARGEST} are possible")
+        if renews is not None and not await self.renew(renews):
+            raise LeaseEnded(f"{purpose}: the lease has ended")
         call = Call("/v3/kv/txn", self._transaction(self._keys.of(key), value, expected, lease), purpose, False)
         done = await self._gateway.call(call, Txn)
         ranges = [answer.response_range for answer in done.responses if answer.response_range is not None]

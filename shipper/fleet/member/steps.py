@@ -77,8 +77,8 @@ class Claim:
 
 @dataclass(frozen=True, slots=True)
 class Write:
-    """Renew the lease, see that its key is there still, and write the report over this revision: `wrote`, or `lapsed`
-    if the lease has ended, or the key is not as it was claimed."""
+    """Write the report over this revision, which renews the lease, and see that its key is there still: `wrote`, or
+    `lapsed` if the lease has ended, or the key is not as it was claimed; the report may have been written then."""
 
     report: Report
     expected: int

@@ -33,7 +33,7 @@ from shipper.fleet.membership.offered import Offered, parse
 from shipper.fleet.membership.offers import HASTE, Offers
 from shipper.fleet.membership.pace import Pace
 from shipper.fleet.membership.sealed import Sealed
-from shipper.fleet.membership.session import MemberSession
+from shipper.fleet.membership.session import Lapsed, MemberSession
 from shipper.fleet.membership.troubles import Troubles
 from shipper.fleet.membership.watching import Watching
 from shipper.fleet.records import Version
@@ -278,11 +278,12 @@ class Membership:
 
     async def _write(self, step: Write) -> None:
         began = self._clock()
-        if await self._session.renew():
+        try:
             revision = await self._session.write(step)
-            self._member.wrote(step, revision, began=began, now=self._clock())
-        else:
+        except Lapsed:
             self._member.lapsed()
+        else:
+            self._member.wrote(step, revision, began=began, now=self._clock())
 
     async def _fetch(self, version: Version) -> None:
         try:

@@ -11,8 +11,12 @@ from shipper.fleet.member.steps import Claim, Mark, Seen, Write
 from shipper.fleet.membership.sealed import Sealed
 from shipper.fleet.records import ALIVE, HEAD, MEMBERS, RESTORED, Alive, Report, Restored
 from shipper.fleet.seal import Seals
-from shipper.fleet.store import ABSENT, Entry, Found, Lease, Store, StoreError, Swapped, held
+from shipper.fleet.store import ABSENT, Entry, Found, Lease, LeaseEnded, Store, StoreError, Swapped, held
 from shipper.sdk.units import Duration
+
+
+class Lapsed(Exception):
+    """The lease has ended, or its key was changed."""
 
 
 class MemberSession:
@@ -73,26 +77,29 @@ class MemberSession:
     async def claim(self, step: Claim) -> bool:
         """Writes the key under a new lease; returns whether that was done."""
         lease = await self._store.grant(self._seconds)
-        swapped = await self._swap(self._alive, step.alive, step.expected, lease)
+        swapped = await self._swap(self._alive, step.alive, step.expected, lease=lease)
         if swapped.done:
             self._lease, self._claimed = lease, _revision(swapped.entry)
         return swapped.done
 
-    async def renew(self) -> bool:
-        """Renews the lease; returns whether its key is there, for only that proves to others that this host is alive.
-
-        The key is read after the renewal has begun: whoever sees it gone later counts a whole lease from then.
-        """
-        if self._lease is not None and await self._store.renew(self._lease):
-            found = await self._store.read(self._alive)
-            if _revision(found.entry) == self._claimed:
-                return True
-        self._lease = None
-        return False
-
     async def write(self, step: Write) -> int | None:
-        """Writes the report; returns its revision, None if something else is in its place."""
-        swapped = await self._swap(self._report, step.report, step.expected)
+        """Writes the report, which renews the lease; returns its revision, None if something else is in its place.
+
+        Raises Lapsed unless the lease's key is there as it was claimed, for only that proves to others that this host
+        is alive; what became of the report is unknown then. The key is read after the renewal has begun: whoever sees
+        it gone later counts a whole lease from then.
+        """
+        if self._lease is None:
+            raise Lapsed
+        try:
+            swapped = await self._swap(self._report, step.report, step.expected, renews=self._lease)
+            found = await self._store.read(self._alive)
+        except LeaseEnded:
+            self._lease = None
+            raise Lapsed from None
+        if _revision(found.entry) != self._claimed:
+            self._lease = None
+            raise Lapsed
         return swapped.entry.revision if swapped.done and swapped.entry is not None else None
 
     async def mark(self, step: Mark) -> int | None:
@@ -101,11 +108,17 @@ class MemberSession:
         return _revision(swapped.entry) if swapped.done else None
 
     async def _swap(
-        self, key: str, record: msgspec.Struct | None, expected: int, lease: Lease | None = None
+        self,
+        key: str,
+        record: msgspec.Struct | None,
+        expected: int,
+        *,
+        lease: Lease | None = None,
+        renews: Lease | None = None,
     ) -> Swapped:
         """Writes or removes a record; once that is done, no forged one is in its place."""
         raw = None if record is None else self._seals.seal(key, record)
-        swapped = await self._store.swap(key, raw, expected=expected, lease=lease)
+        swapped = await self._store.swap(key, raw, expected=expected, lease=lease, renews=renews)
         if swapped.done:
             self._sealed.forged.pop(key, None)
         return swapped

@@ -51,8 +51,10 @@ class Recorded(MemoryStore):
         super().__init__()
         self._seals, self._transcript = seals, transcript
 
-    def swap(self, key: str, value: bytes | None, expected: int, lease: int | None) -> Swapped:
-        swapped = super().swap(key, value, expected, lease)
+    def swap(
+        self, key: str, value: bytes | None, expected: int, lease: int | None, renews: int | None = None
+    ) -> Swapped:
+        swapped = super().swap(key, value, expected, lease, renews)
         if swapped.done and value is not None:
             if key == HEAD:
                 record: Head | Report = self._seals.open(key, value, Head)
