@@ -45,7 +45,7 @@ INSIDE = {
         {"home", "pictures"},
         {"changes", "member", "overview", "publishing", "release"},
         {"judge"},
-        {"etcd", "memory", "seal"},
+        {"etcd", "kubernetes", "memory", "seal"},
         {"errors", "records", "secret", "settings", "store"},
     ],
     "fleet/member": [
@@ -85,6 +85,13 @@ INSIDE = {
         {"membership"},
         {"following", "offers", "session"},
         {"host", "troubles"},
+    ],
+    "fleet/kubernetes": [
+        {"store"},
+        {"keeper", "watch"},
+        {"leases"},
+        {"removal"},
+        {"answers", "lives", "objects"},
     ],
     "apiserver": [
         {"reflector"},

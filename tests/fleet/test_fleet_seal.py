@@ -7,9 +7,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from shipper.fleet.kubernetes.objects import LARGEST
 from shipper.fleet.records import Alive, Head, Leader, Line, Report, Secret, Text, Undelivered, Version
 from shipper.fleet.seal import Newer, Seals, Unauthentic, digest
-from shipper.fleet.store import LARGEST
 
 KEY, OTHER = b"k" * 32, b"o" * 32
 PLACE = "members/web-1"
