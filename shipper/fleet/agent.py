@@ -42,7 +42,7 @@ async def supervise_in_fleet(
 
     Raises StateBusy, StateLocked and OptionError before anything runs.
     """
-    async with opened(settings) as fleet:
+    async with opened(settings, environment) as fleet:
         return await follow(options, fleet, environment, report)
 
 

@@ -4,6 +4,7 @@ fleet:
   name: prod
   member: ${HOSTNAME}                            # unique in the fleet; variables as in policies
   etcd: [https://etcd-1:2379, https://etcd-2:2379]
+  kubernetes: {kubeconfig: PATH, context: NAME, namespace: NAME}   # in place of etcd; each is optional, as in a Pod
   tls: {ca: PATH, certificate: PATH, key: PATH}  # how etcd is verified, and the certificate for it
   credential: {file: PATH}                       # or {systemd: NAME}: {username: …, password: …} of etcd
   keys: [{file: PATH}]                           # 32 bytes in base64, the same on all hosts; the first seals, all open
@@ -44,6 +45,7 @@ SHORTEST_LEASE, LONGEST_LEASE = Duration(2), Duration(600)
 SHORTEST_MEMORY = Duration(60)
 """Of `forget_after`."""
 SHORTEST_TOKEN = 16
+PREFIX = "/shipper/"
 _MOST_HOSTS = 16
 _MOST_KEYS = 8
 
@@ -56,6 +58,21 @@ Name = Annotated[
 Prefix = Annotated[
     str, msgspec.Meta(pattern=r"^/([A-Za-z0-9._-]{1,100}/){0,8}$", description="a path such as /shipper/")
 ]
+
+
+Text = Annotated[str, msgspec.Meta(min_length=1)]
+Namespace = Annotated[
+    str, msgspec.Meta(pattern=r"^[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?$", description="the name of a namespace")
+]
+
+
+class Cluster(msgspec.Struct, frozen=True, kw_only=True):
+    """The API server that is the store, and the namespace of the fleet's objects; without all that, as
+    `shipper.apiserver.config` finds them."""
+
+    kubeconfig: Text | None = None
+    context: Text | None = None
+    namespace: Namespace | None = None
 
 
 class EtcdTls(msgspec.Struct, frozen=True, kw_only=True):
@@ -115,15 +132,16 @@ class FleetSettings(msgspec.Struct, frozen=True, kw_only=True):
 
     name: Name
     member: Name
-    etcd: Annotated[tuple[str, ...], msgspec.Meta(min_length=1, max_length=_MOST_HOSTS)]
-    """URLs, without paths."""
     keys: tuple[bytes, ...]
     """Each of 32 bytes."""
+    etcd: Annotated[tuple[str, ...], msgspec.Meta(min_length=1, max_length=_MOST_HOSTS)] = ()
+    """URLs, without paths; empty if the store is an API server."""
+    kubernetes: Cluster | None = None
     tls: EtcdTls | None = None
     credential: Credential | None = None
     """Of the shape {username, password}."""
-    prefix: Prefix = "/shipper/"
-    """The keys of the fleet in the store begin with `prefix`, its name and a slash."""
+    prefix: Prefix = PREFIX
+    """The keys of the fleet in etcd begin with `prefix`, its name and a slash."""
     lease: Duration = Duration(15)
     on_lapse: Literal["continue", "hold"] = "continue"
     rebind_revoked: bool = False
@@ -136,11 +154,24 @@ class FleetSettings(msgspec.Struct, frozen=True, kw_only=True):
         if self.forget_after is not None:
             longer = self.forget_after >= SHORTEST_MEMORY and self.forget_after > self.lease
             _check(longer, f"write `never`, or at least {SHORTEST_MEMORY} and more than the lease", "forget_after")
+        self._check_store()
         for at, url in enumerate(self.etcd):
             self._check_url(url, at)
 
     def __repr__(self) -> str:
         return f"<FleetSettings {self.name}/{self.member}>"
+
+    def _check_store(self) -> None:
+        if self.kubernetes is None:
+            _check(bool(self.etcd), "a fleet needs a store: write `etcd:` with its URLs, or `kubernetes: {}`")
+            return
+        _check(not self.etcd, "a fleet has one store: write `etcd` or `kubernetes`, not both", "kubernetes")
+        for name, value, usual in (
+            ("tls", self.tls, None),
+            ("credential", self.credential, None),
+            ("prefix", self.prefix, PREFIX),
+        ):
+            _check(value == usual, f"`{name}` is of etcd; an API server is found by `kubernetes`", name)
 
     def _check_url(self, url: str, at: int) -> None:
         if not _URL.fullmatch(url):

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 import trustme
 
-from shipper.fleet.settings import FleetSettings, read
+from shipper.fleet.settings import Cluster, FleetSettings, read
 from shipper.sdk.errors import OptionError, Problem
 from shipper.supervise.config import KeyAbsent, read_config
 
@@ -89,9 +89,40 @@ def test_everything_is_read(folder: Path) -> None:
     assert "PRIVATE" not in repr(settings.tls) + repr(settings.http)
 
 
+def test_an_api_server_is_a_store_in_place_of_etcd(folder: Path) -> None:
+    text = LEAST.replace("etcd: [https://etcd-1:2379]", "kubernetes: {kubeconfig: /k, context: c, namespace: logging}")
+    settings = section(folder, text)
+
+    assert settings.etcd == ()
+    assert settings.kubernetes == Cluster(kubeconfig="/k", context="c", namespace="logging")
+
+
+def test_an_api_server_needs_no_setting_in_a_pod(folder: Path) -> None:
+    settings = section(folder, LEAST.replace("etcd: [https://etcd-1:2379]", "kubernetes: {}"))
+
+    assert settings.kubernetes == Cluster()
+
+
+IN_A_POD = LEAST.replace("etcd: [https://etcd-1:2379]", "kubernetes: {}")
+
+
 @pytest.mark.parametrize(
     ("text", "expected"),
     [
+        (
+            LEAST.replace("  etcd: [https://etcd-1:2379]\n", ""),
+            "c.yaml:3:3: fleet: a fleet needs a store: write `etcd:` with its URLs, or `kubernetes: {}`",
+        ),
+        (LEAST + "  kubernetes: {}\n", "c.yaml:7:15: fleet.kubernetes: a fleet has one store: write `etcd` or `kube"),
+        (IN_A_POD + "  prefix: /a/\n", "c.yaml:7:11: fleet.prefix: `prefix` is of etcd; an API server is found by"),
+        (IN_A_POD + "  tls: {}\n", "c.yaml:7:8: fleet.tls: `tls` is of etcd"),
+        (IN_A_POD + "  credential: {file: user}\n", "c.yaml:7:15: fleet.credential: `credential` is of etcd"),
+        (
+            IN_A_POD.replace("{}", "{namespace: A/b}"),
+            "c.yaml:5:27: fleet.kubernetes.namespace: expected the name of a namespace",
+        ),
+        (IN_A_POD.replace("{}", "{kubeconfig: ''}"), "c.yaml:5:28: fleet.kubernetes.kubeconfig: expected"),
+        (IN_A_POD.replace("{}", "{url: x}"), "c.yaml:5:16: fleet.kubernetes.url: unknown key"),
         ("  nmae: x\n", 'c.yaml:3:3: fleet.nmae: unknown key "nmae" (did you mean "name"?)'),
         ("  name: prod\n", 'c.yaml:3:3: fleet.member: the key "member" is missing'),
         ("  - x\n", "c.yaml:3:3: fleet: expected a mapping, got a list"),
