@@ -1,4 +1,4 @@
-"""Hosts of a fleet as real processes, on a real etcd, with a destination that revokes keys."""
+"""Hosts of a fleet as real processes, on a real etcd or API server, with a destination that revokes keys."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from shipper.fleet.observer import observing, wait
 from shipper.fleet.opening import Opened, opened
 from shipper.fleet.publisher import Publisher
 from shipper.fleet.records import MEMBERS, Head, Report, Version
-from shipper.fleet.settings import FleetSettings
+from shipper.fleet.settings import Cluster, FleetSettings
 from shipper.plugin import Credential
 from shipper.sdk.aio import open_asyncio
 from shipper.supervise import questions
@@ -33,6 +33,7 @@ from shipper_demo.wire import Wire
 from tests import canary
 from tests.backends import etcd as server
 from tests.backends.etcd import Etcd, coded
+from tests.backends.kubernetes import Kubernetes
 from tests.canary import EVENT
 from tests.supervise.driver import told
 
@@ -40,6 +41,7 @@ PATIENCE = 40.0
 KEY = b"a-key-of-the-fleet--canary-3f9c!"
 POLICY_CANARY = "canary-of-the-policy-text"
 GRACE = 10.0
+Place = dict[str, Any]
 
 
 def key(name: str) -> Credential:
@@ -163,8 +165,11 @@ class Host:
 class Fleet:
     """Made by `open_fleet`."""
 
-    def __init__(self, directory: Path, etcd: Etcd, destination: BulkDestination, opened: Opened) -> None:
-        self.directory, self.etcd, self.destination = directory, etcd, destination
+    def __init__(
+        self, directory: Path, etcd: Etcd | Kubernetes, destination: BulkDestination, opened: Opened, place: Place
+    ) -> None:
+        """`place` is what a section says of the store."""
+        self.directory, self.etcd, self.destination, self.place = directory, etcd, destination, place
         self.settings, self.store, self.seals = opened.settings, opened.store, opened.seals
         self.hosts: dict[str, Host] = {}
         self.begun, self.released = directory / "begun", directory / "released"
@@ -203,7 +208,7 @@ class Fleet:
         line = f"$(date +%s.%N) {name} $SHIPPER_FENCING_TOKEN $SHIPPER_CREDENTIAL_NAME"
         wait = f"while [ -e {self.directory}/{name}.waits ]; do sleep 0.02; done"
         script = f"echo {line} >> {self.begun}; {wait}; echo {line} >> {self.released}"
-        section: dict[str, Any] = {"name": self.settings.name, "etcd": self.etcd.urls, "lease": "2s"}
+        section: dict[str, Any] = {"name": self.settings.name, "lease": "2s"} | self.place
         section |= {"member": member or name}
         section |= {"keys": [{"file": str(self.directory / "fleet.key")}], "http": "127.0.0.1:0"}
         return section | ({"on_release": {"command": ["sh", "-c", script]}} if releases else {})
@@ -253,6 +258,7 @@ class Fleet:
         return coded(f"{self.settings.prefix}{self.settings.name}/{key}")
 
     def _call(self, method: str, **message: str) -> Any:
+        assert isinstance(self.etcd, Etcd)
         return server.ask(f"{self.etcd.urls[0]}/v3/kv/{method}", message)
 
     async def head(self) -> Head:
@@ -428,18 +434,24 @@ async def _has_written(fleet: Fleet, name: str, count: int) -> bool:
 
 
 @asynccontextmanager
-async def open_fleet(directory: Path, etcd: Etcd, name: str) -> AsyncIterator[Fleet]:
+async def open_fleet(directory: Path, etcd: Etcd | Kubernetes, name: str) -> AsyncIterator[Fleet]:
     """A fleet without hosts; those that a test starts end in order with it, and nothing of theirs shows a secret."""
     file = directory / "fleet.key"
     file.write_text(base64.b64encode(KEY).decode())
     file.chmod(0o600)
-    settings = FleetSettings(name=name, member="tests", etcd=tuple(etcd.urls), keys=(KEY,))
+    if isinstance(etcd, Etcd):
+        place: Place = {"etcd": etcd.urls}
+        settings = FleetSettings(name=name, member="tests", etcd=tuple(etcd.urls), keys=(KEY,))
+    else:
+        kubeconfig = str(etcd.kubeconfig(directory / "kubeconfig"))
+        place = {"kubernetes": {"kubeconfig": kubeconfig}}
+        settings = FleetSettings(name=name, member="tests", kubernetes=Cluster(kubeconfig=kubeconfig), keys=(KEY,))
     async with (
         open_asyncio() as aio,
         open_destination(aio, keys=set()) as destination,
         opened(settings) as fleet,
     ):
-        made = Fleet(directory, etcd, destination, fleet)
+        made = Fleet(directory, etcd, destination, fleet, place)
         try:
             yield made
             await made.check_secrets()
@@ -455,7 +467,7 @@ async def open_fleet(directory: Path, etcd: Etcd, name: str) -> AsyncIterator[Fl
 
 
 @asynccontextmanager
-async def busy(directory: Path, etcd: Etcd) -> AsyncIterator[Fleet]:
+async def busy(directory: Path, etcd: Etcd | Kubernetes) -> AsyncIterator[Fleet]:
     """A fleet whose hosts write all the time, and whose keys are revoked once the fleet has released them."""
     async with open_fleet(directory, etcd, directory.name) as fleet, trio.open_nursery() as nursery:
         nursery.start_soon(fleet.revoke_what_is_released)
