@@ -1,4 +1,4 @@
-"""Many members of a fleet in one process, each with its own connections to etcd and its own state directory.
+"""Many members of a fleet in one process, each with its own connections to the store and its own state directory.
 
 `Members` drives it by lines of JSON: `add` so many members, `answer` a version in some manner, tell the `figures`. It
 ends with its standard input. The sidecars are fakes that answer to a version as they are asked to; all else is real.
@@ -12,23 +12,20 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import aclosing, contextmanager
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 import trio
 
-from shipper.fleet.etcd.gateway import Gateway
-from shipper.fleet.etcd.hosts import Host, TlsFiles
-from shipper.fleet.etcd.keys import Keys
-from shipper.fleet.etcd.store import Etcd
 from shipper.fleet.home import Home
 from shipper.fleet.membership.membership import Membership
 from shipper.fleet.membership.offered import Offered
+from shipper.fleet.opening import opened
 from shipper.fleet.records import Undelivered, Version
 from shipper.fleet.seal import Seals
-from shipper.fleet.settings import FleetSettings
-from shipper.fleet.store import Lease, Swapped
+from shipper.fleet.settings import Cluster, FleetSettings
+from shipper.fleet.store import Store, Swapped
 from shipper.sdk.units import Duration
 from shipper.supervise.answers import Stage
 from shipper.values import Revision
@@ -42,22 +39,28 @@ BETWEEN = 0.02
 STAGES: tuple[Stage, ...] = ("received", "active", "drained")
 
 
-class Noting(Etcd):
+def section(name: str, urls: Sequence[str], lease: float) -> FleetSettings:
+    """The settings of a member; `urls` are those of etcd, or the path of one kubeconfig."""
+    common: dict[str, Any] = {"name": FLEET, "member": name, "keys": (KEY,), "lease": Duration(lease)}
+    if "://" in urls[0]:
+        return FleetSettings(etcd=tuple(urls), **common)
+    return FleetSettings(kubernetes=Cluster(kubeconfig=urls[0]), **common)
+
+
+class Noting:
     """A store that notes when the last swap began."""
 
     began = 0.0
 
-    async def swap(
-        self,
-        key: str,
-        value: bytes | None,
-        *,
-        expected: int,
-        lease: Lease | None = None,
-        renews: Lease | None = None,
-    ) -> Swapped:
+    def __init__(self, store: Store) -> None:
+        self._store = store
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._store, name)
+
+    async def swap(self, key: str, value: bytes | None, **how: Any) -> Swapped:
         self.began = time.monotonic()
-        return await super().swap(key, value, expected=expected, lease=lease, renews=renews)
+        return await self._store.swap(key, value, **how)
 
 
 class Sidecar:
@@ -144,12 +147,9 @@ class Crowd:
     async def _run(self, name: str, task_status: trio.TaskStatus[None]) -> None:
         home = self._directory / name
         home.mkdir()
-        settings = FleetSettings(
-            name=FLEET, member=name, etcd=tuple(self._urls), keys=(KEY,), lease=Duration(self._lease)
-        )
-        gateway = Gateway([Host.parse(url) for url in self._urls], TlsFiles())
-        async with aclosing(gateway):
-            store = Noting(gateway, Keys(PREFIX))
+        settings = section(name, self._urls, self._lease)
+        async with opened(settings) as fleet:
+            store: Any = Noting(fleet.store)
             sidecar = Sidecar(self, store)
             membership = Membership(store, self._seals, settings, Home.open(home, FLEET, name), sidecar)
             self._sidecars.append(sidecar)

@@ -6,7 +6,20 @@ import time
 import pytest
 
 from tests.backends import etcd as backend
-from tests.benchmarks import barrier, classes, far_barrier, fleet, growth, latency, relay, resync, spools, startup
+from tests.backends import kubernetes_build as server
+from tests.benchmarks import (
+    barrier,
+    classes,
+    cluster,
+    far_barrier,
+    fleet,
+    growth,
+    latency,
+    relay,
+    resync,
+    spools,
+    startup,
+)
 from tests.benchmarks.figures import Table, percentile, spread
 from tests.benchmarks.job import access_log
 from tests.benchmarks.pipeline import workplace
@@ -219,3 +232,18 @@ def test_a_supervisor_is_measured_in_a_fleet_and_in_none(etcd):
 def _of_fleet(parts):
     small = "--members 6 --nodes 1 --lease 3 --runs 1 --seconds 0.5 --apart 0.05 --outage 0.5 --busy 1 --only"
     return fleet.measure(fleet.parser().parse_args([*small.split(), parts]))
+
+
+@pytest.mark.backend
+def test_a_fleet_on_an_api_server_has_all_its_figures_and_keeps_its_aims():
+    try:
+        server.built()
+    except server.Unavailable as why:
+        pytest.skip(str(why))
+    small = "--members 6 --lease 3 --runs 1 --seconds 6 --apart 0.05"
+    rest, versions = cluster.measure(cluster.parser().parse_args(small.split()))
+
+    assert all(_numbers([row[-1] for row in rest.rows]))
+    assert 0.5 <= float(rest.rows[0][1]) <= cluster.AIM_WRITES + 0.1
+    assert rest.rows[4] == ["lists of everything in 6 s", "0"]
+    assert all(float(row[1]) <= cluster.AIM_VERSION for row in versions.rows)

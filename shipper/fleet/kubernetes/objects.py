@@ -181,7 +181,7 @@ def _value(found: Mapping[str, Any]) -> bytes:
 def _beginning(key: str) -> str:
     """Returns a text for a label: as it is if it may be, or in hexadecimal."""
     text = key[:_BEGINNING]
-    return text if text.isascii() and text.isalnum() else f"x-{text.encode().hex()}"
+    return text if not text or (text.isascii() and text.isalnum()) else f"x-{text.encode().hex()}"
 
 
 def _slug(text: str, most: int) -> str:
