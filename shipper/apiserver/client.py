@@ -27,7 +27,7 @@ import trio
 from shipper.apiserver import watching
 from shipper.apiserver.config import Configuration
 from shipper.apiserver.connections import Connections, Request, TooLarge
-from shipper.apiserver.errors import ApiError, Asked, Busy, Gone, Unauthorized, Unreachable, failure
+from shipper.apiserver.errors import ApiError, Asked, Busy, Gone, Invalid, Unauthorized, Unreachable, failure
 from shipper.apiserver.login import Held, Login
 from shipper.apiserver.objects import SECRETS, Event, Kind, Listing, Object
 from shipper.process.environment import REAL, Environment
@@ -42,9 +42,23 @@ PAGE = 200
 """Objects of one answer to a list."""
 MERGE_PATCH = "application/merge-patch+json"
 ONLY_METADATA = "application/json;as=PartialObjectMetadata{s};v=v1;g=meta.k8s.io"
+LARGEST_LISTING = 256 << 20
+"""Bytes of all pages of a list together: anybody who may write to the server makes its objects."""
 _LONGEST_PAUSE = 120.0
 
 T = TypeVar("T")
+
+
+class _ListMetadata(msgspec.Struct, frozen=True):
+    version: str = msgspec.field(default="", name="resourceVersion")
+    goes_on: str | None = msgspec.field(default=None, name="continue")
+
+
+class _Page(msgspec.Struct, frozen=True):
+    """A page of a list."""
+
+    items: list[Object] | None = None
+    metadata: _ListMetadata = _ListMetadata()
 
 
 class Client:
@@ -200,20 +214,25 @@ class Client:
 
     async def _pages(self, kind: Kind, asked: Asked, query: Mapping[str, str], accept: str) -> Listing:
         items: list[Object] = []
-        goes_on, limit = "", PAGE
+        goes_on, limit, size = "", PAGE, 0
         while True:
             path = kind.path(asked.namespace) + _query({**query, "limit": str(limit), "continue": goes_on})
             try:
-                found = await self._answered(Request("GET", path, accept=accept), asked)
+                body = await self._body(Request("GET", path, accept=accept), asked)
             except TooLarge:
                 if limit == 1:
                     raise
                 limit = max(1, limit // 8)
                 continue
-            items += found.get("items") or ()
-            goes_on = (found.get("metadata") or {}).get("continue") or ""
+            size += len(body)
+            if size > LARGEST_LISTING:
+                most = LARGEST_LISTING >> 20
+                raise Invalid(f"{self.host}: {asked}: more than {most} MiB; delete what nobody needs of it")
+            page = self._decoded(body, asked, _Page)
+            items += page.items or ()
+            goes_on = page.metadata.goes_on or ""
             if not goes_on:
-                return Listing([_of(kind, item) for item in items], _list_version(found))
+                return Listing([_of(kind, item) for item in items], page.metadata.version)
 
     async def _call(self, request: Request, asked: Asked, seconds: float) -> Object:
         return await self._within(seconds, asked, lambda: self._answered(request, asked))
@@ -229,10 +248,16 @@ class Client:
 
     async def _answered(self, request: Request, asked: Asked) -> Object:
         """Returns the object of a good answer; raises ApiError and NoAnswer."""
+        return self._decoded(await self._body(request, asked), asked, dict[str, Any])
+
+    async def _body(self, request: Request, asked: Asked) -> bytes:
         async with self._begin(request, asked) as answer:
-            body = await answer.body()
+            body: bytes = await answer.body()
+            return body
+
+    def _decoded(self, body: bytes, asked: Asked, into: type[T]) -> T:
         try:
-            return msgspec.json.decode(body, type=dict[str, Any])
+            return msgspec.json.decode(body, type=into)
         except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
             raise Unreachable(f"{self.host}: {asked}: the answer is not an object", code="bad_answer") from None
 

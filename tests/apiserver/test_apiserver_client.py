@@ -8,8 +8,10 @@ import pytest
 import trio
 import trustme
 
+from shipper.apiserver import client as module
 from shipper.apiserver import errors, watching
 from shipper.apiserver.credentials import FileToken, FixedToken
+from shipper.apiserver.errors import Invalid, Unreachable
 from shipper.apiserver.objects import LEASES, PODS, SECRETS, Event, Kind
 from shipper.apiserver.trust import Pem, Trust
 from tests.apiserver.server import THINGS, Exchange, client_of, listing, scripted, thing
@@ -497,3 +499,20 @@ async def test_a_watch_takes_no_turn_of_calls():
 
         assert (await client.get(THINGS, "a"))["metadata"]["name"] == "a"
         nursery.cancel_scope.cancel()
+
+
+@pytest.mark.parametrize("page", [{"items": 7}, {"items": [7]}, {"metadata": []}, {"metadata": {"continue": 7}}, []])
+async def test_a_list_that_is_none_is_an_error(page):
+    with trio.fail_after(30):
+        async with scripted(lambda exchange: exchange.answer(page)) as server, client_of(server) as client:
+            with pytest.raises(Unreachable, match="not an object"):
+                await client.list(THINGS)
+
+
+async def test_a_list_without_an_end_is_an_error(monkeypatch):
+    monkeypatch.setattr(module, "LARGEST_LISTING", 100_000)
+    page = {"items": [thing("a", 1, text="x" * 1000)] * 20, "metadata": {"resourceVersion": "7", "continue": "more"}}
+    with trio.fail_after(30):
+        async with scripted(lambda exchange: exchange.answer(page)) as server, client_of(server) as client:
+            with pytest.raises(Invalid, match="delete what nobody needs"):
+                await client.list(THINGS)
