@@ -25,10 +25,11 @@ from shipper.commands.fleet.options import with_config
 def command(context: click.Context, config: Path | None) -> None:
     """Publish a policy to every host of a fleet, and ask whether all have drained.
 
-    A fleet is the hosts whose supervise.yaml names the same fleet in the same store (etcd); each is a member. Each
-    change is a version with a number. A member reaches three stages of it: `received`, `active` when it works by the
-    version, and `drained` when it has delivered all events of older versions. When `wait` says that every member has
-    drained it, what only older versions use can be revoked: a key that all hosts share, for example.
+    A fleet is the hosts whose supervise.yaml names the same fleet in the same store (etcd, or the API server of a
+    Kubernetes cluster); each is a member. Each change is a version with a number. A member reaches three stages of it:
+    `received`, `active` when it works by the version, and `drained` when it has delivered all events of older versions.
+    When `wait` says that every member has drained it, what only older versions use can be revoked: a key that all hosts
+    share, for example.
 
     \b
     Examples:

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 def secret() -> None:
     """Keep secrets that all members share; a policy names them by `credential: {fleet: NAME}`.
 
-    They are sealed by the fleet's key, and etcd cannot read them.
+    They are sealed by the fleet's key, and the store cannot read them.
 
     \b
     Examples:
