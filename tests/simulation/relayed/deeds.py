@@ -112,7 +112,7 @@ async def kill_soon(world: World, random: Random) -> None:
 async def wall(world: World, random: Random) -> None:
     """The wall clock of an edge jumps; then it is started anew, perhaps."""
     site = _edge(world, random)
-    site.wall_offset += random.choice((-3e8, -3600.0, 3600.0, 3e8))
+    _shift(world, site, random.choice((-3e8, -3600.0, 3600.0, 3e8)))
     if random.random() < 0.7:
         site.crash_in = random.randint(0, 20)
 
@@ -160,7 +160,13 @@ async def edge_goes_back(world: World, random: Random) -> None:
     """And its clock too, perhaps."""
     site = _edge(world, random)
     _goes_back(world, random, site)
-    site.wall_offset += random.choice((0.0, 0.0, -3e8))
+    _shift(world, site, random.choice((0.0, 0.0, -3e8)))
+
+
+def _shift(world: World, site: Site, seconds: float) -> None:
+    site.wall_offset += seconds
+    if seconds < 0:
+        world.stage.note("set_back", of=site.of)
 
 
 @_kind

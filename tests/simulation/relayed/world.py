@@ -35,6 +35,8 @@ SETTLED_SECONDS = 150.0
 """After which nobody waits any more for an answer that was lost."""
 TRIAL_SECONDS = 10.0
 """For a key to arrive, while others have much to do."""
+CALM = 5
+"""Observations, with a second between them, of a world that is at rest."""
 CREDENTIALS = 5
 """Of each edge."""
 
@@ -219,14 +221,18 @@ class World:
         self.stage.note("at_rest")
 
     async def _calm(self) -> None:
-        """Ask until nothing waits anywhere; twice, since the first answer may have been on its way already."""
+        """Ask until every sender has a principal and nothing waits anywhere, for a while.
+
+        What both sides find when they compare waits a moment later, and what a principal takes back from another one is
+        compared once more.
+        """
         calm = 0
-        while calm < 2:
+        while calm < CALM:
             since = len(self.stage.notes)
             for site in self.sites.values():
                 site.operator.say({"type": "observe"})
                 await site.noted(lambda note, site=site: _observed(note, site.name), since)  # type: ignore[misc]
-            is_calm = all(site.operator.observed["queue"]["events"] == 0 for site in self.sites.values())
+            is_calm = all(_is_calm(site.operator.observed) for site in self.sites.values())
             calm = calm + 1 if is_calm else 0
             await trio.sleep(1.0)
 
@@ -238,6 +244,11 @@ class World:
 def _observed(note: Any, site: str) -> bool:
     facts = note.facts
     return note.kind == "said" and facts["site"] == site and facts["message"]["type"] == "observed"
+
+
+def _is_calm(observed: dict[str, Any]) -> bool:
+    are_connected = all(one["connected_seconds"] is not None for one in observed.get("principals", ()))
+    return are_connected and observed["queue"]["events"] == 0
 
 
 def _applied(note: Note) -> tuple[str, str, int] | None:
