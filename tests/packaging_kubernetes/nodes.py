@@ -1,4 +1,4 @@
-"""Nodes without a kubelet: the Pods of a DaemonSet as processes of this machine, by its manifest.
+"""Nodes without a kubelet: the Pods of a workload as processes of this machine, by its manifest.
 
 What a kubelet does of that manifest is done here: the variables and files of the downward API, the ConfigMap, the
 directories, and a token that is bound to the Pod. A path of the container becomes one of the test's own directory.
@@ -37,7 +37,7 @@ class Node:
 
     def probe(self, kind: str) -> int:
         """Asks as the kubelet does for `startupProbe`, `livenessProbe` or `readinessProbe`; returns the status."""
-        (container,) = self.pod["spec"]["containers"]
+        container = _shipper(self.pod)
         asked = container[kind]["httpGet"]
         (port,) = [one["containerPort"] for one in container["ports"] if one["name"] == asked["port"]]
         assert port == _PORT
@@ -69,13 +69,16 @@ class Node:
 def started(
     kubernetes: Kubernetes,
     namespace: str,
-    daemonset: str,
+    workload: str,
     place: Path,
     names: list[str],
     environment: Mapping[str, str],
 ) -> Iterator[dict[str, Node]]:
-    """Nodes of these names, on each of which a Pod of the DaemonSet runs for as long as the block."""
-    nodes = {name: _node(kubernetes, namespace, daemonset, place / name, name, environment) for name in names}
+    """Runs the shippers of a workload, such as `daemonsets/shipper`, for as long as the block.
+
+    `names` are those of nodes, of which each has a Pod of a DaemonSet, or of the Pods of a StatefulSet.
+    """
+    nodes = {name: _node(kubernetes, namespace, workload, place / name, name, environment) for name in names}
     try:
         for node in nodes.values():
             node.start()
@@ -86,18 +89,16 @@ def started(
 
 
 def _node(
-    kubernetes: Kubernetes, namespace: str, daemonset: str, place: Path, name: str, environment: Mapping[str, str]
+    kubernetes: Kubernetes, namespace: str, workload: str, place: Path, name: str, environment: Mapping[str, str]
 ) -> Node:
     admin = kubernetes.admin
     place.mkdir()
     port = free_port()
-    template = admin.get(path("daemonsets", namespace, daemonset, api="apps/v1"))["spec"]["template"]
-    spec = {**template["spec"], "nodeName": name}
-    pod = admin.create(
-        path("pods", namespace),
-        {"metadata": {"name": f"{daemonset}-{name}", "labels": template["metadata"]["labels"]}, "spec": spec},
-    )
-    (container,) = spec["containers"]
+    plural, _, of = workload.partition("/")
+    wanted = admin.get(path(plural, namespace, of, api="apps/v1"))["spec"]
+    pod = admin.create(path("pods", namespace), _pod(wanted, of, name, is_node=plural == "daemonsets"))
+    spec = pod["spec"]
+    container = _shipper(pod)
     mounts = {
         mount["mountPath"]: _volume(kubernetes, namespace, pod, mount["name"], place, port)
         for mount in _mounts(container)
@@ -111,8 +112,32 @@ def _node(
     return Node(name, place, pod, port, command, {**environment, **variables})
 
 
+def _pod(wanted: Object, of: str, name: str, *, is_node: bool) -> Object:
+    """What the controller of a DaemonSet, or of a StatefulSet, makes of its template."""
+    template, claims = wanted["template"], wanted.get("volumeClaimTemplates", ())
+    own = f"{of}-{name}" if is_node else name
+    claimed = [
+        {
+            "name": claim["metadata"]["name"],
+            "persistentVolumeClaim": {"claimName": f"{claim['metadata']['name']}-{own}"},
+        }
+        for claim in claims
+    ]
+    spec = {**template["spec"], "volumes": [*template["spec"]["volumes"], *claimed]}
+    spec["nodeName"] = name if is_node else "node-1"
+    return {"metadata": {"name": own, "labels": template["metadata"]["labels"]}, "spec": spec}
+
+
+def _shipper(pod: Object) -> Object:
+    """The container in which the shipper runs."""
+    containers = [*pod["spec"]["containers"], *pod["spec"].get("initContainers", ())]
+    (found,) = [one for one in containers if one["name"] == "shipper"]
+    return dict(found)
+
+
 def _mounts(container: Object) -> list[Object]:
-    return [mount for mount in container["volumeMounts"] if mount["mountPath"] not in ("/tmp", "/var/log")]
+    mounted = [one for one in container["volumeMounts"] if not one["mountPath"].startswith(("/tmp", "/var/log"))]
+    return [one for one in mounted if not one["mountPath"].startswith("/var/run/secrets")]
 
 
 def _here(argument: str, mounts: Mapping[str, Path]) -> str:

@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 import yaml
 
+from shipper.kubernetes.settings import KubernetesSettings
 from shipper.supervise.config import read_config
 from tests.backends import kubernetes_roles as roles
 from tests.backends.kubernetes import Kubernetes
@@ -48,6 +49,12 @@ def settings_of_the_package() -> Iterator[tuple[str, str]]:
         for obj in roles.rendered(part):
             if obj["kind"] == "ConfigMap":
                 yield obj["metadata"]["name"], obj["data"]["supervise.yaml"]
+
+
+def test_every_setting_is_named() -> None:
+    text = DOCUMENT.read_text()
+
+    assert [name for name in KubernetesSettings.__struct_fields__ if not re.search(rf"\b{name}\b", text)] == []
 
 
 def test_the_role_of_a_shipper_outside_of_pods_is_valid(kubernetes: Kubernetes, namespace: str) -> None:

@@ -90,7 +90,7 @@ class Desk:
     @contextmanager
     def nodes(self) -> Iterator[dict[str, nodes.Node]]:
         environment = {name: value for name, value in os.environ.items() if name != "KUBECONFIG"}
-        with nodes.started(self.kubernetes, "logging", "shipper", self.place, NAMES, environment) as running:
+        with nodes.started(self.kubernetes, "logging", "daemonsets/shipper", self.place, NAMES, environment) as running:
             yield running
 
     async def registered(self) -> None:
