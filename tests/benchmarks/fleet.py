@@ -13,9 +13,9 @@ outage    each node is killed (kill -9) while members answer a version, which ta
 growth    of etcd's database in an hour at rest, without compaction and with
 supervise a real `shipper supervise` with its sidecar at rest, in a fleet of its own and in none
 
-The others are real, of one process, with real connections and state directories; only their sidecars are fakes. etcd
-syncs its files. The aims: a write a member and third; five writes a version; 0.2 % of a core and 3 MB; a second; a
-lease. CPU is that of a whole process, system time included.
+The others are real, of one process or a few, with real connections and state directories; only their sidecars are
+fakes. etcd syncs its files. The aims: a write a member and third; five writes a version; 0.2 % of a core and 3 MB; a
+second; a lease. CPU is that of a whole process, system time included.
 """
 
 from __future__ import annotations
@@ -90,6 +90,10 @@ class Outage:
     offers: int
     """What a member was offered beyond the version itself."""
     grown_mib: float
+    milliseconds: float
+    """CPU of a member, from there until it was well."""
+    share: float
+    """Of a core, which all members together had meanwhile."""
     traffic: Traffic
 
 
@@ -153,10 +157,10 @@ class Fleet:
     def _outage(self, seconds: float, hosts: Hosts) -> Outage:
         self.members.apart(seconds / 6)
         offers, before = self.members.figures()["offers"], self.members.resident_mib()
-        back, meanwhile = 0.0, 0
+        back, cpu, meanwhile = 0.0, 0.0, 0
 
         def away() -> None:
-            nonlocal back, meanwhile
+            nonlocal back, cpu, meanwhile
             while self.members.figures()["offers"] < offers + self.members.count:
                 time.sleep(0.1)
             self.etcd.kill()
@@ -164,13 +168,15 @@ class Fleet:
             time.sleep(seconds)
             meanwhile += hosts.arrived()
             self.etcd.start()
-            back = time.monotonic()
+            back, cpu = time.monotonic(), self.members.cpu_seconds()
 
         _, opened = trio.run(self._publish, away)
         well = self.members.well()
+        taken, cpu = time.monotonic() - back, self.members.cpu_seconds() - cpu
         extra = self.members.figures()["offers"] - offers - self.members.count
         grown = self.members.resident_mib() - before
-        return Outage(opened - back, max(0.0, well - back), extra, grown, hosts.end(meanwhile))
+        each, share = cpu / self.members.count * 1000, cpu / taken
+        return Outage(opened - back, max(0.0, well - back), extra, grown, each, share, hosts.end(meanwhile))
 
     async def _publish(self, meanwhile: Callable[[], None]) -> tuple[float, float]:
         """Returns when a version was published, and when a `wait` for it opened."""
@@ -197,12 +203,12 @@ def policy(number: int) -> str:
 
 
 @contextmanager
-def fleet(nodes: int, count: int, lease: float, *arguments: str) -> Iterator[Fleet]:
+def fleet(nodes: int, count: int, lease: float, *arguments: str, processes: int = 1) -> Iterator[Fleet]:
     """A fleet whose members have registered, and drained a first version."""
     with (
         workplace() as place,
         etcd.cluster(nodes, arguments=arguments) as cluster,
-        members(cluster.urls, lease, place / "members") as process,
+        members(cluster.urls, lease, place / "members", processes) as process,
     ):
         found = Fleet(cluster, process, lease, place)
         few = max(1, count // 10)
@@ -232,7 +238,7 @@ class Report:
     def of_fleet(self, nodes: int) -> None:
         """All parts of one fleet."""
         options, name = self.options, f"{nodes} × etcd"
-        with fleet(nodes, options.members, options.lease) as found:
+        with fleet(nodes, options.members, options.lease, processes=options.processes) as found:
             if "memory" in self.only:
                 self.add("memory", name, f"{found.members.count:,}", f"{found.member_mib:.2f}")
             if "rest" in self.only:
@@ -260,6 +266,7 @@ class Report:
 
     def _outage(self, name: str, one: Outage) -> None:
         cells = f"{one.drained:.1f}", f"{one.well:.1f}", f"{one.offers}", f"{one.grown_mib:.1f}"
+        cells += f"{one.milliseconds:.0f}", f"{one.share:.0%}"
         self.add("outage", name, f"{self.options.outage:.0f}", *cells)
         lines = one.traffic
         cells = f"{lines.meanwhile:,}", f"{lines.lost}", f"{lines.twice}", f"{lines.restarts}"
@@ -304,6 +311,8 @@ class Report:
                 "without trouble after s",
                 "extra offers",
                 "MiB more",
+                "CPU ms a member until then",
+                "of a core, all members",
             ],
             "traffic": [
                 "lines over an outage",
@@ -345,6 +354,7 @@ def parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--only", default=",".join(PARTS), help="parts of it, with commas between")
     parser.add_argument("--members", type=int, default=1000)
+    parser.add_argument("--processes", type=int, default=1, help="of the members: a loaded machine gives each a share")
     parser.add_argument("--nodes", type=lambda text: [*map(int, text.split(","))], default=[1, 3], help="of etcd")
     parser.add_argument("--lease", type=float, default=15.0, help="seconds")
     parser.add_argument("--runs", type=int, default=3, help="versions of each kind")

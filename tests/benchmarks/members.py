@@ -1,7 +1,9 @@
-"""Many members of a fleet in one process, each with its own connections to the store and its own state directory.
+"""Many members of a fleet in one process or a few, each with its own connections to the store and its own state
+directory.
 
-`Members` drives it by lines of JSON: `add` so many members, `answer` a version in some manner, tell the `figures`. It
-ends with its standard input. The sidecars are fakes that answer to a version as they are asked to; all else is real.
+`Members` drives them by lines of JSON: `add` so many members, `answer` a version in some manner, tell the `figures`. A
+process ends with its standard input. The sidecars are fakes that answer to a version as they are asked to; all else is
+real.
 """
 
 from __future__ import annotations
@@ -12,7 +14,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -125,6 +127,7 @@ class Crowd:
     """All members of this process."""
 
     def __init__(self, urls: Sequence[str], lease: float, directory: Path, nursery: trio.Nursery) -> None:
+        """`directory` names the process, and its members by that."""
         self._urls, self._lease, self._directory, self._nursery = urls, lease, directory, nursery
         self._seals = Seals(FLEET, [KEY])
         self._sidecars: list[Sidecar] = []
@@ -136,7 +139,7 @@ class Crowd:
         """Starts so many members, one after the other; returns when the store has their reports."""
         first = len(self._sidecars)
         for number in range(first, first + count):
-            await self._nursery.start(self._run, f"m{number}")
+            await self._nursery.start(self._run, f"{self._directory.name}-{number}")
             await trio.sleep(BETWEEN)
         await until(lambda: all(self._is_member(each) for each in self._sidecars))
 
@@ -206,49 +209,73 @@ async def serve(urls: Sequence[str], lease: float, directory: Path) -> None:
 
 
 class Members:
-    """The process, seen by the driver. Methods block."""
+    """The processes, seen by the driver. Methods block."""
+
+    def __init__(self, processes: Sequence[_Process]) -> None:
+        self._processes = processes
+        self.count = 0
+
+    def add(self, count: int) -> None:
+        """Starts so many more."""
+        many = len(self._processes)
+        self._ask(*(("add", count // many + (at < count % many)) for at in range(many)))
+        self.count += count
+
+    def apart(self, seconds: float) -> None:
+        """From now on the sidecars take about so long for each stage."""
+        self._ask_all("apart", seconds)
+
+    def reports(self, version: str) -> tuple[float, float]:
+        """Waits for all reports of `drained`; returns when (time.monotonic) the first and the last one were sent."""
+        answers = self._ask_all("reports", version)
+        return min(one["first"] for one in answers), max(one["last"] for one in answers)
+
+    def well(self) -> float:
+        """Returns when no member had a trouble with the store any more."""
+        return max(float(one["at"]) for one in self._ask_all("well"))
+
+    def figures(self) -> dict[str, Any]:
+        answers = self._ask_all("figures")
+        sums = {name: sum(one[name] for one in answers) for name in ("offers", "troubled")}
+        return {**sums, "example": next((one["example"] for one in answers if one["troubled"]), "")}
+
+    def cpu_seconds(self) -> float:
+        return sum(cpu_seconds(one.pid) for one in self._processes)
+
+    def resident_mib(self) -> float:
+        return sum(mib(one.pid, "VmRSS") for one in self._processes)
+
+    def _ask_all(self, *question: Any) -> list[dict[str, Any]]:
+        return self._ask(*(question for _ in self._processes))
+
+    def _ask(self, *questions: Sequence[Any]) -> list[dict[str, Any]]:
+        for process, question in zip(self._processes, questions, strict=True):
+            process.send(question)
+        return [process.answer() for process in self._processes]
+
+
+class _Process:
+    """One process."""
 
     def __init__(self, urls: Sequence[str], lease: float, directory: Path) -> None:
+        directory.mkdir()
         command = [sys.executable, "-m", "tests.benchmarks.members", str(lease), str(directory), *urls]
-        self.count = 0
         self._log = (directory / "log").open("w+b")
         self._process = subprocess.Popen(
             command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=self._log, text=True
         )
 
-    def add(self, count: int) -> None:
-        """Starts so many more."""
-        self._ask("add", count)
-        self.count += count
+    @property
+    def pid(self) -> int:
+        return self._process.pid
 
-    def apart(self, seconds: float) -> None:
-        """From now on the sidecars take about so long for each stage."""
-        self._ask("apart", seconds)
-
-    def reports(self, version: str) -> tuple[float, float]:
-        """Waits for all reports of `drained`; returns when (time.monotonic) the first and the last one were sent."""
-        answer = self._ask("reports", version)
-        return answer["first"], answer["last"]
-
-    def well(self) -> float:
-        """Returns when no member had a trouble with the store any more."""
-        at: float = self._ask("well")["at"]
-        return at
-
-    def figures(self) -> dict[str, Any]:
-        return self._ask("figures")
-
-    def cpu_seconds(self) -> float:
-        return cpu_seconds(self._process.pid)
-
-    def resident_mib(self) -> float:
-        return mib(self._process.pid, "VmRSS")
-
-    def _ask(self, *question: Any) -> dict[str, Any]:
+    def send(self, question: Sequence[Any]) -> None:
         assert self._process.stdin
-        assert self._process.stdout
         self._process.stdin.write(json.dumps(question) + "\n")
         self._process.stdin.flush()
+
+    def answer(self) -> dict[str, Any]:
+        assert self._process.stdout
         line = self._process.stdout.readline()
         if not line:
             self._log.seek(0)
@@ -263,14 +290,15 @@ class Members:
 
 
 @contextmanager
-def members(urls: Sequence[str], lease: float, directory: Path) -> Iterator[Members]:
-    """A process without members yet; killed at the end."""
+def members(urls: Sequence[str], lease: float, directory: Path, processes: int = 1) -> Iterator[Members]:
+    """Processes without members yet; killed at the end."""
     directory.mkdir()
-    process = Members(urls, lease, directory)
-    try:
-        yield process
-    finally:
-        process.close()
+    with ExitStack() as stack:
+        some = []
+        for number in range(processes):
+            some.append(_Process(urls, lease, directory / f"m{number}"))
+            stack.callback(some[-1].close)
+        yield Members(some)
 
 
 if __name__ == "__main__":
