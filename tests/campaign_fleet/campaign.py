@@ -229,11 +229,12 @@ class Campaign:
             late, looked = time.monotonic() - looked - 0.2, time.monotonic()
             for member in self.members:
                 arrived = self._arrived(member)
-                if arrived != member.arrived or arrived >= member.lines:
+                came = arrived != member.arrived
+                if came or arrived >= member.lines:
                     member.arrived, member.shipped = arrived, looked
                 member.shipped += late
-                if member.shipped > member.unwell:
-                    member.needs_store = False
+                if came and member.shipped > member.unwell:
+                    member.needs_store = False  # not as long as it has nothing to ship
                 if member.holds or member.needs_store or not member.is_busy or member.transcript.again().needs_lease():
                     continue
                 if looked - max(member.shipped, member.unwell) > STALL:
