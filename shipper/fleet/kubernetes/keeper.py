@@ -36,6 +36,8 @@ from shipper.process import log
 SECONDS = 15.0
 """The lease of the keeper."""
 FAREWELL_SECONDS = 2.0
+HERD_SECONDS = 5.0
+"""All clients see at one instant that the Lease is free; each waits for a random part of this."""
 PAUSE_SECONDS = 1.0
 BLIND_SECONDS = 60.0
 
@@ -91,19 +93,22 @@ class Keeper:
 
         fields = f"metadata.name={self._keys.keeper}"
         found: Object | None = None
+        is_known = False
         async with trio.open_nursery() as nursery:
             follower = Reflector(self._client, LEASES, fields=fields, heed=heed, trouble=self._see)
             nursery.start_soon(follower.run)
             await follower.synced()
             while found is None:
-                if (there := seen[0]) is not None:
-                    with trio.move_on_after(seconds_of(there) * (1 + DRIFT) + random.uniform(0, 1)):
-                        await turn.wait()
-                        continue
-                found = await self._taken(there)
-                if found is None:
-                    with trio.move_on_after(PAUSE_SECONDS):
-                        await turn.wait()
+                there, seconds = seen[0], 0.0
+                if there is not None:
+                    seconds = seconds_of(there) * (1 + DRIFT) + random.uniform(0, HERD_SECONDS)
+                elif is_known:
+                    seconds = random.uniform(0, HERD_SECONDS)
+                with trio.move_on_after(seconds) as rest:
+                    await turn.wait()
+                is_known = True
+                if rest.cancelled_caught:
+                    found = await self._taken(there)
             nursery.cancel_scope.cancel("elected")
         return found
 
@@ -132,6 +137,15 @@ class Keeper:
             with trio.move_on_after(FAREWELL_SECONDS, shield=True), suppress(ApiError):
                 await self._client.delete(LEASES, self._keys.keeper, uid=uid(mine), version=version(mine))
 
+    async def _mine(self) -> Object | None:
+        """Returns the Lease if this client has it: the answer to a write of it may have been lost."""
+        try:
+            found = await self._client.get(LEASES, self._keys.keeper)
+        except NotFound:
+            return None
+        spec = found.get("spec")
+        return found if isinstance(spec, Mapping) and spec.get("holderIdentity") == self._holder else None
+
     async def _hold(self, newest: list[Object], term: trio.CancelScope) -> None:
         """Renews the Lease; cancels the term when it may be over."""
         end = trio.current_time() + SECONDS
@@ -139,7 +153,7 @@ class Keeper:
             await trio.sleep(SECONDS / 3)
             began = trio.current_time()
             with suppress(ApiError), trio.move_on_at(end):
-                if (found := await self._taken(newest[0])) is None:
+                if (found := await self._taken(newest[0]) or await self._mine()) is None:
                     break
                 newest[0], end = found, began + SECONDS
         term.cancel("another client may be elected")
