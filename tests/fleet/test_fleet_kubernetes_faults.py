@@ -137,6 +137,21 @@ async def test_fleets_of_one_namespace_see_nothing_of_each_other(cluster: Kubern
             assert [entry.value for entry in (await one.list("")).entries] == [b"1"]
 
 
+@pytest.mark.backend
+async def test_what_a_removal_has_left_goes_with_the_next_keeper(cluster: Kubernetes, proxy: Proxy):
+    fleet = Place(cluster, proxy.url)
+    with trio.fail_after(PATIENCE):
+        with proxy.answer(500, "InternalError", method="DELETE", path=RECORDS_PATH):
+            async with fleet.client() as store:
+                made = await store.swap("secrets/a", b"1", expected=ABSENT)
+                await store.swap("secrets/a", None, expected=made.at)
+        assert len(await in_thread(fleet.records)) == 1
+        async with fleet.client() as store:
+            await store.grant(60)
+            while await in_thread(fleet.records):  # noqa: ASYNC110 (of the server)
+                await trio.sleep(0.1)
+
+
 # -- watches -----------------------------------------------------------------------------------------------------------
 
 

@@ -5,18 +5,27 @@ The destination judges, as in `test_story_fleet`.
 
 from __future__ import annotations
 
+import base64
 import json
 import re
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
+import trio
 import yaml
 
+from shipper.fleet.records import Version
+from shipper.fleet.store import StoreUnreachable
 from tests.backends.kubernetes import Kubernetes
-from tests.fleet.kubernetes import NAMESPACE, install
+from tests.fleet.kubernetes import NAMESPACE, install, running
 from tests.readme import ROOT
-from tests.story.fleet import Fleet, busy, content, key
+from tests.story.fleet import PATIENCE, Fleet, busy, content, key, renewed
 
 pytestmark = pytest.mark.backend
 NAMES = ("web-1", "web-2", "web-3")
@@ -90,3 +99,91 @@ async def test_people_publish_rotate_and_roll_back_while_a_host_dies(tmp_path: P
     assert "version 3" in back
     assert history["newest"] == "3"
     assert fleet.uses("k1", run.at) == 0
+
+
+async def test_a_stopped_host_that_holds_is_fenced_and_sends_nothing_before_it_has_caught_up(
+    tmp_path: Path, cluster: Kubernetes
+) -> None:
+    async with busy(tmp_path, cluster) as fleet:
+        one = await fleet.begin(timeout="1s")
+        fleet.host("web-1", releases=True)
+        stopped = fleet.host("web-2", on_lapse="hold", rebind_revoked=True)
+        stopped.is_busy = False
+        await fleet.started(one, "web-1", "web-2")
+        stopped.write(20)
+        await fleet.until(lambda: fleet.arrived("web-2") == 20)
+        await renewed(fleet, "web-2")
+        stopped.pause()
+        stopped.write(20)
+        two = await fleet.rotate("k2")
+        opened, at = await fleet.wait(two), time.time()
+        (run,) = await fleet.until(fleet.runs)
+        before = fleet.arrived("web-2")
+        stopped.go_on()
+        await fleet.started(two, "web-2")
+        await fleet.delivered()
+
+    assert (opened.state, opened.counts) == ("open", {"reached": 1, "fenced": 1})
+    assert [(one.name, one.kind) for one in opened.members] == [("web-2", "fenced")]
+    assert run.name == "k1"
+    assert before == 20
+    assert fleet.uses("k1", at) == 0
+    assert fleet.destination.refused == 0
+
+
+@pytest.fixture
+def own() -> Iterator[Kubernetes]:
+    """A server that a test may kill."""
+    with running() as found:
+        yield found
+
+
+async def test_hosts_ship_on_while_the_server_is_away_and_agree_when_it_is_back(
+    tmp_path: Path, own: Kubernetes
+) -> None:
+    async with busy(tmp_path, own) as fleet:
+        one = await fleet.begin()
+        for name in NAMES:
+            fleet.host(name, lease="3s")
+        await fleet.started(one, *NAMES)
+        own.stop()
+        await fleet.ships(*NAMES, lines=200)
+        status = await trio.to_thread.run_sync(fleet.hosts["web-1"].status)
+        await trio.to_thread.run_sync(own.start)
+        two = await fleet.until(lambda: _rotated(fleet))
+        await fleet.opens(two, *NAMES)
+        own.kill()
+        await fleet.ships(*NAMES, lines=50)
+        await trio.to_thread.run_sync(own.start)
+        three = await fleet.publish(fleet.policy(timeout="3s"))
+        await fleet.opens(three, *NAMES)
+        await fleet.delivered()
+
+    assert status["troubles"]
+    assert [len(host.said("launched")) for host in fleet.hosts.values()] == [1, 1, 1]
+
+
+async def _rotated(fleet: Fleet) -> Version | None:
+    try:
+        return await fleet.rotate("k2")
+    except StoreUnreachable:
+        return None
+
+
+def test_a_question_that_waits_ends_by_ctrl_c_in_one_line(tmp_path: Path, cluster: Kubernetes) -> None:
+    key_file = tmp_path / "fleet.key"
+    key_file.write_text(base64.b64encode(b"k" * 32).decode())
+    key_file.chmod(0o600)
+    store = {"kubeconfig": str(cluster.kubeconfig(tmp_path / "kubeconfig"))}
+    section = {"name": "waits", "kubernetes": store, "keys": [{"file": str(key_file)}]}
+    (tmp_path / "supervise.yaml").write_text(json.dumps({"fleet": section}))
+    command = [sys.executable, "-m", "shipper", "fleet", "status", "--watch", "--json"]
+    command += ["--config", str(tmp_path / "supervise.yaml")]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
+        assert process.stdout is not None
+        shown = process.stdout.readline()
+        process.send_signal(signal.SIGINT)
+        _, err = process.communicate(timeout=PATIENCE)
+
+    assert json.loads(shown)["name"] == "waits"
+    assert (process.returncode, err) == (130, "")

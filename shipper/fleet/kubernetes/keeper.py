@@ -29,7 +29,7 @@ from shipper.apiserver.reflector import Reflector
 from shipper.fleet.kubernetes.leases import Leases, lease_object, seconds_of
 from shipper.fleet.kubernetes.lives import DRIFT, Lives
 from shipper.fleet.kubernetes.objects import FLEET, LEASE, RECORDS, REMOVED, Keys, lease_of, seconds_under
-from shipper.fleet.kubernetes.removal import remove
+from shipper.fleet.kubernetes.removal import delete, remove
 from shipper.fleet.store import StoreError
 from shipper.process import log
 
@@ -192,9 +192,16 @@ class _Term:
                 follower = Reflector(self._client, kind, labels=labels, heed=heed, trouble=partial(self._see, kind))
                 nursery.start_soon(follower.run)
                 await follower.synced()
+            await self._sweep()
             while True:
                 await self._rest()
                 await self._end()
+
+    async def _sweep(self) -> None:
+        """Deletes the objects of removed keys that were left behind."""
+        labels = f"{FLEET}={self._keys.label},{REMOVED}"
+        for item in (await self._client.list(RECORDS, labels=labels, metadata_only=True)).items:
+            await delete(self._client, item)
 
     def _see(self, kind: Kind, trouble: str | None) -> None:
         (self._blind.discard if trouble is None else self._blind.add)(kind.plural)

@@ -187,8 +187,9 @@ class ApiServer:
             return await self._leases.grant(seconds)
 
     async def renew(self, lease: Lease) -> bool:
-        with told("renew a lease"):
+        with told("renew a lease"), trio.move_on_after(SECONDS):
             return await self._leases.renew(lease)
+        raise StoreUnreachable(f"renew a lease: not finished within {SECONDS:g} s")
 
     async def revoke(self, lease: Lease) -> None:
         with told("revoke a lease"), trio.move_on_after(SECONDS):
