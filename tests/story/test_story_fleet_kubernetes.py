@@ -147,7 +147,7 @@ async def test_hosts_ship_on_while_the_server_is_away_and_agree_when_it_is_back(
             fleet.host(name, lease="3s")
         await fleet.started(one, *NAMES)
         own.stop()
-        await fleet.ships(*NAMES, lines=200)
+        await fleet.ships(*NAMES, lines=50)
         status = await trio.to_thread.run_sync(fleet.hosts["web-1"].status)
         await trio.to_thread.run_sync(own.start)
         two = await fleet.until(lambda: _rotated(fleet))
