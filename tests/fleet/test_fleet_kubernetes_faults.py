@@ -138,6 +138,19 @@ async def test_fleets_of_one_namespace_see_nothing_of_each_other(cluster: Kubern
 
 
 @pytest.mark.backend
+async def test_a_removed_key_is_told_once(store: ApiServer):
+    made = await store.swap("secrets/a", b"1", expected=ABSENT)
+    async with store.watch("", made.at) as changes:
+        removed = await store.swap("secrets/a", None, expected=made.at)
+        last = await store.swap("secrets/b", b"", expected=ABSENT)
+
+        assert [(change.key, change.at) for change in await take(changes, 2)] == [
+            ("secrets/a", removed.at),
+            ("secrets/b", last.at),
+        ]
+
+
+@pytest.mark.backend
 async def test_what_a_removal_has_left_goes_with_the_next_keeper(cluster: Kubernetes, proxy: Proxy):
     fleet = Place(cluster, proxy.url)
     with trio.fail_after(PATIENCE):

@@ -37,6 +37,7 @@ def test_there_are_faults_of_every_part() -> None:
     parts = {mutant.name.partition("/")[0] for mutant in MUTANTS}
 
     of_shipper = {"spool", "keyed", "lane", "rollout", "control", "intake", "supervise", "etcd", "fleet"}
+    of_shipper |= {"fleet_kubernetes"}
     assert parts == of_shipper | {"inputs", "processors", "outputs", "otlp"}
     assert len(MUTANTS) >= 100
 
