@@ -93,6 +93,14 @@ INSIDE = {
         {"removal"},
         {"answers", "lives", "objects"},
     ],
+    "kubernetes/summing": [
+        {"leader"},
+        {"term"},
+        {"election", "picture", "writing"},
+        {"finalizing", "release"},
+        {"judge", "liveness"},
+        {"records", "troubles"},
+    ],
     "apiserver": [
         {"reflector"},
         {"client"},

@@ -189,7 +189,7 @@ def _part(policy: Policy, member: Member, standings: Standings) -> Part | None:
         why = "Left"
     elif absent:
         why = "Absent"
-    if nack is not None and behind and selected:
+    if nack is not None and selected and (behind or stage < STAGES.index("received")):
         why = "Refused"
     return Part(
         name,

@@ -230,6 +230,12 @@ def test_each_cause_of_a_refusal_is_a_reason(reason, expected):
     assert condition(found, "Received").reason == expected
 
 
+def test_a_generation_that_was_announced_and_then_refused_is_not_received():
+    found = judged(policy(), member("a", entry(7, "announced", nack=nack(7, "failed"))))
+
+    assert condition(found, "Received").reason == "Failed"
+
+
 def test_a_refusal_of_an_older_generation_is_over():
     found = judged(policy(), member("a", entry(6, nack=nack(6))))
 
