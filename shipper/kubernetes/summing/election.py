@@ -12,7 +12,8 @@ Somebody may delete the Lease, and the tokens would begin anew: a leader that fi
 and remembers it as `floor`; its next one is higher. So does the leader that really was superseded; the Lease then has
 another holder, for whose end it waits.
 
-Without a right to the Lease, this member is no candidate; it says so, and tries again each REFUSED_SECONDS.
+Without a right to the Lease, this member is no candidate; it says so, and tries again, soon at first: a server that
+starts refuses what it allows a second later. In the end it tries each REFUSED_SECONDS.
 """
 
 from __future__ import annotations
@@ -47,8 +48,8 @@ from shipper.sdk.retry import backoff
 
 REFUSED_SECONDS = 60.0
 FAREWELL_SECONDS = 2.0
-LEADS = 0.8
-"""The share of its lease for which a leader leads after the start of a renewal."""
+LEADS = 0.95
+"""The share of its lease for which a leader leads after the start of a renewal; candidates wait longer than a lease."""
 FORBIDDEN, UNREACHABLE = "leader_forbidden", "leader_unreachable"
 """Causes of troubles."""
 
@@ -59,6 +60,10 @@ class Superseded(Exception):
     def __init__(self, token: int) -> None:
         super().__init__(f"an object has the token {token} of another leader")
         self.token = token
+
+
+class Unfit(Exception):
+    """This member cannot do what a leader does; others may."""
 
 
 class Leadership:
@@ -97,13 +102,14 @@ class Election:
         self._since = -math.inf
         """When the Lease was first seen as it is."""
         self._changed = trio.Event()
+        self._is_unfit = False
+        self._heal()
 
     async def run(self, act: Callable[[Leadership], Awaitable[object]]) -> NoReturn:
         """Runs `act` each time when this candidate is elected, and cancels it when it leads no longer. Without an end.
 
-        `act` may raise Superseded.
+        `act` may raise Superseded, or Unfit, after which this candidate stands back for REFUSED_SECONDS.
         """
-        pauses = backoff(0.5, 10.0, draw=self._environment.draw)
         while True:
             try:
                 await self._permitted()
@@ -112,7 +118,7 @@ class Election:
                     await self._elect(act)
             except* ApiError as found:
                 self._trouble(UNREACHABLE, f"no election: {_first(found)}")
-                await trio.sleep(next(pauses))
+                await trio.sleep(next(self._pauses))
 
     # -- the Lease as it is seen ---------------------------------------------------------------------------------------
 
@@ -132,7 +138,12 @@ class Election:
 
     async def _refused(self, error: ApiError) -> None:
         self._trouble(FORBIDDEN, f"this member cannot be elected to sum up status: {error}")
-        await trio.sleep(REFUSED_SECONDS * self._environment.draw.uniform(0.5, 1))
+        await trio.sleep(next(self._refusals))
+
+    def _heal(self) -> None:
+        """Begins with short pauses again."""
+        self._pauses = backoff(0.2, 10.0, draw=self._environment.draw)
+        self._refusals = backoff(1.0, REFUSED_SECONDS, draw=self._environment.draw)
 
     def _follow(self) -> Reflector:
         def trouble(text: str | None) -> None:
@@ -166,6 +177,9 @@ class Election:
 
     async def _elect(self, act: Callable[[Leadership], Awaitable[object]]) -> NoReturn:
         while True:
+            if self._is_unfit:
+                self._is_unfit = False
+                await trio.sleep(REFUSED_SECONDS * self._environment.draw.uniform(0.5, 1))
             await self._vacant()
             began = self._environment.boottime()
             try:
@@ -177,6 +191,7 @@ class Election:
                 await self._refused(error)
                 continue
             self._trouble(FORBIDDEN, None)
+            self._heal()
             self._saw(found)
             lease = records.lease(found)
             await self._lead(Leadership(lease.transitions, began + self._lasts, self._environment), act)
@@ -226,7 +241,7 @@ class Election:
 
     @property
     def _patience(self) -> float:
-        return max(1.0, self._seconds / 3)
+        return max(2.0, self._seconds / 2)
 
     # -- leader --------------------------------------------------------------------------------------------------------
 
@@ -238,6 +253,8 @@ class Election:
                 nursery.cancel_scope.cancel("the leader has ended its work")
         except* Superseded as found:
             self.floor = max(self.floor, *_tokens(found))
+        except* Unfit:
+            self._is_unfit = True
         finally:
             leadership.until = -math.inf
             with trio.move_on_after(FAREWELL_SECONDS, shield=True), suppress(ApiError):

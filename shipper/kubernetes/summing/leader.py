@@ -11,7 +11,7 @@ from collections.abc import Callable
 from typing import NoReturn
 
 from shipper.apiserver.client import Client
-from shipper.kubernetes.summing.election import Election, Leadership
+from shipper.kubernetes.summing.election import Election, Leadership, Unfit
 from shipper.kubernetes.summing.term import Term
 from shipper.process.environment import REAL, Environment
 
@@ -53,6 +53,9 @@ class Leader:
         self._say(f"this member sums up the status of policies and Secrets (token {leadership.token})")
         try:
             await term.run()
+        except* Unfit:
+            self._say("this member cannot sum up status, and lets another one try")
+            raise
         finally:
             self._token = None
             term.troubles.clear()

@@ -31,7 +31,7 @@ from shipper.apiserver.objects import LEASES, SECRETS, Event, Kind, Object, name
 from shipper.apiserver.reflector import Reflector
 from shipper.kubernetes.kinds import MEMBERS, POLICIES, RELEASES, PolicyStatus
 from shipper.kubernetes.summing import records
-from shipper.kubernetes.summing.election import Leadership, Superseded
+from shipper.kubernetes.summing.election import Leadership, Superseded, Unfit
 from shipper.kubernetes.summing.finalizing import Step, explained, finalize
 from shipper.kubernetes.summing.judge import Standings, is_drained, judge
 from shipper.kubernetes.summing.picture import Picture
@@ -42,10 +42,13 @@ from shipper.kubernetes.summing.writing import NO_RIGHT, OldKind, Writing
 from shipper.process.environment import REAL, Environment
 from shipper.sdk.retry import backoff
 
+SYNC_SECONDS = 30.0
+"""For all objects to be seen once; a leader that takes longer lets another one try."""
 GAP = 0.25
 """Seconds between two writes of one object."""
 REFUSED_SECONDS = 60.0
-"""Until what was refused, by a right or by the server's rules, is tried again if nothing changes."""
+"""The longest time until what was refused, by a right or by the server's rules, is tried again. The first attempts
+follow sooner: a server that starts refuses what it allows a second later."""
 POD_SECONDS = 30.0
 """Until the Pod of an absent member is looked for again."""
 _WAITS = 0.1
@@ -68,6 +71,12 @@ class _Pace:
     until: float = -math.inf
     """After a failure."""
     pauses: Iterator[float] = field(default_factory=lambda: backoff(0.1, 10.0))
+    refusals: Iterator[float] = field(default_factory=lambda: backoff(1.0, REFUSED_SECONDS))
+
+    def heal(self) -> None:
+        """Begins with short pauses again."""
+        fresh = _Pace()
+        self.pauses, self.refusals = fresh.pauses, fresh.refusals
 
     def at(self) -> float:
         return max(self.written + GAP, self.until)
@@ -102,16 +111,21 @@ class Term:
         self._changed = trio.Event()
 
     async def run(self) -> None:
-        """Sums up until it is cancelled; raises Superseded."""
+        """Sums up until it is cancelled; raises Superseded, and Unfit if it cannot see what there is."""
+        reflectors = [
+            self._reflector(POLICIES, self._saw_policy, "policy"),
+            self._reflector(MEMBERS, self._saw_member),
+            self._reflector(LEASES, self._saw_lease),
+            self._reflector(RELEASES, self._saw_release, "secret"),
+        ]
         async with trio.open_nursery() as nursery:
-            for reflector in (
-                self._reflector(POLICIES, self._saw_policy, "policy"),
-                self._reflector(MEMBERS, self._saw_member),
-                self._reflector(LEASES, self._saw_lease),
-                self._reflector(RELEASES, self._saw_release, "secret"),
-            ):
+            for reflector in reflectors:
                 nursery.start_soon(reflector.run)
-                await reflector.synced()
+            with trio.move_on_after(SYNC_SECONDS) as scope:
+                for reflector in reflectors:
+                    await reflector.synced()
+            if scope.cancelled_caught:
+                raise Unfit
             while self._leadership.holds():
                 changed = self._changed
                 self._follow_secrets(nursery)
@@ -200,6 +214,7 @@ class Term:
             else:
                 self.troubles.failed(UNSEEN_SECRET, followed.name, text)
 
+        refusals = backoff(1.0, REFUSED_SECONDS, draw=self._environment.draw)
         with followed.scope:
             while True:
                 try:
@@ -207,7 +222,7 @@ class Term:
                 except NO_RIGHT as error:
                     followed.secret = Secret(followed.name, "")
                     self.troubles.failed(FORBIDDEN, followed.name, f"{error}; what is released is known from members")
-                    wait = REFUSED_SECONDS
+                    wait = next(refusals)
                 except ApiError as error:
                     trouble(str(error))
                     wait = 1.0
@@ -513,16 +528,16 @@ class Term:
             await self._again(key)
         except OldKind:
             text = f"the CustomResourceDefinition of {what} drops what is written; apply that of this version"
-            self._failed(OLD, key, text, REFUSED_SECONDS)
+            self._failed(OLD, key, text, next(pace.refusals))
         except NO_RIGHT as error:
-            self._failed(FORBIDDEN, key, str(error), REFUSED_SECONDS)
+            self._failed(FORBIDDEN, key, str(error), next(pace.refusals))
         except Invalid as error:
-            self._failed(REFUSED, key, str(error), REFUSED_SECONDS)
+            self._failed(REFUSED, key, str(error), next(pace.refusals))
         except ApiError as error:
             wait = error.retry_after if isinstance(error, Busy) else 0.0
             self._failed(UNREACHABLE, key, str(error), max(wait, next(pace.pauses)))
         else:
-            pace.pauses = backoff(0.1, 10.0, draw=self._environment.draw)
+            pace.heal()
             self.troubles.over(what)
         finally:
             self._busy.discard(key)

@@ -12,6 +12,7 @@ import pytest
 import trio
 import trio.testing
 
+from shipper.kubernetes.summing import term
 from tests.backends.kubernetes_proxy import open_proxy
 from tests.kubernetes.summing.cluster import Cluster, Played, entry, leading, until_leading, using
 
@@ -75,6 +76,34 @@ async def test_watches_that_expire_lose_nothing(cluster: Cluster):
             await cluster.until_condition("Drained", "True", generation)
 
 
+async def test_an_own_write_whose_echo_never_comes_is_read_by_quorum(cluster: Cluster):
+    policy = await cluster.policy()
+    member = await Played(cluster, "a").create()
+    async with open_proxy(cluster.kubernetes) as proxy, leading(cluster, url=proxy.url):
+        await cluster.until_condition("Drained", "False", 1)
+        with proxy.silence(watch=True, path="shipperpolicies"):
+            await member.report(entry(policy, 1, "active"))
+            await cluster.until_condition("Active", "True", 1)
+            await member.report(entry(policy, 1, "drained"))
+            await cluster.until_condition("Drained", "True", 1)
+
+
+async def test_a_leader_that_cannot_see_all_lets_another_one_lead(cluster: Cluster, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(term, "SYNC_SECONDS", 1.0)
+    policy = await cluster.policy()
+    await (await Played(cluster, "a").create()).report(entry(policy, 1, "drained"))
+    async with open_proxy(cluster.kubernetes) as proxy:
+        proxy.answer(403, "Forbidden", "no", path="/shippermembers$", method="GET")
+        async with leading(cluster, url=proxy.url) as (first, told):
+            await until_leading(first)
+            async with leading(cluster, "two/boot/p") as (second, _):
+                await cluster.until_condition("Drained", "True", 1)
+
+                assert second.token is not None
+                assert "status_unseen" in dict(told.all_troubles)
+                assert first.token is None
+
+
 async def test_a_server_that_wants_fewer_requests_is_obeyed(cluster: Cluster):
     policy = await cluster.policy()
     member = await Played(cluster, "a").create()
@@ -98,9 +127,18 @@ async def test_what_is_refused_is_said_and_does_not_loop(cluster: Cluster, statu
                     await trio.sleep(0.01)
             await trio.testing.wait_all_tasks_blocked(0.5)
 
-            assert proxy.count(method="PATCH", path="shipperpolicies") == 1
+            assert proxy.count(method="PATCH", path="shipperpolicies") <= 4
             assert "shipperpolicies" in told.troubles[f"status_{cause}"]
             refusal.end()
+
+
+async def test_a_refusal_of_a_server_that_starts_is_over_soon(cluster: Cluster):
+    policy = await cluster.policy()
+    await (await Played(cluster, "a").create()).report(entry(policy, 1, "drained"))
+    async with open_proxy(cluster.kubernetes) as proxy:
+        proxy.answer(403, "Forbidden", "no", path=r"shipperpolicies/|leases/shipper-leader", times=3)
+        async with leading(cluster, url=proxy.url):
+            await cluster.until_condition("Drained", "True", 1)
 
 
 async def test_without_a_right_to_a_secret_members_say_what_is_released(cluster: Cluster):
