@@ -43,6 +43,7 @@ from shipper.apiserver.versions import is_older
 from shipper.kubernetes.kinds import LEADER_LEASE
 from shipper.kubernetes.summing import records
 from shipper.kubernetes.summing.liveness import LONGEST, margin
+from shipper.kubernetes.summing.troubles import Troubles
 from shipper.process.environment import REAL, Environment
 from shipper.sdk.retry import backoff
 
@@ -96,7 +97,7 @@ class Election:
         self.floor = 0
         """The highest token that was found in an object."""
         self._client, self._identity, self._seconds = client, identity, seconds
-        self._trouble, self._environment = trouble, environment
+        self._troubles, self._environment = Troubles(trouble), environment
         self._seen: records.Lease | None = None
         self._object: Object = {}
         self._since = -math.inf
@@ -119,6 +120,12 @@ class Election:
             except* ApiError as found:
                 self._trouble(UNREACHABLE, f"no election: {_first(found)}")
                 await trio.sleep(next(self._pauses))
+
+    def _trouble(self, cause: str, text: str | None) -> None:
+        if text is None:
+            self._troubles.over(cause)
+        else:
+            self._troubles.failed(cause, cause, text)
 
     # -- the Lease as it is seen ---------------------------------------------------------------------------------------
 
