@@ -62,18 +62,25 @@ class Picture:
         if after is None or (before is not None and before.uid != after.uid):
             self.ended.discard(of)
         self._touch(before, after)
-        self.stand()
+        if before is None or after is None or _identity(before) != _identity(after):
+            self.stand()
 
     def saw_lease(self, event: Event, now: float) -> None:
         """Takes a change of any Lease of the namespace."""
         found = records.lease(event.object)
         if not found.member or found.name == LEADER_LEASE:
             return
+        before = self._held(found.member)
         if event.type == "DELETED":
             self.liveness.gone(found.member)
         else:
             self.liveness.saw(found, now)
-        self.stand()
+        if before != self._held(found.member):  # and not a mere renewal
+            self.stand()
+
+    def _held(self, member: str) -> tuple[str, str | None]:
+        lease = self.liveness.lease(member)
+        return self.liveness.standing(member), None if lease is None else lease.holder
 
     def read_leases(self, found: Iterable[Lease], now: float) -> None:
         """Takes all Leases as a quorum read has them."""
@@ -161,6 +168,11 @@ def _is_old(event: Event, known: Policy | Release | None) -> bool:
     if known is None or (known.uid != uid(event.object) and event.type != "DELETED"):
         return False
     return known.uid != uid(event.object) or is_older(version(event.object), known.version)
+
+
+def _identity(member: Member) -> tuple[str, str | None]:
+    """What of a member decides who is alive and who registers."""
+    return member.uid, None if member.status is None else member.directory
 
 
 def _names(members: Iterable[Member]) -> set[str]:
