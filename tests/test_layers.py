@@ -96,9 +96,12 @@ INSIDE = {
     "kubernetes/summing": [
         {"leader"},
         {"term"},
+        {"following"},
+        {"tasks"},
         {"election", "picture", "writing"},
         {"finalizing", "release"},
-        {"judge", "liveness"},
+        {"judge"},
+        {"liveness", "parts"},
         {"records", "troubles"},
     ],
     "apiserver": [

@@ -14,8 +14,9 @@ from shipper.apiserver.versions import is_older
 from shipper.kubernetes.kinds import LEADER_LEASE, MemberStatus, Using
 from shipper.kubernetes.selectors import matches
 from shipper.kubernetes.summing import records
-from shipper.kubernetes.summing.judge import Standings, is_drained
+from shipper.kubernetes.summing.judge import is_drained
 from shipper.kubernetes.summing.liveness import Liveness
+from shipper.kubernetes.summing.parts import Standings
 from shipper.kubernetes.summing.records import Lease, Member, Policy, Release
 from shipper.kubernetes.summing.release import registering
 

@@ -29,7 +29,7 @@ from msgspec.structs import replace
 from shipper.apiserver.versions import compare, is_covered, is_older
 from shipper.kubernetes.kinds import Blocking, Released, SecretStatus, Using
 from shipper.kubernetes.kinds import Release as Bound
-from shipper.kubernetes.summing.judge import Standings
+from shipper.kubernetes.summing.parts import Standings
 from shipper.kubernetes.summing.records import Lease, Member
 
 MOST_HISTORY = 64

@@ -16,74 +16,40 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Awaitable, Callable, Iterator
+from collections.abc import Awaitable, Callable, Container
 from contextlib import suppress
-from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from functools import partial
 
 import trio
 
 from shipper.apiserver.client import Client
-from shipper.apiserver.errors import AlreadyExists, ApiError, Busy, Conflict, Invalid, NotFound
+from shipper.apiserver.errors import AlreadyExists, Conflict, NotFound
 from shipper.apiserver.expectations import Expectations, Verdict
-from shipper.apiserver.objects import LEASES, SECRETS, Event, Kind, Object, name, uid, version
+from shipper.apiserver.objects import LEASES, Event, Kind, Object, name, uid, version
 from shipper.apiserver.reflector import Reflector
 from shipper.kubernetes.kinds import MEMBERS, POLICIES, RELEASES, PolicyStatus
 from shipper.kubernetes.summing import records
 from shipper.kubernetes.summing.election import Leadership, Superseded, Unfit
 from shipper.kubernetes.summing.finalizing import Step, explained, finalize
-from shipper.kubernetes.summing.judge import Standings, is_drained, judge
+from shipper.kubernetes.summing.following import Following
+from shipper.kubernetes.summing.judge import is_drained, judge
+from shipper.kubernetes.summing.parts import Standings
 from shipper.kubernetes.summing.picture import Picture
 from shipper.kubernetes.summing.records import Member, Policy, Release
 from shipper.kubernetes.summing.release import Decision, Secret, View, release
+from shipper.kubernetes.summing.tasks import OLD, Act, Key, NotLeading, Tasks
 from shipper.kubernetes.summing.troubles import Troubles
-from shipper.kubernetes.summing.writing import NO_RIGHT, OldKind, Writing
+from shipper.kubernetes.summing.writing import NO_RIGHT, Writing
 from shipper.process.environment import REAL, Environment
-from shipper.sdk.retry import backoff
 
 SYNC_SECONDS = 30.0
 """For all objects to be seen once; a leader that takes longer lets another one try."""
-GAP = 0.25
-"""Seconds between two writes of one object."""
-REFUSED_SECONDS = 60.0
-"""The longest time until what was refused, by a right or by the server's rules, is tried again. The first attempts
-follow sooner: a server that starts refuses what it allows a second later."""
 POD_SECONDS = 30.0
 """Until the Pod of an absent member is looked for again."""
+UNSEEN = "status_unseen"
+"""A cause of troubles."""
 _WAITS = 0.1
-FORBIDDEN, REFUSED, UNREACHABLE, UNSEEN, OLD = (
-    "status_forbidden",
-    "status_refused",
-    "status_unreachable",
-    "status_unseen",
-    "crd_outdated",
-)
-"""Causes of troubles."""
-UNSEEN_SECRET = "secret_unseen"
-
-
-@dataclass
-class _Pace:
-    """When an object may be written again."""
-
-    written: float = -math.inf
-    until: float = -math.inf
-    """After a failure."""
-    pauses: Iterator[float] = field(default_factory=lambda: backoff(0.1, 10.0))
-    refusals: Iterator[float] = field(default_factory=lambda: backoff(1.0, REFUSED_SECONDS))
-
-    def heal(self) -> None:
-        """Begins with short pauses again."""
-        fresh = _Pace()
-        self.pauses, self.refusals = fresh.pauses, fresh.refusals
-
-    def at(self) -> float:
-        return max(self.written + GAP, self.until)
-
-
-Key = tuple[str, str]
-"""What a task works on: `policy`, `secret`, `member` or `leases`, and a name."""
 
 
 class Term:
@@ -103,12 +69,11 @@ class Term:
         self._writing = Writing(client, leadership.token)
         self._picture = Picture()
         self._expected: dict[str, Expectations[str]] = {"policy": Expectations(), "secret": Expectations()}
-        self._paces: dict[Key, _Pace] = {}
-        self._busy: set[Key] = set()
-        self._secrets: dict[str, _Followed] = {}
+        self._following = Following(client, self._writing, self.troubles, environment, self._secret_changed)
         self._look_again: dict[str, float] = {}
         """Policies whose deletion has a deadline: seconds since 1970."""
         self._changed = trio.Event()
+        self._tasks: Tasks
 
     async def run(self) -> None:
         """Sums up until it is cancelled; raises Superseded, and Unfit if it cannot see what there is."""
@@ -126,10 +91,13 @@ class Term:
                     await reflector.synced()
             if scope.cancelled_caught:
                 raise Unfit
+            tasks = self._tasks = Tasks(
+                nursery, self.troubles, self._now, again=self._again, due=self._due, changed=self._tell
+            )
             while self._leadership.holds():
                 changed = self._changed
-                self._follow_secrets(nursery)
-                wait = self._begin(nursery)
+                self._following.want(self._picture.secrets, nursery)
+                wait = self._begin(tasks)
                 with trio.move_on_after(wait):
                     await changed.wait()
             nursery.cancel_scope.cancel("the leader's Lease may be over")
@@ -189,172 +157,112 @@ class Term:
     def _clock(self) -> str:
         return datetime.fromtimestamp(self._environment.wall(), UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
 
-    # -- Secrets -------------------------------------------------------------------------------------------------------
-
-    def _follow_secrets(self, nursery: trio.Nursery) -> None:
-        wanted = self._picture.secrets
-        for of in self._secrets.keys() - wanted:
-            self._secrets.pop(of).scope.cancel("nobody names this Secret any more")
-            self.troubles.over(of)
-        for of in sorted(wanted - self._secrets.keys()):
-            self._secrets[of] = followed = _Followed(of)
-            nursery.start_soon(self._follow, followed)
-
-    async def _follow(self, followed: _Followed) -> None:
-        """Follows a Secret, as far as there is a right to it."""
-
-        def heed(event: Event) -> None:
-            if event.type != "SYNCED":
-                followed.saw(event)
-            self._secret_changed(followed.name)
-
-        def trouble(text: str | None) -> None:
-            if text is None:
-                self.troubles.over(followed.name)
-            else:
-                self.troubles.failed(UNSEEN_SECRET, followed.name, text)
-
-        refusals = backoff(1.0, REFUSED_SECONDS, draw=self._environment.draw)
-        with followed.scope:
-            while True:
-                try:
-                    followed.secret = await self._writing.secret(followed.name)
-                except NO_RIGHT as error:
-                    followed.secret = Secret(followed.name, "")
-                    self.troubles.failed(FORBIDDEN, followed.name, f"{error}; what is released is known from members")
-                    wait = next(refusals)
-                except ApiError as error:
-                    trouble(str(error))
-                    wait = 1.0
-                else:
-                    break
-                self._secret_changed(followed.name)
-                await trio.sleep(wait)
-            self.troubles.over(followed.name)
-            self._secret_changed(followed.name)
-            await Reflector(
-                self._client,
-                SECRETS,
-                fields=f"metadata.name={followed.name}",
-                metadata_only=True,
-                heed=heed,
-                trouble=trouble,
-                environment=self._environment,
-            ).run()
-
     def _secret_changed(self, of: str) -> None:
         self._picture.due_secrets.add(of)
         self._tell()
 
     # -- what is due ---------------------------------------------------------------------------------------------------
 
-    def _begin(self, nursery: trio.Nursery) -> float:
+    def _begin(self, tasks: Tasks) -> float:
         """Begins all that can be done now; returns the seconds after which there is more without an event."""
-        now = self._now()
-        times = [self._leadership.until]
-        for of, until in [*self._look_again.items()]:
-            if until <= self._environment.wall():
-                self._picture.due_policies.add(of)
-            times.append(now + until - self._environment.wall())
-        for of in sorted(self._picture.due_policies):
-            times.append(self._begin_policy(nursery, of, now))
-        for of in sorted(self._picture.due_secrets):
-            times.append(self._begin_secret(nursery, of, now))
-        times += self._begin_members(nursery, now)
+        now, wall = self._now(), self._environment.wall()
+        for of in [of for of, until in self._look_again.items() if until <= wall]:
+            del self._look_again[of]
+            self._picture.due_policies.add(of)
+        times = [self._leadership.until, *(now + until - wall for until in self._look_again.values())]
+        times += [self._begin_policy(tasks, of, now) for of in sorted(self._picture.due_policies)]
+        times += [self._begin_secret(tasks, of, now) for of in sorted(self._picture.due_secrets)]
+        times += self._begin_members(tasks, now)
+        if len(tasks) > _KEPT + 2 * len(self._picture.members) + len(self._picture.policies):
+            tasks.forget(self._is_there)
         return max(0.0, min(times) - now)
 
-    def _begin_policy(self, nursery: trio.Nursery, of: str, now: float) -> float:
-        known = self._picture.policies.get(of)
+    def _is_there(self, key: Key) -> bool:
+        kind, of = key
+        picture = self._picture
+        there: dict[str, Container[str]] = {
+            "policy": picture.policies,
+            "secret": picture.releases,
+            "member": picture.members,
+        }
+        return kind not in there or of in there[kind]
+
+    def _begin_policy(self, tasks: Tasks, of: str, now: float) -> float:
+        known, key = self._picture.policies.get(of), ("policy", of)
         if known is None:
             self._picture.due_policies.discard(of)
             self._look_again.pop(of, None)
-            if ("policy", of) not in self._busy:
-                self._paces.pop(("policy", of), None)
-                self.troubles.over(f"policy {of}")
+            self.troubles.over(f"policy {of}")
             return math.inf
-        key = ("policy", of)
-        if (when := self._gate(nursery, key, known, now)) > now:
+        if (when := self._gate(tasks, key, known, now)) > now:
             return when
         self._picture.due_policies.discard(of)
         self._expected["policy"].decided(known.uid, known.version)
-        self._start(nursery, key, self._plan_policy(known))
+        tasks.start(key, self._plan_policy(known))
         return math.inf
 
-    def _begin_secret(self, nursery: trio.Nursery, of: str, now: float) -> float:
-        followed, known = self._secrets.get(of), self._picture.releases.get(of)
-        if followed is None or followed.secret is None:
+    def _begin_secret(self, tasks: Tasks, of: str, now: float) -> float:
+        secret, known, key = self._following.secret(of), self._picture.releases.get(of), ("secret", of)
+        if secret is None:
             return math.inf
-        key = ("secret", of)
-        if (when := self._gate(nursery, key, known, now)) > now:
+        if (when := self._gate(tasks, key, known, now)) > now:
             return when
         self._picture.due_secrets.discard(of)
         if known is None:
-            self._start(nursery, key, partial(self._create, of))
+            tasks.start(key, partial(self._create, of))
             return math.inf
         self._expected["secret"].decided(known.uid, known.version)
-        self._start(nursery, key, self._plan_secret(known, followed.secret))
+        tasks.start(key, self._plan_secret(known, secret))
         return math.inf
 
-    def _gate(self, nursery: trio.Nursery, key: Key, known: Policy | Release | None, now: float) -> float:
-        """Returns when an object can be judged; `now` if it can be."""
-        if key in self._busy:
-            return math.inf
-        if (at := self._paces.setdefault(key, _Pace()).at()) > now:
+    def _gate(self, tasks: Tasks, key: Key, known: Policy | Release | None, now: float) -> float:
+        """Returns when an object can be judged; `now`, or a time before, if it can be."""
+        if (at := tasks.free_at(key)) > now or known is None:
             return at
-        if known is None:
-            return now
         expected = self._expected[key[0]]
         expected.changed(known.uid, known.version)
         match expected.verdict(known.uid, now):
             case Verdict.WAIT:
                 return max(expected.deadline() or now, now + _WAITS)
             case Verdict.READ:
-                self._start(nursery, key, partial(self._read, key, known.uid))
+                tasks.start(key, partial(self._read, key, known.uid))
                 return math.inf
         return now
 
-    def _begin_members(self, nursery: trio.Nursery, now: float) -> list[float]:
+    def _begin_members(self, tasks: Tasks, now: float) -> list[float]:
         times = []
         if (deadline := self._picture.liveness.deadline()) is not None:
-            times.append(self._timed(nursery, ("leases", ""), max(deadline, now), now, self._read_leases))
+            times.append(self._timed(tasks, ("leases", ""), deadline, now, self._read_leases))
         for of in self._picture.standings.absent:
             member = self._picture.members.get(of)
             if member is None or member.spec.keeps != "pod" or member.spec.pod is None:
                 continue
-            is_over = of in self._picture.standings.ended
-            if not is_over:
-                times.append(self._timed(nursery, ("member", of), now, now, partial(self._look_for_pod, member)))
+            if of not in self._picture.standings.ended:
+                times.append(self._timed(tasks, ("member", of), now, now, partial(self._look_for_pod, member)))
             elif member.status is not None and not member.status.undelivered and not member.status.lost:
-                times.append(self._timed(nursery, ("member", of), now, now, partial(self._forget, member)))
+                times.append(self._timed(tasks, ("member", of), now, now, partial(self._forget, member)))
         return times
 
-    def _timed(
-        self, nursery: trio.Nursery, key: Key, at: float, now: float, act: Callable[[], Awaitable[None]]
-    ) -> float:
-        when = math.inf if key in self._busy else max(at, self._paces.setdefault(key, _Pace()).until)
-        if when <= now:
-            self._start(nursery, key, act)
-            return math.inf
-        return when
-
-    def _start(self, nursery: trio.Nursery, key: Key, act: Callable[[], Awaitable[None]] | None) -> None:
-        if act is None:  # all is as it should be, though the answer to a write was lost perhaps
-            self.troubles.over(f"{key[0]} {key[1]}")
-            return
-        self._busy.add(key)
-        nursery.start_soon(self._do, key, act)
+    @staticmethod
+    def _timed(tasks: Tasks, key: Key, at: float, now: float, act: Act) -> float:
+        when = max(at, tasks.free_at(key))
+        if when > now:
+            return when
+        tasks.start(key, act)
+        return math.inf
 
     # -- policies ------------------------------------------------------------------------------------------------------
 
-    def _plan_policy(self, of: Policy) -> Callable[[], Awaitable[None]] | None:
+    def _plan_policy(self, of: Policy) -> Act | None:
         """Judges a policy by what watches have shown; returns what is to be done, if anything."""
         if of.status.leader > self._leadership.token:
             raise Superseded(of.status.leader)
         if of.status.leader < self._leadership.token:
             return partial(self._claim, "policy", of)
         if of.spec is None:
-            self.troubles.failed(OLD, of.name, f"ShipperPolicy {of.name} cannot be read")
+            self.troubles.failed(OLD, f"ShipperPolicy {of.name}", f"ShipperPolicy {of.name} cannot be read")
             return None
+        self.troubles.over(f"ShipperPolicy {of.name}")
         members = self._picture.members.values()
         status, step = self._judged(of, [*members], self._picture.standings)
         self._look_again.pop(of.name, None)
@@ -397,11 +305,13 @@ class Term:
 
     # -- Secrets -------------------------------------------------------------------------------------------------------
 
-    def _plan_secret(self, of: Release, secret: Secret) -> Callable[[], Awaitable[None]] | None:
+    def _plan_secret(self, of: Release, secret: Secret) -> Act | None:
         """Judges a Secret by what watches have shown; returns what is to be done, if anything."""
         if of.status is None:
-            self.troubles.failed(OLD, of.name, f"the status of ShipperSecret {of.name} cannot be read; delete it")
+            text = f"the status of ShipperSecret {of.name} cannot be read; delete it"
+            self.troubles.failed(OLD, f"ShipperSecret {of.name}", text)
             return None
+        self.troubles.over(f"ShipperSecret {of.name}")
         if of.status.leader > self._leadership.token:
             raise Superseded(of.status.leader)
         if of.status.leader < self._leadership.token:
@@ -457,7 +367,7 @@ class Term:
             self._picture.ended.add(member.name)
             self._picture.stand()
         else:
-            self._paces["member", member.name].until = self._now() + POD_SECONDS
+            self._tasks.wait(("member", member.name), POD_SECONDS)
 
     async def _forget(self, member: Member) -> None:
         """Deletes what is left of a member that has ended with nothing undelivered."""
@@ -476,9 +386,9 @@ class Term:
     async def _written(self, key: Key | None, write: Callable[[], Awaitable[Object]]) -> Object:
         """Writes, if this member leads still."""
         if not self._leadership.holds():
-            raise _NotLeading
+            raise NotLeading
         if key is not None:
-            self._paces[key].written = self._now()
+            self._tasks.wrote(key)
         return await write()
 
     def _wrote(self, kind: str, found: Object) -> None:
@@ -517,51 +427,12 @@ class Term:
         if (there := self._known(kind, of)) is not None and there.uid == known:
             self._saw(kind, Event("DELETED", {"metadata": {"name": of, "uid": known}}))
 
-    async def _do(self, key: Key, act: Callable[[], Awaitable[None]]) -> None:
-        """Acts, and sees to what went wrong."""
-        what, pace = f"{key[0]} {key[1]}", self._paces.setdefault(key, _Pace())
-        try:
-            await act()
-        except _NotLeading:
-            pass  # the next leader judges
-        except (Conflict, NotFound):
-            await self._again(key)
-        except OldKind:
-            text = f"the CustomResourceDefinition of {what} drops what is written; apply that of this version"
-            self._failed(OLD, key, text, next(pace.refusals))
-        except NO_RIGHT as error:
-            self._failed(FORBIDDEN, key, str(error), next(pace.refusals))
-        except Invalid as error:
-            self._failed(REFUSED, key, str(error), next(pace.refusals))
-        except ApiError as error:
-            wait = error.retry_after if isinstance(error, Busy) else 0.0
-            self._failed(UNREACHABLE, key, str(error), max(wait, next(pace.pauses)))
-        else:
-            pace.heal()
-            self.troubles.over(what)
-        finally:
-            self._busy.discard(key)
-            self._tell()
-
-    async def _again(self, key: Key) -> None:
+    async def _again(self, key: Key) -> bool:
         """Reads an object that is not as it was known, so that it is judged anew."""
-        kind, of = key
-        if kind not in _KINDS:
-            self._paces[key].until = self._now() + 1.0
-            return
-        if (known := self._known(kind, of)) is not None:
-            try:
-                await self._read(key, known.uid)
-            except ApiError as error:
-                self._failed(UNREACHABLE, key, str(error), next(self._paces[key].pauses))
-            if self._known(kind, of) == known:
-                self._paces[key].until = self._now() + next(self._paces[key].pauses)
-        self._due(key)
-
-    def _failed(self, cause: str, key: Key, text: str, wait: float) -> None:
-        self.troubles.failed(cause, f"{key[0]} {key[1]}", text)
-        self._paces[key].until = self._now() + wait
-        self._due(key)
+        known = self._known(*key) if key[0] in _KINDS else None
+        if known is not None:
+            await self._read(key, known.uid)
+        return known is not None and self._known(*key) != known
 
     def _due(self, key: Key) -> None:
         if key[0] == "policy":
@@ -570,24 +441,5 @@ class Term:
             self._picture.due_secrets.add(key[1])
 
 
-class _NotLeading(Exception):
-    """The Lease may be over, so nothing is written any more."""
-
-
 _KINDS = {"policy": POLICIES, "secret": RELEASES}
-
-
-@dataclass
-class _Followed:
-    """A Secret that is followed, and nothing of its content."""
-
-    name: str
-    secret: Secret | None = None
-    """None before it was read."""
-    scope: trio.CancelScope = field(default_factory=trio.CancelScope)
-
-    def saw(self, event: Event) -> None:
-        """Takes a change of it."""
-        gone = event.type == "DELETED"
-        assert name(event.object) == self.name
-        self.secret = Secret(self.name, version(event.object), "" if gone else uid(event.object))
+_KEPT = 100

@@ -18,7 +18,8 @@ from shipper.kubernetes.member.memory import Memory
 from shipper.kubernetes.member.pace import Pace
 from shipper.kubernetes.member.steps import Adjust, Confirm, Create, Hold, Look, Offer, Reread, Rest, Step, Write
 from shipper.kubernetes.summing import records
-from shipper.kubernetes.summing.judge import Standings, judge
+from shipper.kubernetes.summing.judge import judge
+from shipper.kubernetes.summing.parts import Standings
 from shipper.kubernetes.summing.release import Secret, View, registering, release
 from tests.kubernetes.model.api import Api
 from tests.kubernetes.model.cloning import clone, mutable

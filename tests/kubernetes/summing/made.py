@@ -15,7 +15,8 @@ from shipper.kubernetes.kinds import (
     PolicyStatus,
     Using,
 )
-from shipper.kubernetes.summing.judge import Standings, judge
+from shipper.kubernetes.summing.judge import judge
+from shipper.kubernetes.summing.parts import Standings
 from shipper.kubernetes.summing.records import Lease, Member, Policy
 
 NOW, LATER = "2026-01-01T00:00:00Z", "2026-01-01T00:01:00Z"

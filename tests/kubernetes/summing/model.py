@@ -16,7 +16,7 @@ from typing import Any, NamedTuple
 
 from shipper.kubernetes.kinds import MemberSpec, MemberStatus, SecretStatus, Using
 from shipper.kubernetes.kinds import Release as Bound
-from shipper.kubernetes.summing.judge import Standings
+from shipper.kubernetes.summing.parts import Standings
 from shipper.kubernetes.summing.records import Lease, Member
 from shipper.kubernetes.summing.release import Secret, View, release
 

@@ -10,7 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from shipper.kubernetes.kinds import STAGES, Counts, OnDelete, PolicyStatus, Selector
-from shipper.kubernetes.summing.judge import LONGEST, MOST_WAITING, Standings, concerned, judge
+from shipper.kubernetes.summing.judge import LONGEST, MOST_WAITING, judge
+from shipper.kubernetes.summing.parts import Standings, concerned
 from shipper.kubernetes.summing.records import Policy
 from tests.kubernetes.summing.made import (
     LATER,

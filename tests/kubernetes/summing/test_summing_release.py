@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from shipper.kubernetes.kinds import SecretStatus
-from shipper.kubernetes.summing.judge import Standings
+from shipper.kubernetes.summing.parts import Standings
 from shipper.kubernetes.summing.records import Lease, Member
 from shipper.kubernetes.summing.release import (
     MOST_BLOCKING,
