@@ -99,7 +99,7 @@ INSIDE = {
         {"following"},
         {"tasks"},
         {"election", "picture", "writing"},
-        {"finalizing", "release"},
+        {"finalizing", "release", "seat"},
         {"judge"},
         {"liveness", "parts"},
         {"records", "troubles"},

@@ -21,28 +21,14 @@ from __future__ import annotations
 import math
 from collections.abc import Awaitable, Callable
 from contextlib import suppress
-from datetime import UTC, datetime
+from functools import partial
 from typing import NoReturn
 
 import trio
 
 from shipper.apiserver.client import Client
-from shipper.apiserver.errors import (
-    AlreadyExists,
-    ApiError,
-    Conflict,
-    Forbidden,
-    Gone,
-    Invalid,
-    NotFound,
-    Unauthorized,
-)
-from shipper.apiserver.objects import LEASES, Event, Object
-from shipper.apiserver.reflector import Reflector
-from shipper.apiserver.versions import is_older
-from shipper.kubernetes.kinds import LEADER_LEASE
-from shipper.kubernetes.summing import records
-from shipper.kubernetes.summing.liveness import LONGEST, margin
+from shipper.apiserver.errors import AlreadyExists, ApiError, Conflict, Forbidden, Gone, Invalid, NotFound, Unauthorized
+from shipper.kubernetes.summing.seat import Lost, Seat
 from shipper.kubernetes.summing.troubles import Troubles
 from shipper.process.environment import REAL, Environment
 from shipper.sdk.retry import backoff
@@ -96,13 +82,8 @@ class Election:
         """`identity` is that of this process alone; `seconds`: the lease."""
         self.floor = 0
         """The highest token that was found in an object."""
-        self._client, self._identity, self._seconds = client, identity, seconds
-        self._troubles, self._environment = Troubles(trouble), environment
-        self._seen: records.Lease | None = None
-        self._object: Object = {}
-        self._since = -math.inf
-        """When the Lease was first seen as it is."""
-        self._changed = trio.Event()
+        self._seat = Seat(client, identity, seconds, environment)
+        self._seconds, self._troubles, self._environment = seconds, Troubles(trouble), environment
         self._is_unfit = False
         self._heal()
 
@@ -115,7 +96,7 @@ class Election:
             try:
                 await self._permitted()
                 async with trio.open_nursery() as nursery:
-                    nursery.start_soon(self._follow().run)
+                    nursery.start_soon(self._seat.reflector(partial(self._trouble, UNREACHABLE)).run)
                     await self._elect(act)
             except* ApiError as found:
                 self._trouble(UNREACHABLE, f"no election: {_first(found)}")
@@ -127,15 +108,13 @@ class Election:
         else:
             self._troubles.failed(cause, cause, text)
 
-    # -- the Lease as it is seen ---------------------------------------------------------------------------------------
+    # -- candidate -----------------------------------------------------------------------------------------------------
 
     async def _permitted(self) -> None:
         """Returns when the Lease can be read; raises ApiError of another cause."""
         while True:
             try:
-                self._saw(await self._client.get(LEASES, LEADER_LEASE))
-            except NotFound:
-                self._saw(None)
+                await self._seat.look()
             except (Forbidden, Unauthorized) as error:
                 await self._refused(error)
                 continue
@@ -152,103 +131,28 @@ class Election:
         self._pauses = backoff(0.2, 10.0, draw=self._environment.draw)
         self._refusals = backoff(1.0, REFUSED_SECONDS, draw=self._environment.draw)
 
-    def _follow(self) -> Reflector:
-        def trouble(text: str | None) -> None:
-            self._trouble(UNREACHABLE, text)
-
-        return Reflector(
-            self._client,
-            LEASES,
-            fields=f"metadata.name={LEADER_LEASE}",
-            heed=self._heed,
-            trouble=trouble,
-            environment=self._environment,
-        )
-
-    def _heed(self, event: Event) -> None:
-        if event.type != "SYNCED":
-            self._saw(None if event.type == "DELETED" else event.object)
-
-    def _saw(self, found: Object | None) -> None:
-        new = None if found is None else records.lease(found)
-        old = self._seen
-        if new is not None and old is not None and new.uid == old.uid and is_older(new.version, old.version):
-            return
-        if (old and old.mark) != (new and new.mark):
-            self._since = self._environment.boottime()
-        self._seen, self._object = new, found or {}
-        self._changed.set()
-        self._changed = trio.Event()
-
-    # -- candidate -----------------------------------------------------------------------------------------------------
-
     async def _elect(self, act: Callable[[Leadership], Awaitable[object]]) -> NoReturn:
         while True:
             if self._is_unfit:
                 self._is_unfit = False
                 await trio.sleep(REFUSED_SECONDS * self._environment.draw.uniform(0.5, 1))
-            await self._vacant()
+            await self._seat.vacant()
             began = self._environment.boottime()
             try:
-                found = await self._take()
+                token = await self._seat.take(self.floor)
             except (Conflict, AlreadyExists, NotFound, Gone):
-                await self._look()
+                await self._seat.look()
                 continue
             except (Forbidden, Unauthorized, Invalid) as error:
                 await self._refused(error)
                 continue
             self._trouble(FORBIDDEN, None)
             self._heal()
-            self._saw(found)
-            lease = records.lease(found)
-            await self._lead(Leadership(lease.transitions, began + self._lasts, self._environment), act)
-
-    async def _vacant(self) -> None:
-        """Returns when the Lease may be taken."""
-        while True:
-            seen, changed = self._seen, self._changed
-            if seen is None or seen.holder in ("", self._identity):
-                return
-            seconds = min(max(seen.seconds, 0.0), LONGEST)
-            left = self._since + seconds + margin(seconds) - self._environment.boottime()
-            if left <= 0:
-                return
-            with trio.move_on_after(left):
-                await changed.wait()
-
-    async def _look(self) -> None:
-        """Reads the Lease by quorum."""
-        try:
-            self._saw(await self._client.get(LEASES, LEADER_LEASE))
-        except NotFound:
-            self._saw(None)
-
-    async def _take(self) -> Object:
-        """Swaps the Lease for one of ours, with a higher token; raises ApiError."""
-        before = self._seen
-        token = max(before.transitions if before else 0, self.floor) + 1
-        now = self._now()
-        spec = {**self._spec(now, token), "acquireTime": now}
-        if before is None:
-            named = {"apiVersion": LEASES.api_version, "kind": LEASES.name, "metadata": {"name": LEADER_LEASE}}
-            return await self._client.create(LEASES, {**named, "spec": spec}, seconds=self._patience)
-        return await self._client.replace(LEASES, LEADER_LEASE, {**self._object, "spec": spec}, seconds=self._patience)
-
-    def _spec(self, now: str, token: int) -> Object:
-        return {
-            "holderIdentity": self._identity,
-            "leaseDurationSeconds": max(1, math.ceil(self._seconds)),
-            "renewTime": now,
-            "leaseTransitions": token,
-        }
+            await self._lead(Leadership(token, began + self._lasts, self._environment), act)
 
     @property
     def _lasts(self) -> float:
         return self._seconds * LEADS
-
-    @property
-    def _patience(self) -> float:
-        return max(2.0, self._seconds / 2)
 
     # -- leader --------------------------------------------------------------------------------------------------------
 
@@ -265,20 +169,20 @@ class Election:
         finally:
             leadership.until = -math.inf
             with trio.move_on_after(FAREWELL_SECONDS, shield=True), suppress(ApiError):
-                await self._release(leadership.token)
+                await self._seat.release(leadership.token)
 
     async def _keep(self, leadership: Leadership, scope: trio.CancelScope) -> None:
         """Renews the Lease; cancels the scope before it may be over."""
         wait = self._seconds / 3
         while leadership.holds():
             with trio.move_on_after(min(wait, self._left(leadership))):
-                await self._lost(leadership.token)
+                await self._seat.lost(leadership.token)
                 break
             began = self._environment.boottime()
             with trio.move_on_after(self._left(leadership)):
                 try:
-                    await self._renew(leadership.token)
-                except _Lost:
+                    await self._seat.renew(leadership.token)
+                except Lost:
                     break
                 except ApiError as error:
                     self._trouble(UNREACHABLE, f"the leader's Lease was not renewed: {error}")
@@ -290,43 +194,8 @@ class Election:
         leadership.until = -math.inf
         scope.cancel("the leader's Lease may be over")
 
-    async def _lost(self, token: int) -> None:
-        """Returns when another holder was seen."""
-        while self._is_ours(token):
-            await self._changed.wait()
-
-    def _is_ours(self, token: int) -> bool:
-        seen = self._seen
-        return seen is not None and (seen.holder, seen.transitions) == (self._identity, token)
-
-    async def _renew(self, token: int) -> None:
-        """Renews the Lease; raises _Lost, or ApiError."""
-        try:
-            spec = {**(self._object.get("spec") or {}), **self._spec(self._now(), token)}
-            found = await self._client.replace(LEASES, LEADER_LEASE, {**self._object, "spec": spec})
-        except (Conflict, NotFound):
-            await self._look()
-            if not self._is_ours(token):
-                raise _Lost from None
-            raise
-        self._saw(found)
-
-    async def _release(self, token: int) -> None:
-        """Gives the Lease back, so that the next candidate need not wait."""
-        if not self._is_ours(token):
-            return
-        spec = {**(self._object.get("spec") or {}), "holderIdentity": "", "renewTime": self._now()}
-        self._saw(await self._client.replace(LEASES, LEADER_LEASE, {**self._object, "spec": spec}))
-
     def _left(self, leadership: Leadership) -> float:
         return max(0.0, leadership.until - self._environment.boottime())
-
-    def _now(self) -> str:
-        return datetime.fromtimestamp(self._environment.wall(), UTC).strftime("%Y-%m-%dT%H:%M:%S.%fZ")
-
-
-class _Lost(Exception):
-    """Another holder has the Lease."""
 
 
 def _first(found: BaseExceptionGroup[ApiError]) -> BaseException:
