@@ -38,6 +38,7 @@ def explore(start: World, *, most: int, ends: int = 0) -> Explored:
         for what, action in world.actions():
             after = world.copy()
             action(after)
+            after.hurry()
             key = _digest(after)
             if key not in before:
                 before[key] = (at, what)

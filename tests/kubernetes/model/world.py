@@ -7,7 +7,7 @@ server and their answers are apart, so that anything may come between them.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from typing import Any
 
 import msgspec
@@ -15,8 +15,21 @@ import msgspec
 from shipper.apiserver.objects import Object
 from shipper.kubernetes.kinds import MEMBER_LEASE, RELEASED, PolicyStatus, SecretStatus
 from shipper.kubernetes.member.memory import Memory
+from shipper.kubernetes.member.own import status_of
 from shipper.kubernetes.member.pace import Pace
-from shipper.kubernetes.member.steps import Adjust, Confirm, Create, Hold, Look, Offer, Reread, Rest, Step, Write
+from shipper.kubernetes.member.steps import (
+    Adjust,
+    Confirm,
+    Create,
+    Hold,
+    Look,
+    Offer,
+    Reread,
+    Rest,
+    Step,
+    Vector,
+    Write,
+)
 from shipper.kubernetes.summing import records
 from shipper.kubernetes.summing.judge import judge
 from shipper.kubernetes.summing.parts import Standings
@@ -70,11 +83,20 @@ class Leader:
 class World:
     """See the module."""
 
-    def __init__(self, hosts: Callable[[Api], list[Host]], budget: Budget, changes: frozenset[str] = frozenset()):
-        """`changes` are names of rules that are left out."""
+    def __init__(
+        self,
+        hosts: Callable[[Api], list[Host]],
+        budget: Budget,
+        without: frozenset[str] = frozenset(),
+        *,
+        quick: frozenset[str] = frozenset(),
+        registered: bool = False,
+    ) -> None:
+        """`without` are names of rules that are left out; watches of `quick` kinds are never late; `registered`
+        members have their status in the API server from the start."""
         self.api = Api()
         self.budget = budget
-        self.without = changes
+        self.without, self.quick = without, quick
         self.content_log: list[tuple[int, str]] = []
         """The Secret's contents, by the version since which each is current."""
         self.set_content(budget.contents[0] if budget.contents else "id:one", first=True)
@@ -87,8 +109,13 @@ class World:
         self.saved: dict[int, tuple[Memory, Agent]] = {}
         self.leader = Leader()
         self.broken = ""
+        self.asleep: frozenset[int] = frozenset()
+        """Hosts that do nothing before the end."""
         for host in self.hosts:
             self._prepare(host)
+            while registered and not host.member.follows:
+                host.perform(host.step())
+        self.hurry()
 
     def _prepare(self, host: Host) -> None:
         host.member._reporting.pace = Unpaced()
@@ -105,9 +132,17 @@ class World:
     def actions(self) -> Iterator[tuple[str, Callable[[World], None]]]:
         """Yields what may happen next, in words."""
         for at, host in enumerate(self.hosts):
-            yield from self._of_host(at, host)
+            if at not in self.asleep:
+                yield from self._of_host(at, host)
         yield from self._of_people()
         yield from self._of_leader()
+
+    def hurry(self) -> None:
+        """Shows what is never late."""
+        for at, host in enumerate(self.hosts):
+            for number, watch in enumerate(host.watches()):
+                while watch.kind in self.quick and watch.is_behind(self.api):
+                    self.show(at, number)
 
     def _of_host(self, at: int, host: Host) -> Iterator[tuple[str, Callable[[World], None]]]:
         name = host.member.terms.name
@@ -161,6 +196,9 @@ class World:
         host = self.hosts[at]
         step = host.step()
         answer = host.request(step)
+        before = host.agent.offered
+        if isinstance(step, Offer) and before is not None and _keys(before) == _keys(step.vector):
+            self.broken = f"{step.vector.name} is offered, which is what {before.name} is"
         if isinstance(step, REMOTE):
             self.flying[at] = step, answer
             host.steps.clear()
@@ -197,12 +235,7 @@ class World:
         host.show(host.watches()[number], relist=True)
 
     def go_on(self, at: int) -> None:
-        agent = self.hosts[at].agent
-        before = agent.vectors[-1] if agent.vectors else None
         self.hosts[at].go_on()
-        after = agent.vectors[-1]
-        if before is not None and before is not after and [*map(_key, before.parts)] == [*map(_key, after.parts)]:
-            self.broken = f"the sidecar gets {after.name}, which is what it has as {before.name}"
 
     def crash(self, at: int) -> None:
         self.budget = replace(self.budget, crashes=self.budget.crashes - 1)
@@ -260,6 +293,10 @@ class World:
         new = policy("web", secret="es", hosts=f"http://h{self.budget.edits}:9200")["spec"]["policy"]
         self.api.patch("policy", "web", {"spec": {"policy": new}})
 
+    def hand_over(self, label: str) -> None:
+        """The policy selects other members."""
+        self.api.patch("policy", "web", {"spec": {"members": {"matchLabels": {"app": label}}}})
+
     def relabel(self) -> None:
         self.budget = replace(self.budget, relabels=self.budget.relabels - 1)
         self.api.patch("secret", "es", {"metadata": {"labels": {"x": str(self.budget.relabels)}}})
@@ -293,7 +330,7 @@ class World:
         leases = {one.member: one for one in map(records.lease, api.list("lease").items) if one.member}
         absent = frozenset(self.absent)
         standings = Standings(absent=absent, registering=registering(members, leases, absent))
-        decision = release(leader.secret, View(members, leases, standings), leader.status, NOW)
+        decision = release(leader.secret, View(members, leases, standings), leader.status, NOW, {"k"})
         leader.status = replace_history(decision.status)
         for name, bounds in decision.fences.items():
             self._fence(name, leases[name], bounds)
@@ -341,6 +378,47 @@ class World:
     def finish(self) -> str:
         """Goes on fairly until nothing more happens; returns what is not as it must be in the end, or nothing."""
         self.budget = Budget()
+        if broken := self._come_to_rest():
+            return broken
+        for host in self.hosts:  # a person has looked after what was lost
+            if status_of(self.api.get("member", host.member.terms.name)).lost:
+                self.api.delete("member", host.member.terms.name)
+        if broken := self._come_to_rest():
+            return broken
+        return next(self.laws(), "") or self._unfinished()
+
+    # -- ways to a start -----------------------------------------------------------------------------------------------
+
+    def until(self, kind: type, at: int = 0) -> World:
+        """Goes on, fairly, until the next step of a member is one of a kind."""
+        host = self.hosts[at]
+        for _ in range(200):
+            step = host.step()
+            if isinstance(step, kind):
+                return self
+            if not isinstance(step, Rest):
+                self.act(at)
+                if at in self.flying:
+                    self.land(at)
+            elif behind := [watch for watch in host.watches() if watch.is_behind(self.api)]:
+                host.show(behind[0])
+            else:
+                host.go_on()
+        raise AssertionError(f"no {kind.__name__}")
+
+    def settled(self, *only: int) -> World:
+        """Goes on until members have nothing more to do; by default all of them."""
+        for at in only or range(len(self.hosts)):
+            self.hosts[at].settle()
+        return self
+
+    def led(self, rounds: int = 2) -> World:
+        """The leader decides."""
+        for _ in range(3 * rounds):
+            self.lead()
+        return self
+
+    def _come_to_rest(self) -> str:
         for _ in range(400):
             moved = False
             for at, host in enumerate(self.hosts):
@@ -361,8 +439,8 @@ class World:
                     moved = True
             if not moved:
                 break
-            for law in self.laws():
-                return law
+            if broken := next(self.laws(), ""):
+                return broken
         else:
             return "there is no end"
         for _ in range(9):
@@ -372,9 +450,7 @@ class World:
                     self.act(at)
                     if at in self.flying:
                         self.land(at)
-        for law in self.laws():
-            return law
-        return self._unfinished()
+        return next(self.laws(), "")
 
     def _unfinished(self) -> str:
         status = self.leader.status
@@ -428,6 +504,10 @@ def running(host: Host) -> list[Any]:
     return list(agent.vectors[-1].parts) if agent.vectors and agent.stage in ("active", "drained") else []
 
 
+def _keys(vector: Vector) -> list[Any]:
+    return [*map(_key, vector.parts)]
+
+
 def _key(part: Any) -> tuple[Any, ...]:
     return part.uid, part.generation, part.contents
 
@@ -473,16 +553,56 @@ def _member_key(member: Any, now: float) -> list[Any]:
     ]
 
 
-MUTANTS: dict[str, Callable[[Host], None]] = {}
+def _always(found: Host, of: str, name: str, value: Any) -> None:
+    setattr(getattr(found.member, of), name, lambda *_: value)
+
+
+def _forgetful(host: Host) -> None:
+    """The status lists what was offered last, not what the sidecar still uses."""
+    ids = host.member.usage.ids
+    host.member.usage.ids = lambda ledger, also=(): ids((), also)  # type: ignore[method-assign]
+
+
+def _unannounced(host: Host) -> None:
+    """What is used first is confirmed without having been written."""
+    usage = host.member.usage
+    usage.is_announced = lambda one: True  # type: ignore[method-assign]
+    usage.confirmed = lambda one: usage.proven.add(one.id)  # type: ignore[method-assign]
+
+
+def _unread(host: Host) -> None:
+    """What is written is used, without a read after that."""
+    usage, wrote = host.member.usage, host.member.usage.wrote
+
+    def proves(ids: frozenset[str]) -> None:
+        wrote(ids)
+        usage.proven |= ids
+
+    usage.wrote = proves  # type: ignore[method-assign]
+
+
+def _unintroduced(host: Host) -> None:
+    """A policy that is new here is run as soon as it is seen."""
+    host.member._newcomers = lambda draft: []  # type: ignore[method-assign]
+
+
+def _unread_policy(host: Host) -> None:
+    """A policy that is new here is run as it was seen before it was announced."""
+    introducing = host.member._introducing
+    introducing.is_ready = lambda part, known: introducing.is_announced(part)  # type: ignore[method-assign]
+
+
+MUTANTS: dict[str, Callable[[Host], None]] = {
+    "announce": _unannounced,
+    "read after the announcement": _unread,
+    "list what drains": _forgetful,
+    "heed the bounds": lambda host: _always(host, "usage", "is_barred", False),
+    "doubt after a lapse": lambda host: _always(host, "usage", "check", None),
+    "introduce a policy": _unintroduced,
+    "read a policy that is new": _unread_policy,
+    "write labels-only versions": lambda host: _always(host, "_contents", "saw", None),
+}
 """By the name of a rule: how it is left out."""
-
-
-@dataclass
-class Mutant:
-    """A rule that may be left out, and the law that is broken then."""
-
-    rule: str
-    change: Callable[[Host], None] = field(repr=False)
 
 
 mutable(World, Leader, Host, Agent, Watch, Api, Unpaced)
