@@ -41,6 +41,16 @@ def read_again(without: Rules) -> World:
     return _then(_world(without).until(Confirm), contents=("id:two",))
 
 
+def offered(without: Rules) -> World:
+    """A policy that runs names a Secret from now on, whose content is about to be offered for the first time."""
+    world = World(alone(), Budget(), without, quick=QUICK, registered=True, key="")
+    world.hurry()
+    world.settled()
+    world.edit()
+    world.hurry()
+    return _then(world.until(Offer), contents=("id:two",))
+
+
 def announced(without: Rules) -> World:
     """As the first use, just before the status is written."""
     return _then(_world(without).until(Write), contents=("id:two",))
@@ -115,6 +125,7 @@ def handed_over(without: Rules) -> World:
         without,
         quick=frozenset({"secret", "member"}),
         registered=True,
+        key="",
     )
     world.hurry()
     world.until(Judge).until(Offer if "introduce a policy" in without else Write)
@@ -129,6 +140,7 @@ STARTS: dict[str, Start] = {
     for start in (
         first_use,
         read_again,
+        offered,
         announced,
         rotation,
         labels_only,

@@ -6,17 +6,22 @@ server and their answers are apart, so that anything may come between them.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
 import msgspec
 
 from shipper.apiserver.objects import Object
-from shipper.kubernetes.kinds import MEMBER_LEASE, RELEASED, PolicyStatus, SecretStatus
-from shipper.kubernetes.member.memory import Memory
+from shipper.kubernetes.kinds import MEMBER_LEASE, RELEASED, PolicyStatus, SecretStatus, Using
+from shipper.kubernetes.member.choosing import Target
+from shipper.kubernetes.member.contents import Contents
+from shipper.kubernetes.member.introducing import Introducing
+from shipper.kubernetes.member.machine import Member
+from shipper.kubernetes.member.memory import Content, Memory, Part
 from shipper.kubernetes.member.own import status_of
 from shipper.kubernetes.member.pace import Pace
+from shipper.kubernetes.member.policies import Known
 from shipper.kubernetes.member.steps import (
     Adjust,
     Confirm,
@@ -30,6 +35,7 @@ from shipper.kubernetes.member.steps import (
     Vector,
     Write,
 )
+from shipper.kubernetes.member.using import Usage
 from shipper.kubernetes.summing import records
 from shipper.kubernetes.summing.judge import judge
 from shipper.kubernetes.summing.parts import Standings
@@ -91,16 +97,17 @@ class World:
         *,
         quick: frozenset[str] = frozenset(),
         registered: bool = False,
+        key: str = "k",
     ) -> None:
         """`without` are names of rules that are left out; watches of `quick` kinds are never late; `registered`
-        members have their status in the API server from the start."""
+        members have their status in the API server from the start; the policy uses this `key` of the Secret."""
         self.api = Api()
         self.budget = budget
         self.without, self.quick = without, quick
         self.content_log: list[tuple[int, str]] = []
         """The Secret's contents, by the version since which each is current."""
         self.set_content(budget.contents[0] if budget.contents else "id:one", first=True)
-        self.api.create("policy", policy("web", secret="es", members={"matchLabels": {"app": "web"}}))
+        self.api.create("policy", policy("web", secret="es" if key else "", members={"matchLabels": {"app": "web"}}))
         self.budget = replace(budget, contents=budget.contents[1:])
         self.hosts = hosts(self.api)
         self.flying: dict[int, tuple[Step, Any]] = {}
@@ -120,7 +127,7 @@ class World:
     def _prepare(self, host: Host) -> None:
         host.member._reporting.pace = Unpaced()
         for rule in self.without:
-            MUTANTS[rule](host)
+            _mutate(host, MUTANTS[rule])
 
     def copy(self) -> World:
         """Returns a world that goes on by itself."""
@@ -335,8 +342,7 @@ class World:
         for name, bounds in decision.fences.items():
             self._fence(name, leases[name], bounds)
         if leader.policy is not None:
-            found = msgspec.structs.replace if False else records.policy(leader.policy)
-            found = replace(found, status=leader.drained)
+            found = replace(records.policy(leader.policy), status=leader.drained)
             leader.drained = judge(found, members, standings, NOW)
 
     def _fence(self, name: str, lease: records.Lease, bounds: Any) -> None:
@@ -553,56 +559,85 @@ def _member_key(member: Any, now: float) -> list[Any]:
     ]
 
 
-def _always(found: Host, of: str, name: str, value: Any) -> None:
-    setattr(getattr(found.member, of), name, lambda *_: value)
+class _Unannounced(Usage):
+    """What is used first is read without having been written."""
+
+    def is_announced(self, one: Content) -> bool:
+        return True
+
+    def confirmed(self, one: Content) -> None:
+        self.proven.add(one.id)
 
 
-def _forgetful(host: Host) -> None:
-    """The status lists what was offered last, not what the sidecar still uses."""
-    ids = host.member.usage.ids
-    host.member.usage.ids = lambda ledger, also=(): ids((), also)  # type: ignore[method-assign]
-
-
-def _unannounced(host: Host) -> None:
-    """What is used first is confirmed without having been written."""
-    usage = host.member.usage
-    usage.is_announced = lambda one: True  # type: ignore[method-assign]
-    usage.confirmed = lambda one: usage.proven.add(one.id)  # type: ignore[method-assign]
-
-
-def _unread(host: Host) -> None:
+class _Unread(Usage):
     """What is written is used, without a read after that."""
-    usage, wrote = host.member.usage, host.member.usage.wrote
 
-    def proves(ids: frozenset[str]) -> None:
-        wrote(ids)
-        usage.proven |= ids
-
-    usage.wrote = proves  # type: ignore[method-assign]
+    def wrote(self, ids: frozenset[str]) -> None:
+        super().wrote(ids)
+        self.proven |= ids
 
 
-def _unintroduced(host: Host) -> None:
+class _Forgetful(Usage):
+    """The status lists what was offered last, not what the sidecar still uses."""
+
+    def ids(self, ledger: Iterable[str], also: Iterable[str] = ()) -> frozenset[str]:
+        return super().ids((), also)
+
+
+class _Unbarred(Usage):
+    """Bounds in the Lease count for nothing."""
+
+    def is_barred(self, one: Content) -> bool:
+        return False
+
+
+class _Undoubting(Usage):
+    """What was proven stays so, whatever the API server has."""
+
+    def check(self, there: Iterable[Using]) -> None:
+        pass
+
+
+class _Unlabelled(Contents):
+    """A version is that at which a content was seen first."""
+
+    def saw(self, found: Object) -> None:
+        pass
+
+
+class _Unintroduced(Member):
     """A policy that is new here is run as soon as it is seen."""
-    host.member._newcomers = lambda draft: []  # type: ignore[method-assign]
+
+    def _newcomers(self, draft: Target | None) -> list[Part]:
+        return []
 
 
-def _unread_policy(host: Host) -> None:
+class _UnreadPolicy(Introducing):
     """A policy that is new here is run as it was seen before it was announced."""
-    introducing = host.member._introducing
-    introducing.is_ready = lambda part, known: introducing.is_announced(part)  # type: ignore[method-assign]
+
+    def is_ready(self, part: Part, known: Mapping[str, Known]) -> bool:
+        return self.is_announced(part)
 
 
-MUTANTS: dict[str, Callable[[Host], None]] = {
-    "announce": _unannounced,
-    "read after the announcement": _unread,
-    "list what drains": _forgetful,
-    "heed the bounds": lambda host: _always(host, "usage", "is_barred", False),
-    "doubt after a lapse": lambda host: _always(host, "usage", "check", None),
-    "introduce a policy": _unintroduced,
-    "read a policy that is new": _unread_policy,
-    "write labels-only versions": lambda host: _always(host, "_contents", "saw", None),
+MUTANTS: dict[str, type] = {
+    "announce": _Unannounced,
+    "read after the announcement": _Unread,
+    "list what drains": _Forgetful,
+    "heed the bounds": _Unbarred,
+    "doubt after a lapse": _Undoubting,
+    "write labels-only versions": _Unlabelled,
+    "introduce a policy": _Unintroduced,
+    "read a policy that is new": _UnreadPolicy,
 }
-"""By the name of a rule: how it is left out."""
+"""By the name of a rule: the class without it."""
 
 
+def _mutate(host: Host, mutant: type) -> None:
+    member = host.member
+    for part in (member, *vars(member).values()):
+        if type(part) in mutant.__mro__ and type(part) is not object:
+            part.__class__ = mutant
+
+
+mutable(*MUTANTS.values())
 mutable(World, Leader, Host, Agent, Watch, Api, Unpaced)

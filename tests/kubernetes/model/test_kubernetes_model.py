@@ -1,0 +1,73 @@
+"""All that members, people and a leader may do, step by step, breaks no law and comes to an end; each rule is needed.
+
+Laws: nobody uses a content of before a bound that differs from the one at it; no member runs an older generation than
+one that is drained; nothing is offered twice in a row. In the end: each bound comes to the newest version, the newest
+generation is drained, and nobody waits.
+"""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.kubernetes.model.exploration import explore
+from tests.kubernetes.model.host import Host
+from tests.kubernetes.model.starts import STARTS, alone
+from tests.kubernetes.model.walking import walk
+from tests.kubernetes.model.world import MUTANTS, Budget, World
+
+RULES: frozenset[str] = frozenset()
+STATES = 1200
+"""Of each start in CI; give more by hand."""
+CONTENTS = ("id:one", "id:two", "id:one", "id:three")
+
+
+@pytest.mark.parametrize("start", STARTS)
+def test_whatever_comes_next_breaks_no_law_and_comes_to_an_end(start):
+    found = explore(STARTS[start](RULES), most=STATES, ends=20)
+    assert not found.broken, found.broken
+
+
+@pytest.mark.parametrize(
+    ("rule", "start"),
+    [
+        ("announce", "offered"),
+        ("read after the announcement", "announced"),
+        ("list what drains", "rotation"),
+        ("heed the bounds", "fenced"),
+        ("doubt after a lapse", "removed_while_down"),
+        ("write labels-only versions", "labels_only"),
+        ("introduce a policy", "handed_over"),
+        ("read a policy that is new", "handed_over"),
+    ],
+)
+def test_without_one_of_its_rules_a_law_is_broken(rule, start):
+    found = explore(STARTS[start](frozenset({rule})), most=5000, ends=20)
+    assert found.broken
+
+
+def test_each_rule_is_left_out_once():
+    assert len(MUTANTS) == 8
+
+
+def two(api):
+    return [Host(api, "a", labels={"app": "web"}), Host(api, "b", labels={"app": "web"}, hold=True)]
+
+
+EVERYTHING = Budget(CONTENTS, edits=2, relabels=2, crashes=2, lost=2, lapses=2, joins=2, gaps=1)
+
+
+@pytest.mark.parametrize(
+    ("hosts", "budget"),
+    [
+        (alone(), EVERYTHING),
+        (alone(hold=True), EVERYTHING),
+        (two, Budget(CONTENTS[:3], edits=1, crashes=1, lost=1, lapses=1, joins=2)),
+        (alone(), Budget(CONTENTS, backups=1, crashes=1, lost=1)),
+        (alone(hold=True), Budget(CONTENTS, backups=1, lapses=1)),
+    ],
+    ids=["continue", "hold", "two", "backup", "backup and hold"],
+)
+def test_walks_through_all_that_may_happen_break_no_law_and_come_to_an_end(hosts, budget):
+    for seed in range(25):
+        found = walk(lambda: World(hosts, budget, RULES), seed)
+        assert not found.broken, f"seed {seed}: {found}"
