@@ -30,9 +30,10 @@ def secret(name: str, *, usable: bool = True, **contents: str) -> Object:
 
 def changed(api: Any, kind: str, name: str, **spec: Any) -> Object:
     """Changes the spec of an object as another person does."""
-    found = api.patch(kind, name, {"spec": spec})
-    assert found is not None
-    return found
+    found = api.get(kind, name)
+    new = api.put(kind, {**found, "spec": {**found["spec"], **spec}})
+    assert new is not None
+    return new
 
 
 def rotated(api: Any, name: str, **contents: str) -> Object:

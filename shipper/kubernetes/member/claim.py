@@ -7,7 +7,7 @@ same directory on the same boot is taken over at once: its lock proves that the 
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from math import ceil
@@ -55,16 +55,16 @@ class Name:
         if seen != self._seen:
             self._seen, self._since = seen, now
 
-    def judge(self, directory: str, now: float) -> Taken | None:
-        """Returns who is in the way of this process; None if nobody is."""
+    def judge(self, directories: Collection[str], now: float) -> Taken | None:
+        """Returns who is in the way of this process, whose directory has these ids; None if nobody is."""
         holder = _holder(self.lease) if self.lease is not None else ""
-        if not holder or holder.rpartition("/")[0] == f"{directory}/{self._terms.boot}":
+        directory, _, rest = holder.partition("/")
+        if not holder or (directory in directories and rest.rpartition("/")[0] == self._terms.boot):
             return None
         until = self._since + _seconds(self.lease) * (1 + DRIFT) + 1.0
         if now >= until:
             return None
-        same = holder.partition("/")[0] == directory
-        who = "this directory, or a copy of it," if same else "another directory"
+        who = "this directory, or a copy of it," if directory in directories else "another directory"
         return Taken(min(until, now + self._terms.lease / 3), f"{who} has the name of this member, or had it just now")
 
     @property

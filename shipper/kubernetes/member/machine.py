@@ -98,6 +98,8 @@ class Member:
         self._now = 0.0
         self._pending: Memory | None = None
         """To be saved before anything else."""
+        self._former = memory.directory
+        """The id that the directory had at the start of this process."""
         self._adjusted = self._begun = self._is_reported = self._leaving = False
         self._renew_at = 0.0
         self._has_renewed = False
@@ -279,9 +281,10 @@ class Member:
             return Create(created(self.terms))
         if not self.name.is_ours(self.memory.directory):
             return Hold(self.name.to_hold(self.memory.directory, facts))
-        if not self._adjusted and (patch_ := adjusted(self.own.object, self.terms)) is not None:
-            return Adjust(patch_)
-        if not self._is_reported:
+        if not self._adjusted and (wanted := adjusted(self.own.object, self.terms)) is not None:
+            return Adjust(wanted)
+        self._adjusted = True
+        if not self._is_reported or self._leaving:
             return self._write(facts)
         is_due = now >= self._renew_at
         if is_due and not self._has_renewed:
@@ -426,7 +429,7 @@ class Member:
             return
         if not self.fencing.is_alive(now):
             self._doubt(status)
-        if (taken := self.name.judge(directory, now)) is not None:
+        if (taken := self.name.judge({directory, self._former}, now)) is not None:
             self.place = "apart" if self._is_reported or self.place == "apart" else "taken"
             self.why, self._look_at = taken.why, taken.until
             self._is_reported = False
