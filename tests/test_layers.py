@@ -65,7 +65,7 @@ INSIDE = {
         {"agent"},
         {"host", "source"},
         {"membership"},
-        {"home", "judging", "probes", "summing"},
+        {"home", "judging", "probes", "rebinding", "summing"},
         {"member"},
         {"merging"},
         {"secret", "selectors", "settings", "trees"},

@@ -58,7 +58,7 @@ async def follow(options: Options, found: Found, client: Client, environment: Ma
         registry = Registry.installed()
         vault.load()  # it opens the memory of the member, too
         home = Home.open(options.state, vault, client.namespace, found.member)
-        host = Host(report, registry, holds=settings.on_lapse == "hold")
+        host = Host(report, registry, holds=settings.on_lapse == "hold", rebinds=settings.rebind_revoked)
         allowed = environment if settings.allow_host_references else None
         judging = functools.partial(judge, registry=registry, environment=allowed)
         membership = Membership(client, found, home, host, judging, registry)
@@ -77,7 +77,7 @@ async def follow(options: Options, found: Found, client: Client, environment: Ma
             if http is not None and bound is None:
                 reason = f"{http} cannot be used, perhaps because another process uses it"
                 host.trouble(UNSERVED, f"probes are not answered: {reason}; free it, and restart")
-            return await _run(agent, membership, _leader(client, found, membership, host))
+            return await _run(agent, membership, host, _leader(client, found, membership, host))
 
 
 def _leader(client: Client, found: Found, membership: Membership, host: Host) -> Leader | None:
@@ -94,9 +94,10 @@ def _leader(client: Client, found: Found, membership: Membership, host: Host) ->
     return Leader(client, membership.identity, float(found.settings.lease), trouble=trouble, say=say)
 
 
-async def _run(agent: Agent, membership: Membership, leader: Leader | None) -> int:
+async def _run(agent: Agent, membership: Membership, host: Host, leader: Leader | None) -> int:
     async with trio.open_nursery() as nursery:
         nursery.start_soon(membership.run)
+        nursery.start_soon(host.rebinding.run)
         if leader is not None:
             nursery.start_soon(leader.run)
         status = await agent.run()

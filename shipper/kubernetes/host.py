@@ -8,6 +8,7 @@ from typing import Any
 
 from shipper.fleet.host import longest_request
 from shipper.kubernetes.membership.troubles import APART, HELD, OUT, OUTDATED, REFUSED, TAKEN, UNREACHABLE, UNSAVED
+from shipper.kubernetes.rebinding import Rebinding
 from shipper.policy.registry import Registry
 from shipper.supervise.agent import Agent
 from shipper.supervise.member import Member
@@ -25,11 +26,14 @@ class Host:
 
     agent: Agent
 
-    def __init__(self, report: Report, registry: Registry, *, holds: bool) -> None:
-        """`holds`: nothing is sent after the lease."""
+    def __init__(self, report: Report, registry: Registry, *, holds: bool, rebinds: bool = False) -> None:
+        """`holds`: nothing is sent after the lease; `rebinds`: events of a withdrawn content go with the next one."""
         self._report, self._registry, self._holds = report, registry, holds
         self._told: dict[str, str] = {}
         self._longest = 0.0
+        self._rebinds = rebinds
+        self.rebinding = Rebinding(lambda: self._member)
+        """To be run beside the membership."""
 
     @property
     def _member(self) -> Member:
@@ -71,6 +75,8 @@ class Host:
         """Takes contents from the sidecar at once; returns when no later process supplies them either."""
         self._member.withdraw(ids)
         await self._member.save()
+        if self._rebinds:
+            self.rebinding.add(ids)
 
     def forget(self, ids: Sequence[str]) -> None:
         """Removes from the ledger contents that are not used any more."""

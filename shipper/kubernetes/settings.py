@@ -9,6 +9,7 @@ kubernetes:                                      # all of it is optional
   labels: /etc/podinfo/labels                    # a file of the downward API, or a mapping
   lease: 40s
   on_lapse: continue                             # or hold: nothing is sent after the lease
+  rebind_revoked: false                          # events of a released content go with the one that replaced it
   elect: true                                    # this member may be elected to sum up the status of policies
   allow_host_references: false                   # policies may read variables, files and secrets of this host
 
@@ -63,6 +64,7 @@ class KubernetesSettings(msgspec.Struct, frozen=True, kw_only=True):
     labels: dict[str, str] = msgspec.field(default_factory=dict)
     lease: Duration = Duration(40)
     on_lapse: Literal["continue", "hold"] = "continue"
+    rebind_revoked: bool = False
     elect: bool = True
     allow_host_references: bool = False
 

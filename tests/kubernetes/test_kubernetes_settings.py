@@ -56,13 +56,15 @@ def test_all_settings_are_read(tmp_path: Path) -> None:
     (tmp_path / "labels").write_text('app="web"\ntier="front"\n')
     text = (
         "  kubeconfig: config\n  context: prod\n  namespace: logging\n  member: ${POD_NAME}.x\n  keeps: pod\n"
-        "  labels: labels\n  lease: 3s\n  on_lapse: hold\n  elect: false\n  allow_host_references: true\n"
+        "  labels: labels\n  lease: 3s\n  on_lapse: hold\n  rebind_revoked: true\n  elect: false\n"
+        "  allow_host_references: true\n"
     )
 
     found = section(tmp_path, text).settings
 
     assert (found.kubeconfig, found.context, found.namespace) == (str(tmp_path / "config"), "prod", "logging")
     assert (found.member, found.keeps, found.labels) == ("web-0.x", "pod", {"app": "web", "tier": "front"})
+    assert found.rebind_revoked
     assert (float(found.lease), found.on_lapse, found.elect, found.allow_host_references) == (3, "hold", False, True)
 
 

@@ -28,7 +28,7 @@ from shipper.testing import BulkDestination, open_destination
 from tests import canary
 from tests.backends import kubernetes_roles as roles
 from tests.backends.kubernetes import Kubernetes
-from tests.backends.kubernetes_api import Api, Object, Refused, path
+from tests.backends.kubernetes_api import Api, Object, Refused, path, until
 from tests.canary import EVENT
 from tests.supervise.driver import told
 
@@ -139,19 +139,18 @@ class Cluster:
 
     # -- members -------------------------------------------------------------------------------------------------------
 
-    def node(self, name: str = "node-1", *, port: int = 0, start: bool = True, **section: Any) -> Node:
+    def node(self, name: str = "node-1", *, port: int = 0, account: str = "shipper", **section: Any) -> Node:
         """Starts a member with the rights of a Pod on a node of this name; `section` is its `kubernetes` beside the
         least. It asks the API server at a port, that of a proxy for example."""
-        pod = roles.pod(self.kubernetes, self.namespace, f"shipper-{name}", node=name)
+        pod = roles.pod(self.kubernetes, self.namespace, f"shipper-{name}", node=name, account=account)
         mounted = self.directory / f"account-{name}"
-        variables = self.kubernetes.mount(mounted, self.namespace, "shipper", pod=pod) | roles.environment_of(pod)
+        variables = self.kubernetes.mount(mounted, self.namespace, account, pod=pod) | roles.environment_of(pod)
         variables |= {"SHIPPER_SERVICE_ACCOUNT": str(mounted)}
         if port:
             variables["KUBERNETES_SERVICE_PORT"] = str(port)
         made = Node(self, name, variables, {"lease": "3s", "labels": {"app": "web"}} | section)
         self.nodes[name] = made
-        if start:
-            made.start()
+        made.start()
         return made
 
     # -- objects -------------------------------------------------------------------------------------------------------
@@ -287,6 +286,7 @@ class Cluster:
             assert canary.left_in(node.out, secrets) == {}
             assert canary.left_in(node.state, secrets) == {}
         for plural in ("shippermembers", "shipperpolicies", "shippersecrets"):
+            until(lambda plural=plural: self.admin.call("GET", self.path(plural)).status == 200, f"{plural} are read")
             found = json.dumps(self.admin.get(self.path(plural))).encode()
             assert canary.found(found, secrets) == [], plural
 

@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 import trio
 
+from tests.backends import kubernetes_roles as roles
 from tests.backends.kubernetes import Kubernetes
 from tests.backends.kubernetes_proxy import open_proxy
 from tests.kubernetes.stories.cluster import Cluster, Node, open_cluster, port_of
@@ -135,3 +136,40 @@ async def test_members_that_share_a_policy_drain_it_each_for_itself(tmp_path: Pa
     assert (members["registered"], members["drained"]) == (3, 3)
     assert len(leaders) == 1
     assert cluster.destination.refused == 0
+
+
+async def test_a_stopped_member_that_holds_is_fenced_and_never_uses_what_was_revoked_meanwhile(
+    tmp_path: Path, kubernetes: Kubernetes
+) -> None:
+    async with open_cluster(tmp_path, kubernetes) as cluster:
+        first = await begun(cluster, on_lapse="hold", rebind_revoked=True, elect=False)
+        await trio.to_thread.run_sync(lambda: cluster.node("node-2", labels={"app": "none"}))
+        await cluster.until(lambda: cluster.condition("web", "Drained").get("status") == "True", "node-2 leads")
+        first.pause()
+        first.write(20)
+        second = cluster.secret(api_key="k2")["metadata"]["resourceVersion"]
+        await cluster.released(second)
+        cluster.revoke("k1")
+        used = cluster.uses("k1")
+        first.go_on()
+        await cluster.reaches("web", 1)
+        await cluster.delivered()
+
+    assert cluster.uses("k1") == used
+    assert cluster.uses("k2") > 0
+    assert cluster.destination.refused == 0
+
+
+async def test_a_member_without_rights_says_which_rule_it_lacks(tmp_path: Path, kubernetes: Kubernetes) -> None:
+    async with open_cluster(tmp_path, kubernetes) as cluster:
+        kubernetes.account(cluster.namespace, "bare")
+        node = await trio.to_thread.run_sync(lambda: cluster.node(account="bare"))
+        (trouble,) = await cluster.until(
+            lambda: node.said("kubernetes_trouble", code="kubernetes_refused"), "it says so"
+        )
+        for role in roles.ROLES:
+            roles.bind(kubernetes, cluster.namespace, "account:bare", role)
+        await cluster.until(lambda: node.said("kubernetes_joined"), "it takes part")
+
+    assert 'resources: ["leases"], verbs: ["get"]' in trouble["message"]
+    assert 'apiGroups: ["coordination.k8s.io"]' in trouble["message"]
