@@ -6,6 +6,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from shipper.kubernetes.judging import judge
 from shipper.kubernetes.member.steps import Judgement
@@ -105,3 +107,25 @@ def test_what_nests_too_deeply_is_refused() -> None:
 
     ((_, message),) = problems({"version": 1, "inputs": nested})
     assert "deeper than 32" in message
+
+
+JSON = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False) | st.text(max_size=12),
+    lambda inner: (
+        st.lists(inner, max_size=3)
+        | st.dictionaries(st.sampled_from(["type", "paths", "hosts", "credential", "secret", "name", "x"]), inner)
+    ),
+    max_leaves=12,
+)
+
+
+@given(st.dictionaries(st.sampled_from(["version", "inputs", "outputs", "processors", "queue", "x"]), JSON))
+def test_whatever_an_object_holds_is_judged_and_raises_nothing(written: dict[str, Any]) -> None:
+    found = judged(written)
+
+    assert found.problems or written.get("version") == 1
+
+
+@given(JSON)
+def test_whatever_a_reference_is_no_file_of_the_host_is_read(reference: Any) -> None:
+    judged(policy(reference))

@@ -216,6 +216,7 @@ class Membership:
                 await trio.sleep(next(self._waits))
             else:
                 self._succeeded(step)
+            await trio.lowlevel.checkpoint()
 
     def _failed(self, error: ApiError) -> None:
         self._troubles.failed("act", error)
