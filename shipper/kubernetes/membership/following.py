@@ -22,6 +22,8 @@ from shipper.process.environment import Environment
 
 MOST_SECRETS = 100
 """Each has a connection of its own."""
+REFUSED_SECONDS = 5.0
+"""For which the right to a Secret that was read before may be missing: a server that starts does not know it yet."""
 
 
 @dataclass(slots=True)
@@ -31,6 +33,7 @@ class _Secret:
     scope: trio.CancelScope = field(default_factory=trio.CancelScope)
     reflector: Reflector | None = None
     is_denied: bool = False
+    refused_since: float | None = None
 
 
 class Following:
@@ -129,11 +132,18 @@ class Following:
                 self._wake()
 
         def refused(error: ApiError) -> None:
+            now = self._clock()
+            one.refused_since = now if one.refused_since is None else one.refused_since
+            was_read = one.reflector is not None and one.reflector.seen
+            if was_read and now < one.refused_since + REFUSED_SECONDS:
+                return
             one.is_denied = True
             self._member.denied(name, str(error))
             self._wake()
 
         def trouble(message: str | None) -> None:
+            if message is None:
+                one.refused_since = None
             if message is None and one.is_denied:
                 self._again(one, heed)
             self._troubles.watch(f"secret {name}", None if one.is_denied else message)

@@ -140,3 +140,30 @@ async def test_a_watch_that_has_gone_silent_is_noticed_and_all_is_caught_up(
         await cluster.delivered()
 
     assert len(cluster.destination.documents["three"]) == 10
+
+
+async def test_a_right_to_a_secret_that_is_missing_for_a_moment_refuses_nothing(
+    tmp_path: Path, kubernetes: Kubernetes
+) -> None:
+    """An API server that starts knows no right for a second."""
+    async with behind_a_proxy(tmp_path, kubernetes) as (cluster, proxy, node):
+        writes = {"path": "/shippermembers/.*/status", "method": "PATCH"}
+        written = proxy.count(**writes)
+        with proxy.answer(403, "Forbidden", path="/secrets", watch=True, times=3):
+            proxy.cut(path="/secrets")
+            with trio.fail_after(PATIENCE):
+                await proxy.until(lambda: proxy.count(path="/secrets", status=403) == 3)
+                await proxy.until(lambda: proxy.watches(path="/secrets") == 1)
+        shortly = proxy.count(**writes) - written
+        with proxy.answer(403, "Forbidden", path="/secrets", watch=True):
+            proxy.cut(path="/secrets")
+            nack = await cluster.refuses("web", "secret_missing")
+            node.write(10)
+            await cluster.arrived(20)
+        await cluster.until(lambda: cluster.report("web").get("nack") is None, "the refusal is over")
+        node.write(10)
+        await cluster.delivered()
+
+    assert shortly == 0
+    assert 'resources: ["secrets"]' in nack["message"]
+    assert len(node.said("sent")) == 1
