@@ -88,6 +88,11 @@ class _Header(msgspec.Struct, array_like=True):
     seq: int = 0
 
 
+# Made here and not at the first call: msgspec 0.22 completes what it knows of a type while other threads see it, and
+# they die by signal 11 where it has types of ours in it. Batches are unpacked in several threads at once.
+_header_of = msgspec.json.Decoder(_Header).decode
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Batch:
     """Events that entered together; immutable. Make one with `Batch.lines`, `documents`, `events` or `typed`."""
@@ -445,7 +450,7 @@ class Batch:
         """Raises ValueError if the parts beside the body cannot be packed and unpacked, or written as JSON."""
         try:
             orjson.dumps([self.shared, self.items if isinstance(self.items, list) else []])
-            msgspec.json.decode(self._header(), type=_Header)
+            _header_of(self._header())
         except (TypeError, msgspec.DecodeError, RecursionError) as error:
             raise ValueError("not to be packed") from error
 
@@ -476,7 +481,7 @@ class Batch:
         """
         try:
             header_bytes, _, body = _inflated(packed, limit).partition(b"\n")
-            header = msgspec.json.decode(header_bytes, type=_Header)
+            header = _header_of(header_bytes)
         except (_IsalError, msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
             raise ValueError("not a packed batch") from error
         return cls(

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import subprocess
+import sys
 from dataclasses import replace
 from typing import Any
 
@@ -502,3 +504,20 @@ def test_lines_that_are_grouped_by_what_differs_from_line_to_line_go_alone() -> 
 
     assert batch.way() == batch.way()
     assert batch.way(["log.file.path"]) != batch.way(["log.file.path"])
+
+
+_LATE = """
+from shipper.sdk import event
+from shipper.sdk.state import Version
+for one in (event._Header, Version):
+    one.__annotations__ = dict.fromkeys(one.__annotations__, "NotThere")
+batch = event.Batch.documents([b"{}"])
+print(event.Batch.unpack(batch.pack(), origin=bytes(16), seq=1).count)
+"""
+
+
+def test_what_is_known_of_a_header_is_complete_before_there_are_threads() -> None:
+    """A thread that meets a half-known type is the death of the process; annotations are read when it becomes known."""
+    ended = subprocess.run([sys.executable, "-c", _LATE], capture_output=True, text=True, check=False, timeout=60)
+
+    assert (ended.stdout, ended.stderr) == ("1\n", "")

@@ -99,7 +99,7 @@ class Memory:
     def unpack(cls, packed: bytes) -> Memory:
         """Reads what `pack` has made; raises ValueError for anything else."""
         try:
-            read = msgspec.msgpack.decode(packed, type=_Packed)
+            read = _packed_of(packed)
         except msgspec.MsgspecError as error:
             raise ValueError("not the memory of a link") from error
         if read.version != _VERSION:
@@ -152,6 +152,9 @@ class _Packed(msgspec.Struct, array_like=True):
     used: int
     entries: tuple[Taken, ...]
     highest: int = 0
+
+
+_packed_of = msgspec.msgpack.Decoder(_Packed).decode  # for all threads, before there are any; see shipper.sdk.event
 
 
 def fresh(batch: Batch, digest: bytes, known: Sequence[Taken], digest_of: Callable[[Batch], bytes]) -> Sequence[int]:
