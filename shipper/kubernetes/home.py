@@ -104,7 +104,7 @@ def new_id() -> str:
 
 def _anew(memory: Memory) -> Memory:
     """Returns the memory of another directory that has the same queue."""
-    return Memory(new_id(), number=memory.number, drawn=memory.drawn, contents=memory.contents)
+    return Memory(new_id(), drawn=memory.drawn, contents=memory.contents, withdrawn=memory.withdrawn)
 
 
 def _boot() -> str:

@@ -48,13 +48,16 @@ async def test_contents_are_not_in_the_clear(tmp_path: Path) -> None:
 
 
 async def test_a_copy_is_another_directory_that_still_has_the_contents(tmp_path: Path) -> None:
-    memory = await remembered(tmp_path / "one")
+    memory = await remembered(tmp_path / "one", withdrawn=("es-1",), proven=("es-1",))
     shutil.copytree(tmp_path / "one", tmp_path / "two")
 
     with opened(tmp_path / "two") as home:
         assert home.memory.directory != memory.directory
         assert (home.memory.contents, home.memory.drawn) == ((CONTENT,), 3)
-        assert home.memory.parts == ()
+        assert home.memory.withdrawn == ("es-1",), "its events wait for an order still"
+        assert (home.memory.parts, home.memory.proven) == ((), ()), (
+            "of what it uses, nothing was said by this directory"
+        )
 
 
 async def test_another_name_makes_another_member(tmp_path: Path) -> None:
