@@ -173,3 +173,27 @@ async def test_a_member_without_rights_says_which_rule_it_lacks(tmp_path: Path, 
 
     assert 'resources: ["leases"], verbs: ["get"]' in trouble["message"]
     assert 'apiGroups: ["coordination.k8s.io"]' in trouble["message"]
+
+
+async def test_a_copy_of_a_directory_runs_nothing_before_it_has_said_what_it_may_use(
+    tmp_path: Path, kubernetes: Kubernetes
+) -> None:
+    async with open_proxy(kubernetes) as proxy, open_cluster(tmp_path, kubernetes) as cluster:
+        node = await begun(cluster, port=port_of(proxy.url))
+        first = cluster.member()["process"].partition("/")[0]
+        await trio.to_thread.run_sync(node.kill)
+        await trio.run_process(["cp", "-a", str(node.state), str(tmp_path / "copy")])
+        await trio.to_thread.run_sync(shutil.rmtree, node.state)
+        (tmp_path / "copy").rename(node.state)
+        sent = len(node.said("sent"))
+        with proxy.refuse():
+            await trio.to_thread.run_sync(node.start)
+            await cluster.until(lambda: node.said("kubernetes_trouble", code="kubernetes_unreachable"), "it is cut off")
+            early = len(node.said("sent")) - sent
+        await cluster.until(lambda: cluster.member().get("lost"), "the old directory is kept")
+        await cluster.reaches("web", 1)
+        node.write(10)
+        await cluster.delivered()
+
+    assert early == 0
+    assert cluster.member()["process"].partition("/")[0] != first
