@@ -53,7 +53,7 @@ AT_REST = LEASE * 1.5
 """Seconds for which nobody may write a status in the end."""
 HARM = 0.3
 """Harms in a second, on average."""
-ROUND = 150
+ROUND = 500
 """Edits between two instants of rest."""
 
 
@@ -257,6 +257,7 @@ class Campaign:
         shutil.copy(stage.kubernetes.directory / "audit.log", stage.directory / "audit.log")
         told = [f"{state.at:.3f} {state.version} {state.record}\n" for state in stage.history.states]
         (stage.directory / "history").write_text("".join(told))
+        (stage.directory / "harm").write_text("\n".join(self.harm.story))
         uses = [
             Request(one.arrived, _member(one.path), stage.names.get(one.key, ""), one.status or 0)
             for one in stage.destination.log

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import signal
+import time
 from collections import Counter
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager, suppress
@@ -29,6 +30,8 @@ class Harm:
     def __init__(self, stage: Stage, chance: Random, done: Counter[str]) -> None:
         self.stage, self.done = stage, done
         self._chance = chance
+        self.story: list[str] = []
+        """What was done, for people, with instants of CLOCK_MONOTONIC."""
         self._slow: dict[str, Reply] = {}
         stage.destination.script = lambda request, documents: self._slow.get(_member(request.path))
 
@@ -64,10 +67,15 @@ class Harm:
         async with one.lock:
             self.done[what] += 1
             one.doing = what
+            began = time.monotonic()
             yield one
             one.doing = f"runs, after: {what}"
+            self._tell(began, f"{what}: {one.name}")
 
-    async def _pause(self, longest: float = 1.5 * LEASE) -> None:
+    def _tell(self, began: float, what: str) -> None:
+        self.story.append(f"{began:.3f} to {time.monotonic():.3f}: {what}")
+
+    async def _pause(self, longest: float = LEASE) -> None:
         await trio.sleep(self._chance.choice((0.0, self._chance.uniform(0, 1), self._chance.uniform(0, longest))))
 
     # -- members -------------------------------------------------------------------------------------------------------
@@ -125,13 +133,13 @@ class Harm:
         with suppress(_Nobody):
             async with self._one("watches silent") as member:
                 with member.proxy.silence(watch=True):
-                    await self._pause(2 * LEASE)
+                    await self._pause(1.5 * LEASE)
 
     async def _silence_all(self) -> None:
         with suppress(_Nobody):
             async with self._one("silent ways") as member:
                 with member.proxy.silence():
-                    await self._pause(2 * LEASE)
+                    await self._pause(1.5 * LEASE)
                     member.proxy.cut()
 
     async def _cut(self) -> None:
@@ -143,7 +151,7 @@ class Harm:
         with suppress(_Nobody):
             async with self._one("members without a way") as member:
                 with member.proxy.refuse():
-                    await self._pause(2 * LEASE)
+                    await self._pause(1.5 * LEASE)
 
     async def _lose_answers(self) -> None:
         with suppress(_Nobody):
@@ -187,17 +195,21 @@ class Harm:
         """The API server is killed, and comes back; it remembers no history."""
         async with self.stage.of_server:
             self.done["API servers killed"] += 1
+            began = time.monotonic()
             await trio.to_thread.run_sync(self.stage.kubernetes.kill)
             await self._pause(LEASE)
             await trio.to_thread.run_sync(self.stage.kubernetes.start)
+            self._tell(began, "API server killed")
 
     async def restart_etcd(self) -> None:
         """As kill -9 of etcd; the API server stays."""
         async with self.stage.of_server, self.stage.of_etcd:
             self.done["etcd killed"] += 1
+            began = time.monotonic()
             await trio.to_thread.run_sync(self.stage.kubernetes.etcd.kill)
             await self._pause(LEASE)
             await trio.to_thread.run_sync(self.stage.kubernetes.start_etcd)
+            self._tell(began, "etcd killed")
 
 
 def _member(path: str) -> str:

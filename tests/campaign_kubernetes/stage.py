@@ -29,7 +29,7 @@ from tests.campaign_kubernetes.records import CANARY, Secret, content, name_of
 from tests.campaign_kubernetes.seen import Contents, contents_of, spent_by
 from tests.canary import EVENT
 
-LEASE = 4
+LEASE = 8
 """Seconds."""
 INSISTS = 60.0
 """Seconds for which the third party repeats what the server does not answer."""

@@ -119,7 +119,7 @@ class ThirdParty:
         self.done["bursts"] += 1
         async with self._locks[draft.name]:
             self._heal(draft)
-            for _ in range(self._chance.choice((3, 10, 30, 100))):
+            for _ in range(self._chance.choice((3, 10, 30, 100, 200))):
                 if self.edits_left <= 0:
                     return
                 await self._patch(draft)
