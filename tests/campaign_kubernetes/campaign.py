@@ -50,7 +50,7 @@ MOST_AHEAD = 1000
 SETTLES = 60.0
 """Seconds without any change after which the end is not waited for any more."""
 AT_REST = LEASE * 1.5
-"""Seconds for which nobody may write a status in the end."""
+"""Seconds for which nobody writes a status in the end."""
 HARM = 0.3
 """Harms in a second, on average."""
 ROUND = 500
@@ -126,6 +126,7 @@ class Campaign:
         async with trio.open_nursery() as nursery:
             nursery.start_soon(self._until, self._edits_left, self.party.deeds, 4.0)
             nursery.start_soon(self._until, self._edits_left, self.party.deeds, 4.0)
+            nursery.start_soon(self._until, self._edits_left, self.party.bursts, 0.7)
             nursery.start_soon(self._until, self._rotations_left, self.party.rotating, 4.0)
             if restart:
                 nursery.start_soon(self.harm.restart_server)
@@ -194,12 +195,15 @@ class Campaign:
         await self._progress(self._not_released, "all rotations are released")
         await self._progress(self._not_delivered, "all lines are delivered")
         await self._progress(self._not_drained, "all policies are drained")
-        await trio.sleep(LEASE)  # members tell a while later that nothing is undelivered
-        before, asked = len(self.stage.history.states), self._asked()
+        await self._progress(self._still_written, "nobody writes a status any more")
+        asked, began = self._asked(), trio.current_time()
         await trio.sleep(AT_REST)
-        for state in self.stage.history.states[before:]:
-            self.wrong.append(f"written at rest: {state}")
-        self.at_rest = (self._asked() - asked) / AT_REST / len(self.stage.members)
+        self.at_rest = (self._asked() - asked) / (trio.current_time() - began) / len(self.stage.members)
+
+    def _still_written(self) -> list[str]:
+        """The last write, if it was a short while ago: members tell late that nothing is undelivered."""
+        last = self.stage.history.states[-1]
+        return [f"written at rest: {last}"] if time.monotonic() - last.at < AT_REST else []
 
     def _asked(self) -> int:
         """Returns how many requests of members the proxies have passed on."""

@@ -15,9 +15,9 @@ class Delays(NamedTuple):
     """Seconds from a change until something could be read of it."""
 
     observed: list[float]
-    """A generation: until a leader has observed it, or a newer one."""
+    """A generation that no other one followed before: until a leader has observed it."""
     drained: list[float]
-    """The last generation before a rest: until it is drained."""
+    """Such a generation: until it is drained."""
     released: list[float]
     """A rotation: until its bound."""
 
@@ -34,7 +34,7 @@ def _observed(seen: Seen, *, drained: bool) -> Iterator[float]:
         assert isinstance(policy, Policy)
         waiting = open_since.setdefault(policy.uid, {})
         reached = policy.drained() if drained else policy.observed
-        if drained and policy.generation not in waiting:
+        if policy.generation not in waiting:
             waiting.clear()
         if policy.generation > reached:
             waiting.setdefault(policy.generation, state.at)
@@ -72,7 +72,7 @@ def table(
         ("writes answered 409", f"{conflicts} of {len(seen.writes)}"),
         ("terms of leaders", f"{len(leaders)}"),
         ("versions that the audit log lacks", f"{unrecorded(seen)}"),
-        ("edit until observed, s", spread(found.observed)),
+        ("last edit until observed, s", spread(found.observed)),
         ("last edit until drained, s", spread(found.drained)),
         ("rotation until released, s", spread(found.released)),
         ("rest after a round, s", spread(calm)),

@@ -24,6 +24,7 @@ from tests.backends.kubernetes_api import Api, Refused
 from tests.backends.kubernetes_proxy import open_proxy
 from tests.campaign_kubernetes import manifests
 from tests.campaign_kubernetes.history import History
+from tests.campaign_kubernetes.kept import KeptApi
 from tests.campaign_kubernetes.member import Member
 from tests.campaign_kubernetes.records import CANARY, Secret, content, name_of
 from tests.campaign_kubernetes.seen import Contents, contents_of, spent_by
@@ -56,7 +57,7 @@ class Stage:
         """The contents that the third party has made for each key, in order."""
         self.changed = trio.Event()
         self.of_etcd, self.of_server = trio.Lock(), trio.Lock()
-        self._api = kubernetes.admin
+        self._api = KeptApi(kubernetes.url, kubernetes.ca, kubernetes.token)
         self._keys: dict[str, Credential] = {}
         self._bounds: dict[tuple[str, str], int] = {}
 

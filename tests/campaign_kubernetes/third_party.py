@@ -85,7 +85,6 @@ class ThirdParty:
     def deeds(self) -> list[tuple[int, Deed]]:
         """What it does, with weights."""
         return [
-            (8, self._burst),
             (6, self._between_write_and_echo),
             (4, self._edit),
             (3, self._write_a_bad_one),
@@ -95,6 +94,11 @@ class ThirdParty:
             (2, self._set_labels),
             (2, self._rival_comes_and_goes),
         ]
+
+    @property
+    def bursts(self) -> list[tuple[int, Deed]]:
+        """What makes most of its edits."""
+        return [(1, self._burst)]
 
     @property
     def rotating(self) -> list[tuple[int, Deed]]:
