@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import sys
 import tempfile
 from contextlib import ExitStack
@@ -23,8 +24,11 @@ from tests.progress import Progress
 @click.option("--restarts", default=1, show_default=True, type=click.IntRange(0), help="Of the API server and of etcd.")
 @click.option("--seed", default=1, show_default=True, help="Of the first run; each one has the next.")
 @click.option("--runs", default=1, show_default=True, type=click.IntRange(1))
+@click.option("--limit", default=math.inf, help="Begin nothing new after so many seconds.")
 @click.option("--keep", type=click.Path(path_type=Path, file_okay=False), help="Work in this directory.")
-def main(members: int, edits: int, rotations: int, restarts: int, seed: int, runs: int, keep: Path | None) -> None:
+def main(
+    members: int, edits: int, rotations: int, restarts: int, seed: int, runs: int, limit: float, keep: Path | None
+) -> None:
     """Let a cluster change all the time, and say what was done and whether all was as it must be: else status 1."""
     failed = 0
     for number in range(seed, seed + runs):
@@ -33,11 +37,13 @@ def main(members: int, edits: int, rotations: int, restarts: int, seed: int, run
             directory = keep / str(number) if keep else Path(stack.enter_context(tempfile.TemporaryDirectory()))
             directory.mkdir(parents=True, exist_ok=True)
             kubernetes = stack.enter_context(open_kubernetes())
-            failed += trio.run(_run, directory, kubernetes, number, members, (edits, rotations, restarts))
+            failed += trio.run(_run, directory, kubernetes, number, members, (edits, rotations, restarts, limit))
     sys.exit(1 if failed else 0)
 
 
-async def _run(directory: Path, kubernetes: Kubernetes, seed: int, members: int, amounts: tuple[int, int, int]) -> int:
+async def _run(
+    directory: Path, kubernetes: Kubernetes, seed: int, members: int, amounts: tuple[int, int, int, float]
+) -> int:
     failure: BaseException | None = None
     try:
         async with open_campaign(directory, kubernetes, seed, members) as campaign:
@@ -55,7 +61,7 @@ async def _run(directory: Path, kubernetes: Kubernetes, seed: int, members: int,
     return 1 if failure else 0
 
 
-async def _judged(campaign: Campaign, amounts: tuple[int, int, int]) -> None:
+async def _judged(campaign: Campaign, amounts: tuple[int, int, int, float]) -> None:
     try:
         await campaign.run(*amounts)
     finally:

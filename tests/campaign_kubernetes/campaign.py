@@ -21,6 +21,7 @@ The seed says what is done and in which order. What meets what is up to the mach
 from __future__ import annotations
 
 import json
+import math
 import shutil
 import time
 from collections import Counter
@@ -79,6 +80,7 @@ class Campaign:
         self.party = ThirdParty(stage, chance, self.done)
         self.harm = Harm(stage, chance, self.done)
         self._is_busy = True
+        self._ends = math.inf
 
     def summary(self) -> str:
         """How far it is, in one line."""
@@ -89,9 +91,10 @@ class Campaign:
             f"{self.stage.destination.total} of {lines} lines, {len(self.stage.history.states)} versions, {dict(kinds)}"
         )
 
-    async def run(self, edits: int, rotations: int, restarts: int) -> None:
-        """Does all that, waits until all is well, and judges; raises Failed."""
+    async def run(self, edits: int, rotations: int, restarts: int, limit: float = math.inf) -> None:
+        """Does all that, waits until all is well, and judges; raises Failed. Nothing new is begun after `limit` s."""
         began = time.monotonic()
+        self._ends = began + limit
         try:
             async with trio.open_nursery() as nursery:
                 await self._begin(nursery)
@@ -114,6 +117,8 @@ class Campaign:
         rounds = max(1, restarts, edits // ROUND)
         restarting = {one * rounds // restarts for one in range(restarts)}
         for number in range(rounds):
+            if time.monotonic() > self._ends:
+                break
             share = edits * (number + 1) // rounds - self.done["edits"]
             turns = rotations * (number + 1) // rounds - self.done["rotations"]
             await self._round(share, turns, restart=number in restarting)
@@ -136,10 +141,10 @@ class Campaign:
         await self._rest("all policies are drained after a round")
 
     def _edits_left(self) -> bool:
-        return self.party.edits_left > 0
+        return self.party.edits_left > 0 and time.monotonic() < self._ends
 
     def _rotations_left(self) -> bool:
-        return self.party.rotations_left > 0
+        return self.party.rotations_left > 0 and time.monotonic() < self._ends
 
     async def _until(self, left: Callable[[], bool], deeds: Sequence[tuple[int, Deed]], rate: float) -> None:
         while left():
