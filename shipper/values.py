@@ -117,6 +117,10 @@ class Receipt(msgspec.Struct, frozen=True, kw_only=True):
     """The weakest confirmation of the outputs that it waited for; None: of none was there ever an answer."""
 
 
+receipt_of = msgspec.json.Decoder(Receipt).decode
+"""Reads an encoded receipt; it is made before there are threads, see `shipper.sdk.event`."""
+
+
 class StateFigures(msgspec.Struct, frozen=True):
     """How much keyed state there is: keys, those that are deleted and still known included; and versions that wait,
     each counted for every destination."""

@@ -23,7 +23,7 @@ from shipper.spool.lane_settings import LaneSettings
 from shipper.spool.report import Report
 from shipper.spool.schema import get_meta, packed_ids, set_meta
 from shipper.spool.seal import Damaged, Sealer
-from shipper.values import LARGEST_COUNT, Confirmed, Receipt, Revision
+from shipper.values import LARGEST_COUNT, Confirmed, Revision, receipt_of
 
 Rule = Callable[[Any], bool]
 
@@ -77,7 +77,7 @@ def _is_items(value: Any) -> bool:
 
 def _is_receipt(value: Any) -> bool:
     try:
-        return value is None or bool(msgspec.json.decode(value, type=Receipt))
+        return value is None or bool(receipt_of(value))
     except (msgspec.MsgspecError, TypeError, ValueError, RecursionError):
         return False
 

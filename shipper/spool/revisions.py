@@ -23,7 +23,17 @@ from shipper.spool.lane_settings import LaneSettings
 from shipper.spool.queue import Moved
 from shipper.spool.schema import BARRIER, get_meta, next_seq, packed_ids, set_meta
 from shipper.spool.seal import Damaged, Sealer
-from shipper.values import LARGEST_COUNT, Change, Confirmed, Counts, CredentialUse, Receipt, Revision, Revisions
+from shipper.values import (
+    LARGEST_COUNT,
+    Change,
+    Confirmed,
+    Counts,
+    CredentialUse,
+    Receipt,
+    Revision,
+    Revisions,
+    receipt_of,
+)
 
 _log = log.get(__name__)
 
@@ -146,7 +156,7 @@ def _known(db: sqlite3.Connection, where: str, *ats: Revision) -> list[Known]:
             change,
             stage,
             tuple(msgspec.json.decode(ids)),
-            None if drained is None else msgspec.json.decode(drained, type=Receipt),
+            None if drained is None else receipt_of(drained),
         )
         for epoch, number, sha256, meaning, change, stage, ids, drained in rows
     ]
