@@ -97,7 +97,7 @@ INSIDE = {
         {"leader"},
         {"term"},
         {"following"},
-        {"tasks"},
+        {"echoes", "tasks"},
         {"election", "picture", "writing"},
         {"finalizing", "release", "seat"},
         {"judge"},

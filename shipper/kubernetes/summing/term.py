@@ -16,7 +16,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Awaitable, Callable, Container
+from collections.abc import Awaitable, Callable, Container, Mapping
 from contextlib import suppress
 from datetime import UTC, datetime
 from functools import partial
@@ -24,12 +24,13 @@ from functools import partial
 import trio
 
 from shipper.apiserver.client import Client
-from shipper.apiserver.errors import AlreadyExists, Conflict, NotFound
-from shipper.apiserver.expectations import Expectations, Verdict
-from shipper.apiserver.objects import LEASES, Event, Kind, Object, name, uid, version
+from shipper.apiserver.errors import AlreadyExists, Conflict
+from shipper.apiserver.objects import LEASES, Event, Kind, Object, version
 from shipper.apiserver.reflector import Reflector
 from shipper.kubernetes.kinds import MEMBERS, POLICIES, RELEASES, PolicyStatus
 from shipper.kubernetes.summing import records
+from shipper.kubernetes.summing.echoes import Echoes
+from shipper.kubernetes.summing.echoes import Kind as Written
 from shipper.kubernetes.summing.election import Leadership, Superseded, Unfit
 from shipper.kubernetes.summing.finalizing import Step, explained, finalize
 from shipper.kubernetes.summing.following import Following
@@ -49,7 +50,6 @@ POD_SECONDS = 30.0
 """Until the Pod of an absent member is looked for again."""
 UNSEEN = "status_unseen"
 """A cause of troubles."""
-_WAITS = 0.1
 
 
 class Term:
@@ -68,7 +68,7 @@ class Term:
         self._client, self._leadership, self._say, self._environment = client, leadership, say, environment
         self._writing = Writing(client, leadership.token)
         self._picture = Picture()
-        self._expected: dict[str, Expectations[str]] = {"policy": Expectations(), "secret": Expectations()}
+        self._echoes = Echoes(self._picture, self._writing, self._now)
         self._following = Following(client, self._writing, self.troubles, environment, self._secret_changed)
         self._look_again: dict[str, float] = {}
         """Policies whose deletion has a deadline: seconds since 1970."""
@@ -78,10 +78,10 @@ class Term:
     async def run(self) -> None:
         """Sums up until it is cancelled; raises Superseded, and Unfit if it cannot see what there is."""
         reflectors = [
-            self._reflector(POLICIES, self._saw_policy, "policy"),
-            self._reflector(MEMBERS, self._saw_member),
-            self._reflector(LEASES, self._saw_lease),
-            self._reflector(RELEASES, self._saw_release, "secret"),
+            self._reflector(POLICIES, partial(self._echoes.saw, "policy"), "policy"),
+            self._reflector(MEMBERS, self._picture.saw_member),
+            self._reflector(LEASES, lambda event: self._picture.saw_lease(event, self._now())),
+            self._reflector(RELEASES, partial(self._echoes.saw, "secret"), "secret"),
         ]
         async with trio.open_nursery() as nursery:
             for reflector in reflectors:
@@ -104,10 +104,15 @@ class Term:
 
     # -- what is seen --------------------------------------------------------------------------------------------------
 
-    def _reflector(self, kind: Kind, heed: Callable[[Event], None], expected: str = "") -> Reflector:
+    def _reflector(self, kind: Kind, saw: Callable[[Event], None], echoes: Written | None = None) -> Reflector:
+        def heed(event: Event) -> None:
+            if event.type != "SYNCED":
+                saw(event)
+                self._tell()
+
         def caught_up(at: str) -> None:
-            if expected:
-                self._expected[expected].caught_up(at)
+            if echoes is not None:
+                self._echoes.caught_up(echoes, at)
                 self._tell()
 
         def trouble(text: str | None) -> None:
@@ -118,34 +123,6 @@ class Term:
 
         environment = self._environment
         return Reflector(self._client, kind, heed=heed, trouble=trouble, caught_up=caught_up, environment=environment)
-
-    def _saw_policy(self, event: Event) -> None:
-        if event.type != "SYNCED":
-            self._note("policy", event)
-            self._picture.saw_policy(event)
-            self._tell()
-
-    def _saw_release(self, event: Event) -> None:
-        if event.type != "SYNCED":
-            self._note("secret", event)
-            self._picture.saw_release(event)
-            self._tell()
-
-    def _saw_member(self, event: Event) -> None:
-        if event.type != "SYNCED":
-            self._picture.saw_member(event)
-            self._tell()
-
-    def _saw_lease(self, event: Event) -> None:
-        if event.type != "SYNCED":
-            self._picture.saw_lease(event, self._now())
-            self._tell()
-
-    def _note(self, kind: str, event: Event) -> None:
-        of, at, deleted = uid(event.object), version(event.object), event.type == "DELETED"
-        self._expected[kind].changed(of, at, deleted=deleted)
-        if deleted:
-            self._expected[kind].decided(of, at)
 
     def _tell(self) -> None:
         self._changed.set()
@@ -194,10 +171,10 @@ class Term:
             self._look_again.pop(of, None)
             self.troubles.over(f"policy {of}")
             return math.inf
-        if (when := self._gate(tasks, key, known, now)) > now:
+        if (when := self._gate(tasks, "policy", of, known, now)) > now:
             return when
         self._picture.due_policies.discard(of)
-        self._expected["policy"].decided(known.uid, known.version)
+        self._echoes.judged("policy", known)
         tasks.start(key, self._plan_policy(known))
         return math.inf
 
@@ -205,29 +182,25 @@ class Term:
         secret, known, key = self._following.secret(of), self._picture.releases.get(of), ("secret", of)
         if secret is None:
             return math.inf
-        if (when := self._gate(tasks, key, known, now)) > now:
+        if (when := self._gate(tasks, "secret", of, known, now)) > now:
             return when
         self._picture.due_secrets.discard(of)
         if known is None:
             tasks.start(key, partial(self._create, of))
             return math.inf
-        self._expected["secret"].decided(known.uid, known.version)
+        self._echoes.judged("secret", known)
         tasks.start(key, self._plan_secret(known, secret))
         return math.inf
 
-    def _gate(self, tasks: Tasks, key: Key, known: Policy | Release | None, now: float) -> float:
+    def _gate(self, tasks: Tasks, kind: Written, of: str, known: Policy | Release | None, now: float) -> float:
         """Returns when an object can be judged; `now`, or a time before, if it can be."""
-        if (at := tasks.free_at(key)) > now or known is None:
+        if (at := tasks.free_at((kind, of))) > now or known is None:
             return at
-        expected = self._expected[key[0]]
-        expected.changed(known.uid, known.version)
-        match expected.verdict(known.uid, now):
-            case Verdict.WAIT:
-                return max(expected.deadline() or now, now + _WAITS)
-            case Verdict.READ:
-                tasks.start(key, partial(self._read, key, known.uid))
-                return math.inf
-        return now
+        when = self._echoes.free_at(kind, known, now)
+        if when is None:
+            tasks.start((kind, of), partial(self._echoes.read, kind, of, known.uid))
+            return math.inf
+        return when
 
     def _begin_members(self, tasks: Tasks, now: float) -> list[float]:
         times = []
@@ -285,14 +258,14 @@ class Term:
         at = of.version
         if status != of.status:
             found = await self._written(("policy", of.name), lambda: self._writing.judged(of, status))
-            self._wrote("policy", found)
+            self._echoes.wrote("policy", found)
             at = version(found)
         if step.finalizers is not None:
             if step.said:
                 self._say(step.said)
             finalizers = step.finalizers
             found = await self._written(("policy", of.name), lambda: self._writing.finalizers(of, at, finalizers))
-            self._wrote("policy", found)
+            self._echoes.wrote("policy", found)
 
     async def _crowd(self) -> tuple[list[Member], Standings, dict[str, Object]]:
         """Reads members and Leases by quorum; their Leases decide who is alive."""
@@ -347,14 +320,15 @@ class Term:
 
     async def _write_release(self, of: Release, decision: Decision) -> None:
         status = decision.status
-        self._wrote("secret", await self._written(("secret", of.name), lambda: self._writing.released(of, status)))
+        found = await self._written(("secret", of.name), lambda: self._writing.released(of, status))
+        self._echoes.wrote("secret", found)
 
     async def _create(self, of: str) -> None:
         try:
             found = await self._written(None, lambda: self._writing.create_release(of))
         except AlreadyExists:
             found = await self._writing.release(of)
-        self._wrote("secret", found)
+        self._echoes.wrote("secret", found)
 
     # -- members -------------------------------------------------------------------------------------------------------
 
@@ -380,8 +354,8 @@ class Term:
 
     # -- writes --------------------------------------------------------------------------------------------------------
 
-    async def _claim(self, kind: str, of: Policy | Release) -> None:
-        self._wrote(kind, await self._written(None, lambda: self._writing.claim(_KINDS[kind], of)))
+    async def _claim(self, kind: Written, of: Policy | Release) -> None:
+        self._echoes.wrote(kind, await self._written(None, lambda: self._writing.claim(_KINDS[kind], of)))
 
     async def _written(self, key: Key | None, write: Callable[[], Awaitable[Object]]) -> Object:
         """Writes, if this member leads still."""
@@ -391,48 +365,13 @@ class Term:
             self._tasks.wrote(key)
         return await write()
 
-    def _wrote(self, kind: str, found: Object) -> None:
-        """Notes the state after an own write; its echo is awaited."""
-        self._expected[kind].wrote(uid(found), version(found), self._now())
-        self._take(kind, found)
-
-    def _take(self, kind: str, found: Object) -> None:
-        """Takes an answer; one of an object that the watch has seen deleted must not bring it back."""
-        known = self._known(kind, name(found))
-        if known is not None and known.uid == uid(found):
-            self._saw(kind, Event("MODIFIED", found))
-
-    def _saw(self, kind: str, event: Event) -> None:
-        if kind == "policy":
-            self._picture.saw_policy(event)
-        else:
-            self._picture.saw_release(event)
-
-    def _known(self, kind: str, of: str) -> Policy | Release | None:
-        return self._picture.policies.get(of) if kind == "policy" else self._picture.releases.get(of)
-
-    async def _read(self, key: Key, known: str) -> None:
-        """Reads an object by quorum; `known` is its uid."""
-        kind, of = key
-        try:
-            found = await (self._writing.policy(of) if kind == "policy" else self._writing.release(of))
-        except NotFound:
-            found = {}
-        if uid(found) == known:
-            self._expected[kind].read(known, version(found), self._now())
-            self._take(kind, found)
-            return
-        self._expected[kind].read(known, None, self._now())
-        self._expected[kind].decided(known, "")
-        if (there := self._known(kind, of)) is not None and there.uid == known:
-            self._saw(kind, Event("DELETED", {"metadata": {"name": of, "uid": known}}))
-
     async def _again(self, key: Key) -> bool:
         """Reads an object that is not as it was known, so that it is judged anew."""
-        known = self._known(*key) if key[0] in _KINDS else None
+        kind: Written = "policy" if key[0] == "policy" else "secret"
+        known = self._echoes.known(kind, key[1]) if key[0] in _KINDS else None
         if known is not None:
-            await self._read(key, known.uid)
-        return known is not None and self._known(*key) != known
+            await self._echoes.read(kind, key[1], known.uid)
+        return known is not None and self._echoes.known(kind, key[1]) != known
 
     def _due(self, key: Key) -> None:
         if key[0] == "policy":
@@ -441,5 +380,5 @@ class Term:
             self._picture.due_secrets.add(key[1])
 
 
-_KINDS = {"policy": POLICIES, "secret": RELEASES}
+_KINDS: Mapping[str, Kind] = {"policy": POLICIES, "secret": RELEASES}
 _KEPT = 100
