@@ -1,8 +1,9 @@
 """The one elected member that sums up status.
 
-    reflectors of policies, members, Leases ──> leader ── judge, release, finalizing (pure) ──> status writes
-    Lease `shipper-leader` ── election ── token ┘
+    Lease `shipper-leader` ── seat, election ── token ┐
+    watches ── picture ── due ──> judge, release ──> term ── tasks ──> writing
+       └ echoes: what own writes have made of an object, until a watch has come to it
 
 Nothing else needs it: members run on without it, and whoever is elected next concludes the same from the same objects.
-`records`, `liveness`, `judge`, `release` and `finalizing` decide without I/O; `election`, `writing` and `leader` act.
+`records`, `parts`, `judge`, `release`, `finalizing`, `liveness` and `picture` decide without I/O; the others act.
 """
