@@ -208,7 +208,9 @@ class Member:
         self._dirty = self._dirty or now >= self._retry_at
         if self._dirty and self._may_decide():
             self._decide(now)
-        kept = self._ids(facts) | self._refusals.ids
+        used = self._ids(facts)
+        self._proving.retain(used | facts.using, facts.using)
+        kept = used | self._refusals.ids
         self._contents.retain(kept | {id for part in self._vectors.good.values() for id in part.contents})
 
     def _may_decide(self) -> bool:
@@ -470,6 +472,7 @@ class Member:
             self._introducing.doubt()
             self._reporting.doubt()
             self._is_reported, self._looking = False, True
+            self._to_offer = self._vector(memory) if memory.number else None
         if memory.number > before.number:
             self._vectors.saved(memory.number, memory.parts)
             self._entries.by_uid = {one.uid: one for one in memory.entries}

@@ -20,7 +20,7 @@ class Proving:
     @property
     def is_open(self) -> bool:
         """Whether something in use has to be withdrawn."""
-        return bool(self._failed - self._usage.withdrawn)
+        return bool(self._failed - self._usage.withdrawn or self._usage.again)
 
     def begin_anew(self) -> None:
         """What the API server has is another thing now: all is looked for again."""
@@ -36,13 +36,19 @@ class Proving:
             if not self._usage.is_usable(one) and self._usage.is_announced(one):
                 self._failed.add(one.id)
 
+    def retain(self, used: Collection[str], ledger: Collection[str]) -> None:
+        """Forgets what is not in use any more, or was not brought back."""
+        self._failed &= set(used)
+        self._usage.again &= set(ledger)
+
     def has_failed(self, one: Content) -> bool:
         return one.id in self._failed
 
     def to_withdraw(self, ledger: Collection[str], used: Iterable[str]) -> set[str]:
         """Returns what is in use and must not be: what was not current, and what nobody here knows."""
         unknown = {id for id in ledger if id not in self._contents.by_id}
-        return (unknown | (self._failed & {*ledger, *used})) - self._usage.withdrawn
+        found = (unknown | (self._failed & {*ledger, *used})) - self._usage.withdrawn
+        return found | (self._usage.again & set(ledger))
 
     def withdrew(self, ids: Iterable[str]) -> None:
         """The sidecar has these no more."""

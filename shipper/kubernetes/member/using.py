@@ -38,6 +38,10 @@ class Usage:
         """In the status that was written last, and not proven."""
         self._pins: dict[str, int] = {}
         """The newest vector with each content that was offered and not answered: the ledger may not have it yet."""
+        self._late: dict[str, int] = {}
+        """The pins of what was withdrawn: the agent may read such a vector after that, and supply its contents."""
+        self.again: set[str] = set()
+        """Withdrawn ones that such a vector may have brought back."""
 
     # -- what is used --------------------------------------------------------------------------------------------------
 
@@ -59,6 +63,8 @@ class Usage:
     def answered(self, number: int) -> None:
         """A vector was answered: the ledger has it, and has passed over older ones."""
         self._pins = {id: newest for id, newest in self._pins.items() if newest > number}
+        self.again |= {id for id, newest in self._late.items() if newest <= number}
+        self._late = {id: newest for id, newest in self._late.items() if newest > number}
 
     # -- what may be used ----------------------------------------------------------------------------------------------
 
@@ -114,7 +120,10 @@ class Usage:
 
     def withdrew(self, ids: Iterable[str]) -> None:
         """The sidecar has these no more, for ever."""
-        self.withdrawn |= set(ids)
+        ids = set(ids)
+        self._late |= {id: number for id, number in self._pins.items() if id in ids}
+        self.again -= ids
+        self.withdrawn |= ids
         self.proven -= self.withdrawn
         self._pins = {id: number for id, number in self._pins.items() if id not in self.withdrawn}
 

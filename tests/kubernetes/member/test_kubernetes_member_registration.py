@@ -122,6 +122,40 @@ def test_a_directory_that_is_older_than_its_own_status_begins_as_another_one(api
     assert len(again.agent.vectors) == 1
 
 
+def test_a_directory_with_a_new_id_is_answered_for_what_it_runs(api, host):
+    with_policy(api)
+    while not host.durable.number:
+        host.show(next((watch for watch in host.watches() if watch.is_behind(api)), host.own))
+        host.act()
+    copy = host.durable
+    host.settle()
+    again = Host(api, "m", memory=copy, agent=Agent(), process="p2")
+    again.settle()
+    api.delete("member", "m")
+    again.settle()
+
+    assert again.durable.directory == "spare-m"
+    assert [one["stage"] for one in status(api)["policies"]] == ["drained"]
+
+
+def test_what_an_agent_adopts_after_it_was_withdrawn_is_withdrawn_again(api):
+    host = Host(api, hold=True)
+    with_policy(api)
+    while not any(isinstance(step, Offer) for step in host.steps):
+        for watch in host.watches():
+            if watch.is_behind(api):
+                host.show(watch)
+        host.act()
+    (old,) = host.agent.offered.contents  # not adopted yet
+    host.member.usage.withdrew([old])
+    host.agent.withdrawn.add(old)
+    host.go_on()
+    host.agent.withdrawn.clear()  # the agent took the vector as it was offered
+    steps = host.act()
+
+    assert [step.ids for step in steps if isinstance(step, Withdraw)] == [(old,)]
+
+
 def test_ids_that_nobody_here_knows_are_withdrawn(api, host):
     host.agent.using.add("es-k-unknown-1")
     steps = host.act()

@@ -204,7 +204,7 @@ class World:
         step = host.step()
         answer = host.request(step)
         before = host.agent.offered
-        if isinstance(step, Offer) and before is not None and _keys(before) == _keys(step.vector):
+        if isinstance(step, Offer) and before is not None and _is_same(before, step.vector):
             self.broken = f"{step.vector.name} is offered, which is what {before.name} is"
         if isinstance(step, REMOTE):
             self.flying[at] = step, answer
@@ -391,7 +391,13 @@ class World:
                 self.api.delete("member", host.member.terms.name)
         if broken := self._come_to_rest():
             return broken
-        return next(self.laws(), "") or self._unfinished()
+        return next(self.laws(), "") or self._unfinished() or next(self._without_lease(), "")
+
+    def _without_lease(self) -> Iterator[str]:
+        for host in self.hosts:
+            member = host.member
+            if member.terms.hold and host.agent.vectors and (host.lease is None or host.lease <= host.now):
+                yield f"{member.terms.name} gets no lease: {member.held}"
 
     # -- ways to a start -----------------------------------------------------------------------------------------------
 
@@ -514,6 +520,11 @@ def _keys(vector: Vector) -> list[Any]:
     return [*map(_key, vector.parts)]
 
 
+def _is_same(one: Vector, other: Vector) -> bool:
+    """Whether a vector is offered twice; a directory with a new id offers what it runs under a name of its own."""
+    return _keys(one) == _keys(other) and one.name.rpartition("-")[0] == other.name.rpartition("-")[0]
+
+
 def _key(part: Any) -> tuple[Any, ...]:
     return part.uid, part.generation, part.contents
 
@@ -545,7 +556,7 @@ def _member_key(member: Any, now: float) -> list[Any]:
         sorted(member._contents.by_id.values(), key=lambda one: one.id),
         member._contents.drawn,
         [sorted(usage.proven), dict(usage.bounds), sorted(usage.withdrawn), sorted(usage._announced)],
-        sorted(usage._pins.items()),
+        [sorted(usage._pins.items()), sorted(usage._late.items()), sorted(usage.again)],
         [sorted(member._introducing._announced), sorted(member._introducing._confirmed.items())],
         [sorted(member._entries.by_uid.values(), key=lambda one: one.uid), member._entries.reached],
         [[*map(_key, member._vectors.running.values())], [*map(_key, member._vectors.good.values())]],
