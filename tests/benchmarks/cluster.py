@@ -4,8 +4,9 @@
 
 at rest   of a member, in a third of its lease: writes, reads of one key or lease, and watches that begin; then what the
           elected one writes beside that, and how often anybody lists all; while nothing happens
-version   writes of a member for a version, those of renewals that fall into it apart; and how soon a `wait` opens after
-          the last report: all stages answered at once, and each stage so late that it is a write of its own
+version   writes of a member from the publish until it is drained everywhere, and how many renewals fall due meanwhile,
+          of which a report is one; how soon a `wait` opens after the last report: all stages answered at once, and each
+          stage so late that it is a write of its own
 
 The members are those of `fleet.py`: real but for their sidecars, in one process, each with connections of its own. The
 server is a real one, with its own etcd and one CPU or two. The aims: one write a member and third, and what the elected
@@ -105,7 +106,9 @@ class Published:
     """Of a version."""
 
     writes: float
-    """Of a member, but for renewals."""
+    """Reports of a member."""
+    renewals: float
+    """Those that fall due meanwhile."""
     last: float
     """Seconds from the publish to the last report of `drained`."""
     opened: float
@@ -152,7 +155,7 @@ class Fleet:
         reports = sum(one["objectRef"]["resource"] == "shipperfleetrecords" for one in found if kind(one) == "write")
         renewals = (time.monotonic() - began) / (self.lease / 3)
         lists = sum(kind(one) == "list" for one in found)
-        return Published(reports / self.members.count - renewals, last - since, opened - last, lists)
+        return Published(reports / self.members.count, renewals, last - since, opened - last, lists)
 
     async def _publish(self) -> tuple[float, float]:
         seals = Seals(FLEET, [KEY])
@@ -200,8 +203,8 @@ def measure(options: argparse.Namespace) -> list[Table]:
             progress(f"versions, {how}")
             rows.append(_versions(how, [found.publish(apart) for _ in range(options.runs)]))
     progress()
-    head = [f"a version, {options.members} members", f"writes a member (aim {AIM_VERSION})", "last drained after s"]
-    return [*tables, Table([*head, "wait opens ms later", "lists"], rows)]
+    head = [f"a version, {options.members} members", f"writes a member (aim {AIM_VERSION} and renewals)"]
+    return [*tables, Table([*head, "renewals due", "last drained after s", "wait opens ms later", "lists"], rows)]
 
 
 def _at_rest(found: Fleet, rest: Rest) -> Table:
@@ -232,6 +235,7 @@ def _versions(how: str, runs: Sequence[Published]) -> list[str]:
     return [
         how,
         spread([one.writes for one in runs], ".2f"),
+        spread([one.renewals for one in runs], ".2f"),
         spread([one.last for one in runs], ".2f"),
         spread([one.opened * 1000 for one in runs]),
         spread([one.lists for one in runs]),
