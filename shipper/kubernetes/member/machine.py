@@ -638,6 +638,10 @@ class Member:
         """Every sidecar here has released a content (`PolicySource.released`)."""
         self._released.add(id)
 
+    def end(self) -> None:
+        """The agent has ended: what the status lacks of its last figures is written at once."""
+        self._reporting.is_last = True
+
     def leave(self) -> None:
         """This member leaves for good; every sidecar has stopped."""
         self._leaving = True

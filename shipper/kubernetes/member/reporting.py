@@ -21,6 +21,8 @@ class Reporting:
 
     def __init__(self, lease: float) -> None:
         self.pace = Pace()
+        self.is_last = False
+        """Whether the member ends, so that a figure which would be written a lease later is never written."""
         self._lease = lease
         self._sent: MemberStatus | None = None
         self._answered: MemberStatus | None = None
@@ -31,7 +33,7 @@ class Reporting:
         if self._sent is None or there != self._answered or _news(status) != _news(self._sent):
             return self.pace.next_at(now)
         if status.undelivered != self._sent.undelivered:
-            return self._at + self._lease
+            return self.pace.next_at(now) if self.is_last else self._at + self._lease
         return None
 
     def wrote(self, status: MemberStatus, there: MemberStatus, now: float) -> None:

@@ -152,7 +152,8 @@ class Membership:
             raise NotLeft(f"the ShipperMember has no last status of this member; delete it: shippermember/{name}")
 
     async def settled(self) -> None:
-        """Returns when the API server has the newest status of this member, as far as it is known now."""
+        """Returns when the API server has the last status of this member, whose agent has ended."""
+        self._member.end()
         self.wake()
         await self._stepped.wait()
         while self._member.is_pending(self._clock(), self._facts()):

@@ -237,6 +237,26 @@ def test_a_member_that_leaves_with_events_says_what_it_has(api, host):
     assert (status(api)["undelivered"], len(status(api)["using"])) == (7, 1)
 
 
+def test_undelivered_events_are_written_once_a_lease_and_at_the_end_at_once(api, host):
+    """A Pod that ended with none must not look as if its events were lost with it."""
+    with_policy(api)
+    host.settle()
+    some, none = (Facts(using=frozenset(host.agent.using), undelivered=count) for count in (7, 0))
+    assert isinstance(host.member.next(host.now, some), Rest)
+    for _ in range(4):
+        host.now += LEASE / 3
+        while not isinstance(step := host.member.next(host.now, some), Rest):
+            host.perform(step)
+    assert status(api)["undelivered"] == 7
+    assert isinstance(host.member.next(host.now, none), Rest)
+    host.member.end()
+    while host.member.is_pending(host.now, none):
+        host.perform(host.member.next(host.now, none))
+        host.now += 0.1
+
+    assert status(api)["undelivered"] == 0
+
+
 def test_without_the_api_server_the_kept_vector_runs(api, host):
     with_policy(api)
     host.settle()
