@@ -23,6 +23,7 @@ from __future__ import annotations
 import json
 import math
 import shutil
+import sys
 import time
 from collections import Counter
 from collections.abc import AsyncIterator, Callable, Sequence
@@ -80,6 +81,7 @@ class Campaign:
         self.party = ThirdParty(stage, chance, self.done)
         self.harm = Harm(stage, chance, self.done)
         self._is_busy = True
+        self._ordered: set[tuple[str, str]] = set()
         self._ends = math.inf
 
     def summary(self) -> str:
@@ -244,7 +246,23 @@ class Campaign:
             if trio.current_time() - since > SETTLES:
                 told = "\n".join(found)
                 raise Failed(f"waited for {what}; for {SETTLES:g} s nothing has changed:\n{told}")
+            await self._rebind()
             await self.stage.until(lambda shown=shown: left() != shown, 1.0)
+
+    async def _rebind(self) -> None:
+        """As an operator does for a member that was fenced: its events go with the content that is current now."""
+        for member in self.stage.members:
+            for lost, to in dict(member.transcript.again().lacks).items() if member.holds else ():
+                if member.transcript.name_of(lost) not in self.stage.revoked or (member.name, lost) in self._ordered:
+                    continue
+                self._ordered.add((member.name, lost))
+                self.done["orders to rebind"] += 1
+                order = ["order", "rebind", "--from", lost, "--to", to, "--state", str(member.state)]
+                command = [sys.executable, "-m", "shipper", *order]
+                done = await trio.run_process(command, capture_stdout=True, capture_stderr=True, check=False)
+                if done.returncode:
+                    self.done["orders that were refused"] += 1
+                    self._ordered.discard((member.name, lost))
 
     # -- the judges ----------------------------------------------------------------------------------------------------
 

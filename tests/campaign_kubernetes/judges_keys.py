@@ -33,12 +33,16 @@ def released_early(seen: Seen) -> Iterator[str]:
 
 
 def supplied_after(seen: Seen) -> Iterator[str]:
-    """What is released is not given to a sidecar any more."""
+    """What is released is not given to a sidecar that may send; nor may one send that still has it."""
     for name, transcript in seen.transcripts.items():
         for at, id, content in transcript.supplied:
             bound = seen.released.get(content)
-            if bound is not None and at > bound.at:
+            if bound is not None and at > bound.at and transcript.sends_until(at) >= at + seen.of_clocks:
                 yield f"the sidecar of {name} was given {content} as {id} {at - bound.at:.3f} s after {_told(bound)}"
+        for at, until in transcript.leases:
+            if until is not None and until > at + seen.of_clocks and not transcript.had_lease(at, seen.of_clocks):
+                for content in transcript.holds(at) & {one for one, bound in seen.released.items() if bound.at < at}:
+                    yield f"the sidecar of {name} got a lease at {at:.3f}, and has {content}, which is released"
 
 
 def announced_after(seen: Seen) -> Iterator[str]:

@@ -104,6 +104,9 @@ class Story:
         message["credentials"] = {"in_use": [], "released": released}
         self.transcript.take(f"{at} > {json.dumps(message)}".encode())
 
+    def gets_lease(self, at: float, until: float) -> None:
+        self.transcript.take(f'{at} < {{"type": "lease", "until": {until}}}'.encode())
+
     def says_ready(self, at: float, revision: int, *in_use: str) -> None:
         reached = {stage: [0, revision] for stage in ("received", "active", "drained")}
         message = {"type": "ready", "revisions": reached, "credentials_in_use": in_use}
@@ -347,6 +350,16 @@ def test_a_content_that_is_given_to_a_sidecar_after_its_release_is_found(story: 
     story.hears(110, 2, 3, c=OLD)
 
     assert f"was given {OLD} as c 10.000 s after" in story.fault()
+
+
+def test_a_sidecar_without_a_lease_may_get_what_is_released_and_must_lose_it_before_a_lease(story: Story) -> None:
+    """Its supervisor was cut off, and could not know."""
+    story.transcript.take(b'105 < {"type": "hello", "lease": true}')
+    story.hears(110, 2, 3, c=OLD)
+    assert story.faults() == []
+
+    story.gets_lease(111, 200)
+    assert f"got a lease at 111.000, and has {OLD}" in story.fault()
 
 
 def test_a_content_that_is_announced_after_its_release_is_found(story: Story) -> None:

@@ -48,6 +48,8 @@ class Transcript:
     nacks: list[tuple[float, Revision, str]] = field(default_factory=list)
     leases: list[tuple[float, float | None]] = field(default_factory=list)
     """Each lease that was heard: its end by CLOCK_BOOTTIME, or None if none is needed."""
+    lacks: list[tuple[str, str]] = field(default_factory=list)
+    """By the newest `observed`, the credentials for which events wait in vain, each with one to which they may go."""
     starts: int = 0
     newest: list[str] = field(default_factory=list)
     """The last lines, for people."""
@@ -123,8 +125,11 @@ class Transcript:
             self.starts += 1
             found = message["revisions"]
             self.reached += [(at, stage, (found[stage][0], found[stage][1])) for stage in STAGES if found[stage]]
-            if found["active"]:
-                self._hold(at, self._held() & {*message["credentials_in_use"]})
+            if found["active"]:  # what it wants it does not have in memory
+                used = {*message["credentials_in_use"]} - {*message.get("credentials_wanted", ())}
+                self._hold(at, self._held() & used)
+        elif kind == "observed":
+            self.lacks = [*_lacks(message)]
 
     def _give_up(self, at: float, ids: Collection[str]) -> None:
         if ids:
@@ -143,6 +148,10 @@ class Transcript:
         """Returns the names of the contents that it might still use at an instant."""
         found = bisect.bisect_right(self._holding, at, key=lambda one: one[0])
         return {self._names[id] for id in self._holding[found - 1][1]} if found else set()
+
+    def name_of(self, id: str) -> str:
+        """Returns the name of the content that an id stands for; empty for an unknown one."""
+        return self._names.get(id, "")
 
     def has_reached(self, stage: str, policy: str, number: int, at: float) -> bool:
         """Whether by an instant a revision with a mark of a policy, or a newer one, had reached a stage."""
@@ -171,12 +180,24 @@ class Transcript:
                 yield before, offer
             before = offer
 
+    def had_lease(self, at: float, ahead: float) -> bool:
+        """Whether it could send just before an instant; `ahead` is what CLOCK_BOOTTIME is ahead."""
+        before = bisect.bisect_left(self.leases, at, key=lambda one: one[0])
+        return before > 0 and self.sends_until(self.leases[before - 1][0]) >= at + ahead
+
     def sends_until(self, at: float) -> float:
         """Returns until when it could send, by CLOCK_BOOTTIME, by what it had heard at an instant."""
         heard = bisect.bisect_right(self.leases, at, key=lambda one: one[0])
         if not heard or self.leases[heard - 1][1] is None:
             return math.inf
         return max(until for _, until in self.leases[max(0, heard - 20) : heard] if until is not None)
+
+
+def _lacks(observed: dict[str, Any]) -> Iterator[tuple[str, str]]:
+    for draining in observed.get("draining", ()):
+        for output in draining["outputs"].values():
+            if output.get("code") in ("credential_missing", "credential_withdrawn") and output.get("rebind_to"):
+                yield from ((lost, output["rebind_to"]) for lost in output.get("rebind_from", ()))
 
 
 def _sends(text: str) -> dict[str, tuple[str, str]]:
