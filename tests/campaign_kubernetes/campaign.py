@@ -51,7 +51,7 @@ MOST_AHEAD = 1000
 """Lines of a log that are not at the destination yet; more are not written."""
 SETTLES = 60.0
 """Seconds without any change after which the end is not waited for any more."""
-AT_REST = LEASE * 1.5
+AT_REST = 5.0
 """Seconds for which nobody writes a status in the end."""
 HARM = 0.3
 """Harms in a second, on average."""

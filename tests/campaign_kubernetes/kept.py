@@ -18,6 +18,12 @@ class KeptApi(Api):
     """One connection for each thread; one that breaks is made anew with the next request."""
 
     _here: threading.local = field(default_factory=threading.local, repr=False)
+    _made: list[http.client.HTTPSConnection] = field(default_factory=list, repr=False)
+
+    def close(self) -> None:
+        """Closes all connections; no request may be under way."""
+        for connection in self._made:
+            connection.close()
 
     @contextmanager
     def _asked(
@@ -43,4 +49,5 @@ class KeptApi(Api):
             assert to.hostname
             found = http.client.HTTPSConnection(to.hostname, to.port, timeout=seconds, context=self._tls)
             self._here.connection = found
+            self._made.append(found)
         return found

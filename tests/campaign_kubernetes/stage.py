@@ -57,7 +57,7 @@ class Stage:
         """The contents that the third party has made for each key, in order."""
         self.changed = trio.Event()
         self.of_etcd, self.of_server = trio.Lock(), trio.Lock()
-        self._api = KeptApi(kubernetes.url, kubernetes.ca, kubernetes.token)
+        self.api = KeptApi(kubernetes.url, kubernetes.ca, kubernetes.token)
         self._keys: dict[str, Credential] = {}
         self._bounds: dict[tuple[str, str], int] = {}
 
@@ -66,7 +66,7 @@ class Stage:
         until = trio.current_time() + INSISTS
         while True:
             try:
-                return await trio.to_thread.run_sync(call, self._api)
+                return await trio.to_thread.run_sync(call, self.api)
             except (OSError, HTTPException):
                 if trio.current_time() > until:
                     raise
@@ -181,6 +181,7 @@ async def open_stage(directory: Path, kubernetes: Kubernetes, members: int, seed
             yield stage
         finally:
             history.stop()
+            stage.api.close()
             for member in stage.members:
                 member.end_at_once()
             nursery.cancel_scope.cancel("the campaign is over")
