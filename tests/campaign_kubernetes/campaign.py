@@ -41,7 +41,7 @@ from tests.campaign_kubernetes.judges import faults_of_objects
 from tests.campaign_kubernetes.judges_keys import faults_of_keys
 from tests.campaign_kubernetes.records import Policy, name_of
 from tests.campaign_kubernetes.seen import Request, Seen
-from tests.campaign_kubernetes.stage import LEASE, Stage, canaries, open_stage
+from tests.campaign_kubernetes.stage import Stage, canaries, open_stage
 from tests.campaign_kubernetes.third_party import Deed, ThirdParty
 from tests.canary import EVENT
 
