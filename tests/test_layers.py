@@ -78,7 +78,7 @@ INSIDE = {
         {"entries", "fencing", "losses", "own", "pace", "policies", "refusals", "using", "vectors"},
         {"contents"},
         {"secrets"},
-        {"steps"},
+        {"overtaking", "steps"},
         {"memory"},
     ],
     "kubernetes/membership": [

@@ -321,7 +321,16 @@ class Member:
         new = [part for part in self._newcomers(self._draft) if not self._introducing.is_ready(part, known)]
         if not names and not new:
             return None
+        self._begin_reading()
         return Confirm(frozenset(names), frozenset(part.name for part in new))
+
+    def _begin_reading(self) -> None:
+        self.policies.reading.begin()
+        self.seen.reading.begin()
+
+    def _end_reading(self) -> None:
+        self.policies.reading.end()
+        self.seen.reading.end()
 
     def _newcomers(self, draft: Target | None) -> list[Part]:
         """Returns the parts of policies that this member does not run yet."""
@@ -340,6 +349,7 @@ class Member:
         if not self.holding or not self.fencing.must_read:
             return None
         self._reading = self.fencing.lapses
+        self._begin_reading()
         used = {one.secret for one in self._contents.of(self._ids(facts))}
         return Reread(self.secrets | used)
 
@@ -535,9 +545,9 @@ class Member:
     def reread(self, policies: Listing, secrets: Mapping[str, SecretFound], *, began: float, now: float) -> None:
         """All policies, and each Secret of the step."""
         self.policies.listed(policies)
-        for name, found in secrets.items():
-            self._read(name, found)
-        if self._reading == self.fencing.lapses:
+        unclear = [name for name, found in secrets.items() if not self._read(name, found)]
+        self._end_reading()
+        if not unclear and self._reading == self.fencing.lapses:
             self.fencing.must_read = False
 
     def judged(self, step: Judge, judgement: Judgement, *, now: float) -> None:
@@ -549,13 +559,11 @@ class Member:
         self, step: Confirm, secrets: Mapping[str, SecretFound], policies: Mapping[str, Object | None], *, now: float
     ) -> None:
         """Each Secret and policy of the step, read after the step was given."""
-        for name, found in secrets.items():
-            self._read(name, found)
-        self._proving.confirmed(step.secrets)
+        self._proving.confirmed({name for name, found in secrets.items() if self._read(name, found)})
         for name, policy in policies.items():
-            self.policies.read(name, policy)
-            if (known := self.policies.at(name)) is not None:
+            if self.policies.read(name, policy) and (known := self.policies.at(name)) is not None:
                 self._introducing.confirmed(known.uid, known.generation)
+        self._end_reading()
         self._dirty = True
 
     def offered(self, vector: Vector) -> None:
@@ -646,7 +654,10 @@ class Member:
         """This member leaves for good; every sidecar has stopped."""
         self._leaving = True
 
-    def _read(self, name: str, found: SecretFound) -> None:
-        if (present := self.seen.read(name, found)) is not None:
+    def _read(self, name: str, found: SecretFound) -> bool:
+        """Takes what a read of a Secret has found; returns whether that is what is known now."""
+        is_known = self.seen.read(name, found)
+        if (present := self.seen.present(name)) is not None:
             self._contents.saw(present)
         self._dirty = True
+        return is_known

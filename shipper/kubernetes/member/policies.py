@@ -16,6 +16,7 @@ import msgspec
 from shipper.apiserver.objects import Event, Listing, Object, created, generation, is_deleted, name, uid, version
 from shipper.apiserver.versions import compare, is_covered, is_number
 from shipper.kubernetes.kinds import PolicySpec, Requirement, Selector
+from shipper.kubernetes.member.overtaking import Overtaking
 from shipper.kubernetes.member.steps import Judge, Judgement
 from shipper.kubernetes.selectors import matches
 from shipper.sdk.codes import Code
@@ -52,6 +53,7 @@ class Policies:
         self.known: dict[str, Known] = {}
         self.synced = False
         """Whether all were shown once."""
+        self.reading = Overtaking()
         self._floor = ""
         """All changes up to it are known from a list."""
         self._judged: dict[tuple[str, int], Judgement] = {}
@@ -66,27 +68,38 @@ class Policies:
         at = version(event.object)
         if is_number(at) and is_covered(at, self._floor):
             return
+        self.reading.shown(name(event.object))
         if event.type == "DELETED":
             self._lost(uid(event.object))
         else:
             self._take(event.object)
 
     def listed(self, listing: Listing) -> None:
-        """A list by quorum has these."""
+        """A list by quorum has these; what the watch has shown meanwhile is not changed by it unless it is newer."""
         self.synced, self._floor = True, listing.version
         for lost in self.known.keys() - {uid(found) for found in listing.items}:
             if not is_covered(listing.version, self.known[lost].version):
                 self._lost(lost)
         for found in listing.items:
-            self._take(found)
+            if self._is_newer(name(found), found):
+                self._take(found)
 
-    def read(self, called: str, found: Object | None) -> None:
-        """A read by quorum of a policy has found this."""
-        for lost in [one.uid for one in self.known.values() if one.name == called]:
-            if found is None or uid(found) != lost:
-                self._lost(lost)
-        if found is not None:
-            self._take(found)
+    def read(self, called: str, found: Object | None) -> bool:
+        """A read by quorum of a policy has found this; returns whether that is what is known now."""
+        is_newer = self._is_newer(called, found)
+        if is_newer is None:
+            return False
+        if is_newer:
+            for lost in [one.uid for one in self.known.values() if one.name == called]:
+                if found is None or uid(found) != lost:
+                    self._lost(lost)
+            if found is not None:
+                self._take(found)
+        return True
+
+    def _is_newer(self, called: str, found: Object | None) -> bool | None:
+        known = self.at(called)
+        return self.reading.is_newer(called, found, known.uid if known else "", known.version if known else "")
 
     def selected(self, labels: Mapping[str, str]) -> list[Known]:
         """Returns the policies that a member with these labels runs, the oldest first."""

@@ -15,6 +15,7 @@ from typing import TypeAlias
 from shipper.apiserver.objects import Event, Object, labels, uid, version
 from shipper.apiserver.versions import compare
 from shipper.kubernetes.kinds import USE_LABEL
+from shipper.kubernetes.member.overtaking import Overtaking
 from shipper.kubernetes.member.steps import Denied, SecretFound
 
 
@@ -49,6 +50,7 @@ class Secrets:
     """By name."""
 
     def __init__(self) -> None:
+        self.reading = Overtaking()
         self._seen: dict[str, _Seen] = {}
 
     def retain(self, names: Collection[str]) -> None:
@@ -62,6 +64,7 @@ class Secrets:
         if event.type == "SYNCED":
             seen.is_known = True
             return None
+        self.reading.shown(name)
         found = event.object
         if seen.object is not None and compare(version(found), version(seen.object)) == -1:
             return None
@@ -72,16 +75,25 @@ class Secrets:
         seen.object, seen.is_known = found, True
         return found
 
-    def read(self, name: str, found: SecretFound) -> Object | None:
-        """A read by quorum has found this; returns the object if there is one."""
+    def read(self, name: str, found: SecretFound) -> bool:
+        """A read by quorum has found this; returns whether that is what is known now."""
         seen = self._seen.setdefault(name, _Seen())
         if isinstance(found, Denied):
             self.denied(name, found.why)
-            return None
+            return True
+        known = seen.object
+        is_newer = self.reading.is_newer(name, found, uid(known) if known else "", version(known) if known else "")
+        if is_newer is None:
+            return False
         seen.is_known, seen.denied = True, ""
-        if found is None or seen.object is None or compare(version(found), version(seen.object)) != -1:
+        if is_newer and (found is None or known is None or compare(version(found), version(known)) != -1):
             seen.object = found
-        return seen.object
+        return True
+
+    def present(self, name: str) -> Object | None:
+        """Returns the Secret of a name as it is known now; None if there is none."""
+        seen = self._seen.get(name)
+        return seen.object if seen is not None else None
 
     def denied(self, name: str, why: str) -> None:
         """This member may not read it; what it had before is not taken as current any more."""

@@ -1,4 +1,4 @@
-"""A change is acted on at once, and never on a state that is older than an own write (SCENARIOS: T844)."""
+"""A change is acted on at once, and never on a state that is older than an own write (T844)."""
 
 from __future__ import annotations
 
