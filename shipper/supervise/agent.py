@@ -78,7 +78,7 @@ class Agent:
         kind = {"is_shared": source.is_shared, "is_leased": is_leased}
         self.members = [Member(replace(options, state=state), vault, self, **kind) for state, vault in vaults.items()]
         self.troubles = Everywhere([member.troubles for member in self.members])
-        self.is_leaving, self._status = False, 0
+        self.is_leaving, self._has_ended, self._status = False, False, 0
         self._left = trio.Event()
         self._revocations = Revocations(
             options.config.on_release, self.without_secrets, self.troubles, self._say, self._revoked
@@ -109,6 +109,7 @@ class Agent:
             await self._last_revocations()
             if self.is_leaving:
                 await self._left.wait()
+            self._has_ended = True
             nursery.cancel_scope.cancel("every sidecar has stopped as asked")
         return max(self._status, *(member.status for member in self.members))
 
@@ -234,7 +235,12 @@ class Agent:
                 self._revocations.begin(self._nursery, kept, again=again)
 
     def forget(self, ids: Iterable[str]) -> None:
-        """Removes credentials of the source that it has released; those that a member may use again stay."""
+        """Removes credentials of the source that it has released; those that a member may use again stay.
+
+        After the agent has ended, nothing is removed: the next process passes them to the source again.
+        """
+        if self._has_ended:
+            return
         for id in ids:
             if all(id not in member.ledger.kept or member.ledger.kept[id].released for member in self.members):
                 self._nursery.start_soon(self._revoked, id)
