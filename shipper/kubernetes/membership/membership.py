@@ -283,7 +283,13 @@ class Membership:
 
     def _facts(self) -> Facts:
         host = self._host
-        return Facts(frozenset(host.using()), host.undelivered(), host.longest_request(), wall=self._environment.wall())
+        return Facts(
+            frozenset(host.using()),
+            host.undelivered(),
+            host.longest_request(),
+            host.degraded(),
+            self._environment.wall(),
+        )
 
     async def _reread(self, names: Collection[str]) -> None:
         began = self._clock()

@@ -255,3 +255,21 @@ async def test_drained_and_released_are_true_when_the_member_has_said_so(
 def _drained(cluster: Cluster, generation: int) -> bool:
     found = cluster.condition("web", "Drained")
     return (found.get("status"), found.get("observedGeneration")) == ("True", generation)
+
+
+async def test_a_member_whose_output_cannot_deliver_makes_its_policy_degraded_and_says_when_that_is_over(
+    tmp_path: Path, kubernetes: Kubernetes
+) -> None:
+    async with open_cluster(tmp_path, kubernetes) as cluster:
+        node = await begun(cluster)
+        cluster.revoke("k1")
+        node.write(1)
+        await cluster.until(lambda: cluster.condition("web", "Degraded").get("reason") == "Member", "it is degraded")
+        condition, own = cluster.condition("web", "Degraded"), cluster.member()["degraded"]
+        cluster.secret(api_key="k1")
+        await cluster.until(lambda: cluster.condition("web", "Degraded").get("status") == "False", "it is over")
+        await cluster.delivered()
+
+    assert condition["status"] == "True"
+    assert own in condition["message"]
+    assert "outputs.main DEGRADED" in own
