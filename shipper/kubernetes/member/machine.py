@@ -599,6 +599,11 @@ class Member:
             self._contents.saw(found)
         self._dirty = True
 
+    def unwatched(self, name: str) -> None:
+        """The watch of a Secret has ended, since nothing refers to it; the next one shows it anew."""
+        self.seen.forget(name)
+        self._dirty = True
+
     def denied(self, name: str, why: str) -> None:
         """The watch of a Secret is refused (401, 403)."""
         self.seen.denied(name, why)

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import base64
 import binascii
-from collections.abc import Collection, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import TypeAlias
 
@@ -53,9 +53,9 @@ class Secrets:
         self.reading = Overtaking()
         self._seen: dict[str, _Seen] = {}
 
-    def retain(self, names: Collection[str]) -> None:
-        """Forgets all others."""
-        self._seen = {name: seen for name, seen in self._seen.items() if name in names}
+    def forget(self, name: str) -> None:
+        """No watch shows this Secret any more, so what is known of it grows old."""
+        self._seen.pop(name, None)
 
     def saw(self, name: str, event: Event) -> Object | None:
         """The watch of one Secret has shown this; returns the object if it is news."""

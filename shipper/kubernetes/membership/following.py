@@ -79,9 +79,11 @@ class Following:
         for name in [*self._secrets]:
             if name not in wanted:
                 self._secrets.pop(name).scope.cancel("no policy refers to this Secret")
+                self._member.unwatched(name)
         new = sorted(wanted - self._secrets.keys())
         room = MOST_SECRETS - len(self._secrets)
         for name in new[:room]:
+            self._member.unwatched(name)  # a read may have found it before
             self._secrets[name] = one = _Secret()
             nursery.start_soon(self._secret, name, one)
         self._refuse(frozenset(new[room:]))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from shipper.kubernetes.member.steps import Judge, Judgement, Offer, Withdraw
+from shipper.kubernetes.member.steps import Confirm, Judge, Judgement, Offer, Withdraw
 from shipper.policy.document import plain
 from shipper.sdk.codes import Code
 from shipper.sdk.errors import Problem
@@ -284,3 +284,20 @@ def test_no_content_of_a_secret_is_in_the_status_or_in_any_repr(api, host):
     vector = host.agent.vectors[-1]
     parts = (vector, host.durable.contents, host.member.seen.answer("es", "k"), *vector.contents.values())
     assert not any("hunter2" in repr(one) for one in parts)
+
+
+def test_a_secret_that_was_not_watched_for_a_while_is_not_announced_as_it_was(api, host):
+    api.create("secret", secret("es", k="id:one"))
+    api.create("policy", policy("web", secret="es"))
+    host.settle()
+    api.delete("policy", "web")
+    host.settle()
+    assert "es" not in host.member.secrets
+    rotated(api, "es", k="id:two")
+    api.create("policy", policy("web", secret="es"))
+    host.show(host.policies)
+    steps = host.act()
+    assert not [step for step in steps if isinstance(step, Confirm)]
+    host.settle()
+
+    assert [one.content for one in host.agent.vectors[-1].contents.values()] == [b"id:two"]

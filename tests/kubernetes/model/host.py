@@ -205,6 +205,8 @@ class Host:
         if not self.member.follows:
             return []
         names = self.member.secrets
+        for name in self.secrets.keys() ^ names:
+            self.member.unwatched(name)
         self.secrets = {one: self.secrets.get(one) or Watch("secret", one) for one in names}
         return [self.own, self.policies, *(self.secrets[one] for one in sorted(names))]
 
