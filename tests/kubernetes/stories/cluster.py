@@ -38,8 +38,8 @@ LEASES = "coordination.k8s.io/v1"
 
 
 def content(name: str) -> str:
-    """The key of this name, as a Secret has it."""
-    return f"{name}:secret-of-{name}"
+    """The key of this name, as a Secret has it; fleets whose stories search the etcd of this server have others."""
+    return f"{name}:content-in-a-cluster-{name}"
 
 
 def key(name: str) -> Credential:
