@@ -1,14 +1,15 @@
 """A processor with a condition: it gets only the events that meet it, and the others pass it by.
 
 What it makes of them takes their places in the batch, so that the order of events stays. Where it makes several parts,
-or is a stage, whose events are new ones, the others are a part of their own, before these.
+or new events without the places of those that it was given, as a stage does, the others are a part of their own, before
+these.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
 
-from shipper.plugin import Condition, Part
+from shipper.plugin import Batch, Condition, Part
 
 
 def on_those_that_meet(
@@ -25,9 +26,16 @@ def on_those_that_meet(
         return run(part)
     if not positions:
         return [part]
-    made = run(part._replace(batch=batch.pick(positions)))
-    if not anew and len(made) == 1 and made[0].outputs == part.outputs:
+    met = batch.pick(positions)
+    made = run(part._replace(batch=met))
+    if not anew and len(made) == 1 and made[0].outputs == part.outputs and _keeps_places(made[0].batch, met):
         return [part._replace(batch=batch.rejoined(positions, made[0].batch))]
     chosen = frozenset(positions)
     others = batch.pick([at for at in range(batch.count) if at not in chosen])
     return [part._replace(batch=others), *made]
+
+
+def _keeps_places(made: Batch, met: Batch) -> bool:
+    """Whether each event has the place of another one of those that were given."""
+    items = made.items
+    return items is not None and len({*items}) == made.count and {*items} <= {*(met.items or ())}

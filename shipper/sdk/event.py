@@ -279,7 +279,10 @@ class Batch:
         """Returns the batch with `changed` in the place of its events at these ascending positions.
 
         `changed` is what a processor has made of `pick(positions)`, perhaps with fewer events; all keep their order.
+        Raises ValueError if its events have lost their places.
         """
+        if changed.count and changed.items is None:
+            raise ValueError("the events have lost their places in the batch")
         items = self.items if self.items is not None else range(self.count)
         place = {items[at]: at for at in positions}
         left = [place[item] for item in changed.items or ()]

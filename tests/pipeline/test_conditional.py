@@ -27,6 +27,13 @@ class Halve(Processor, frozen=True):
         return [Part(batch.pick([at]), frozenset({"ab"[at % 2]})) for at in range(batch.count)]
 
 
+class Anew(Processor, frozen=True):
+    """Makes a batch of its own, whose events have no places."""
+
+    def process(self, batch: Batch) -> Batch:
+        return Batch.events([{**event, "new": True} for event in batch.whole()])
+
+
 class Same(Stage):
     """Passes on what it gets."""
 
@@ -98,6 +105,16 @@ def test_events_beside_several_parts_are_a_part_of_their_own() -> None:
         ([0], None),
         ([1], frozenset({"a"})),
         ([2], frozenset({"b"})),
+    ]
+
+
+def test_no_event_is_lost_of_a_processor_that_makes_a_batch_of_its_own() -> None:
+    made = on(Anew(when=BAD), levels("good", "bad", "bad"))
+
+    assert [(event["n"], "new" in event) for part in made for event in part.batch.whole()] == [
+        (0, False),
+        (1, True),
+        (2, True),
     ]
 
 
