@@ -28,7 +28,19 @@ def of(batch: Batch) -> str | list[str] | None:
         return _name_of(batch.shared["data_stream"])
     if b"data_stream" not in batch.body:
         return None
-    return [_name_of(own.get("data_stream")) for own in batch.own()]
+    try:
+        return [_name_of(own.get("data_stream")) for own in batch.own()]
+    except ValueError:  # a document that is no JSON, which the destination refuses alone
+        return [_of_one(batch.pick([at])) for at in range(batch.count)]
+
+
+def _of_one(batch: Batch) -> str:
+    """Returns the data stream of one event; the default one for a document that is no JSON."""
+    try:
+        (own,) = batch.own()
+    except ValueError:
+        return DEFAULT
+    return _name_of(own.get("data_stream"))
 
 
 def is_part(key: str, value: object) -> bool:

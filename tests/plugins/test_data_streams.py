@@ -42,3 +42,9 @@ def test_a_data_stream_that_is_no_object_does_not_stop_its_neighbours(odd: Any) 
 
     assert isinstance(streams, list)
     assert streams[1] == "logs-nginx-prod"
+
+
+def test_a_document_that_is_no_json_does_not_keep_the_others_from_their_streams() -> None:
+    batch = Batch.documents([b'{"data_stream":{"dataset":"a"}}', b'{"data_stream":', b'{"n":1}'])
+
+    assert data_streams.of(batch) == ["logs-a-default", data_streams.DEFAULT, data_streams.DEFAULT]
