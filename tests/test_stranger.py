@@ -24,7 +24,7 @@ import trio
 from shipper.plugin import Batch, Credential, CredentialId, Endpoint, OutputContext
 from shipper.sdk.aio import open_asyncio
 from shipper.testing import RecordingInputContext, check_input, check_output, check_processor
-from tests.ports import free_port
+from shipper_demo.ports import free_port
 
 SOURCE = Path(__file__).parent / "stranger"
 PATIENCE = 30.0

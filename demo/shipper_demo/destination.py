@@ -7,7 +7,6 @@ which the destination acts on it.
 from __future__ import annotations
 
 import json
-import socket
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -15,6 +14,7 @@ from pathlib import Path
 import trio
 
 from shipper_demo.key import Key, answer_to
+from shipper_demo.ports import free_port
 from shipper_demo.sidecar import Sidecar
 
 _POLICY = """\
@@ -75,10 +75,3 @@ async def opened(directory: Path) -> AsyncIterator[Destination]:
         await nursery.start(sidecar.run)
         yield Destination(sidecar, directory / "record.ndjson", free_port())
         await sidecar.end()
-
-
-def free_port() -> int:
-    """A port of loopback where nobody listens."""
-    with socket.create_server(("127.0.0.1", 0)) as listener:
-        port: int = listener.getsockname()[1]
-        return port

@@ -14,7 +14,7 @@ import trio
 
 from shipper.sdk.errors import ShipperError
 from shipper_demo import leash
-from shipper_demo.destination import free_port
+from shipper_demo.ports import free_port
 from shipper_demo.process import launched
 
 _PATIENCE = 20.0

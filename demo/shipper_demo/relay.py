@@ -14,9 +14,9 @@ from pathlib import Path
 import trio
 
 from shipper_demo.backend import Backend, Record, opened
-from shipper_demo.destination import free_port
 from shipper_demo.hop import Edge, Principal
 from shipper_demo.key import Key
+from shipper_demo.ports import free_port
 from shipper_demo.screen import BAD, Figure, Row, Screen
 from shipper_demo.show import heed_signals
 from shipper_demo.sidecar import Sidecar

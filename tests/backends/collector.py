@@ -28,7 +28,7 @@ import grpc
 from opentelemetry.proto.collector.logs.v1.logs_service_pb2 import ExportLogsServiceRequest
 from opentelemetry.proto.collector.logs.v1.logs_service_pb2_grpc import LogsServiceStub
 
-from tests.ports import free_port
+from shipper_demo.ports import free_port
 
 SOURCE = Path(__file__).with_name("collector_source")
 CACHE = Path(__file__).parents[2] / ".cache"

@@ -24,7 +24,7 @@ from typing import Any
 
 import trustme
 
-from tests.ports import free_port
+from shipper_demo.ports import free_port
 
 PATIENCE = 30.0
 ROOT = ("root", "the password of root")

@@ -39,7 +39,7 @@ from confluent_kafka.admin import (
 )
 from cryptography.hazmat.primitives import serialization
 
-from tests.ports import free_port
+from shipper_demo.ports import free_port
 
 VERSION = "4.1.1"
 CACHE = Path(__file__).parents[2] / ".cache" / f"kafka-{VERSION}"

@@ -27,6 +27,7 @@ from typing import Any
 import trustme
 import yaml
 
+from shipper_demo.ports import free_port
 from tests.backends.kubernetes_api import PATIENCE, Api, Object, path
 from tests.backends.kubernetes_build import Unavailable, built
 from tests.backends.kubernetes_flags import (
@@ -39,7 +40,6 @@ from tests.backends.kubernetes_flags import (
     write,
     write_files,
 )
-from tests.ports import free_port
 
 __all__ = ["ADMIN_TOKEN", "GROUP", "USERS", "Kubernetes", "Program", "Unavailable", "running"]
 

@@ -33,7 +33,7 @@ import bcrypt
 import trustme
 from cryptography.hazmat.primitives import serialization
 
-from tests.ports import free_port
+from shipper_demo.ports import free_port
 
 VERSION = "2.19.4"  # the newest for which the security plugin is on Maven Central
 CACHE = Path(__file__).parents[2] / ".cache" / "opensearch"

@@ -30,6 +30,7 @@ import time
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
+from shipper_demo.ports import free_port
 from tests.benchmarks.child import Shipper
 from tests.benchmarks.figures import Table, milliseconds, progress
 from tests.benchmarks.pipeline import (
@@ -42,7 +43,6 @@ from tests.benchmarks.pipeline import (
 )
 from tests.benchmarks.rotation import Rotation
 from tests.benchmarks.sink import Sink, sink
-from tests.ports import free_port
 
 WINDOW = 0.15
 HELD = 200

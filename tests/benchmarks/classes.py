@@ -24,6 +24,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from shipper_demo.ports import free_port
 from tests.benchmarks.clients import rounded, ship
 from tests.benchmarks.figures import Table, milliseconds, progress, spread
 from tests.benchmarks.job import access_log
@@ -32,7 +33,6 @@ from tests.benchmarks.pipeline import activate, bulk_output, file_input, running
 from tests.benchmarks.producer import trickle
 from tests.benchmarks.sink import Sink, sink
 from tests.benchmarks.terminator import terminator
-from tests.ports import free_port
 
 AIM_MIB = 100
 

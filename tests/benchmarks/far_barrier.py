@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from typing import Any
 
+from shipper_demo.ports import free_port
 from tests.benchmarks.barrier import durable_writes
 from tests.benchmarks.child import Shipper
 from tests.benchmarks.doors import door, relay_output
@@ -12,7 +13,6 @@ from tests.benchmarks.figures import Table, milliseconds, progress
 from tests.benchmarks.pipeline import IMPATIENT, bulk_output, queued, running, until_settled, workplace
 from tests.benchmarks.rotation import Rotation
 from tests.benchmarks.sink import Sink
-from tests.ports import free_port
 
 AIM_MS = 30
 DELAY = 0.15

@@ -23,6 +23,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from statistics import median
 
+from shipper_demo.ports import free_port
 from tests.benchmarks.child import Shipper
 from tests.benchmarks.figures import Table, progress
 from tests.benchmarks.logs import big_log, small_logs
@@ -40,7 +41,6 @@ from tests.benchmarks.pipeline import (
 )
 from tests.benchmarks.rotation import Rotation
 from tests.benchmarks.sink import Sink, sink
-from tests.ports import free_port
 
 IDLE_SECONDS = 3.0
 LINES_A_REVISION = 100

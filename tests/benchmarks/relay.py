@@ -36,6 +36,7 @@ from pathlib import Path
 from typing import Any
 
 from shipper.plugin import Credential
+from shipper_demo.ports import free_port
 from shipper_plugins.relay.frames import PROTOCOL
 from tests.benchmarks import far_barrier, resync
 from tests.benchmarks.child import Shipper
@@ -52,7 +53,6 @@ from tests.benchmarks.pipeline import (
     workplace,
 )
 from tests.benchmarks.sink import Sink, sink
-from tests.ports import free_port
 
 AIM_FACTOR = 1.3
 AIM_MIB = 100e6 / (1 << 20)

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from shipper.plugin import Batch, Credential, Version, digest_of
+from shipper_demo.ports import free_port
 from shipper_plugins.relay import state
 from shipper_plugins.relay.frames import PROTOCOL, Generation
 from tests.benchmarks.child import Shipper
@@ -19,7 +20,6 @@ from tests.benchmarks.doors import Clock, Link, door, linked, relay_output, secr
 from tests.benchmarks.figures import Table, progress, spread
 from tests.benchmarks.pipeline import IMPATIENT, Progress, bulk_output, queued, running, workplace
 from tests.benchmarks.sink import Sink
-from tests.ports import free_port
 
 AIM_BYTES = 64 << 10
 AIM_CPU = 1.0

@@ -27,6 +27,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+from shipper_demo.ports import free_port
 from tests.benchmarks.child import Shipper
 from tests.benchmarks.figures import Table, progress
 from tests.benchmarks.logs import noise_log
@@ -43,7 +44,6 @@ from tests.benchmarks.pipeline import (
     workplace,
 )
 from tests.benchmarks.sink import Sink, sink
-from tests.ports import free_port
 
 HEAD = ["MB", "disk MB", "start ms", "CPU ms", "observe ms", "CPU ms", "cut ms", "CPU ms", "pass ms", "CPU ms", "MiB"]
 ONE = b'{"create":{}}\n{"message":"passes by"}\n'

@@ -40,12 +40,12 @@ import trio
 
 from shipper.sdk.aio import open_asyncio
 from shipper.testing import BulkDestination, Document, Reply, Request, open_destination
+from shipper_demo.ports import free_port
 from tests.campaign_relay.link import Link
 from tests.campaign_relay.party import PATIENCE, Party
 from tests.campaign_relay.things import Thing, Things
 from tests.campaign_relay.writers import Directory, Program
 from tests.canary import EVENT
-from tests.ports import free_port
 from tests.story.driver import policy
 from tests.story.world import key
 

@@ -23,9 +23,9 @@ from shipper.plugin import Credential
 from shipper.sdk.aio import open_asyncio
 from shipper.testing import BulkDestination, Document, Reply, open_destination
 from shipper.testing.destination import Request
+from shipper_demo.ports import free_port
 from tests import canary
 from tests.canary import EVENT
-from tests.ports import free_port
 from tests.story.driver import Sidecar, launched
 from tests.story.http import post_bulk
 from tests.supervise.driver import Site

@@ -15,9 +15,9 @@ from http.client import HTTPConnection
 from pathlib import Path
 from typing import Any
 
+from shipper_demo.ports import free_port
 from tests.backends.kubernetes import Kubernetes
 from tests.backends.kubernetes_api import Object, path
-from tests.ports import free_port
 
 PATIENCE = 60.0
 _PORT = 6780

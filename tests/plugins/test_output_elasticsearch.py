@@ -46,9 +46,9 @@ from shipper.sdk import http as http_client
 from shipper.sdk.aio import open_asyncio
 from shipper.sdk.connection import RESET
 from shipper.testing import BulkDestination, Reply, check_output, open_destination
+from shipper_demo.ports import free_port
 from shipper_plugins.outputs import elasticsearch as module
 from shipper_plugins.outputs.elasticsearch import Backoff, ElasticsearchOutput, Rotation
-from tests.ports import free_port
 from tests.raw_http import Talk, http, raw_server, read_request, saying, some
 from tests.sdk.test_resolve import hanging
 

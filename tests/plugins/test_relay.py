@@ -11,13 +11,13 @@ from shipper.plugin import Answers, Asyncio, Batch, CredentialId, Held, Later, O
 from shipper.plugin import Principal as Said
 from shipper.sdk.aio import open_asyncio
 from shipper.testing import RecordingInputContext
+from shipper_demo.ports import free_port
 from shipper_plugins.inputs import bulk_connections
 from shipper_plugins.outputs import relay as output
 from shipper_plugins.outputs import relay_sessions
 from shipper_plugins.relay import frames, generations
 from shipper_plugins.relay.frames import Answered
 from tests.plugins.relay import EDGES, Queue, chaos, edge, entry, principal
-from tests.ports import free_port
 
 
 @pytest.fixture

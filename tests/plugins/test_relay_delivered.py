@@ -12,10 +12,10 @@ import trio.testing
 from shipper.plugin import Answer, Answers, Asyncio, Backpressure, Batch, Later, Outcome, Ranked, Sender
 from shipper.sdk.aio import open_asyncio
 from shipper.testing import RecordingInputContext
+from shipper_demo.ports import free_port
 from shipper_plugins.inputs import relay_edges
 from shipper_plugins.outputs import relay_awaited
 from tests.plugins.relay import Principal, Queue, edge, entry, principal
-from tests.ports import free_port
 
 MODE = {"acknowledge": "delivered"}
 

@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 from shipper.plugin import Answers, Asyncio, Batch, Later, Outcome, Ranked, Sender
 from shipper.sdk.aio import open_asyncio
 from shipper.testing import RecordingInputContext
+from shipper_demo.ports import free_port
 from shipper_plugins.inputs import relay_edges, relay_settled
 from shipper_plugins.inputs.relay_settled import Room, Settled
 from shipper_plugins.outputs import relay_awaited, relay_versions
@@ -22,7 +23,6 @@ from shipper_plugins.relay import state
 from shipper_plugins.relay.frames import Generation, Told, VersionOutcome, Welcome
 from tests.plugins.relay import Principal
 from tests.plugins.test_relay_state import ONE, TWO, Here, door, edge, has, outcomes, versions
-from tests.ports import free_port
 
 MODE = {"acknowledge": "delivered"}
 

@@ -12,8 +12,8 @@ import pytest
 import trio
 
 from shipper.testing import Reply
+from shipper_demo.ports import free_port
 from tests.canary import EVENT
-from tests.ports import free_port
 from tests.story.driver import PATIENCE, Message, Sidecar, launched, policy
 from tests.story.http import post_bulk
 from tests.story.world import World, key, open_world, secret

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 import trio
 
-from tests.ports import free_port
+from shipper_demo.ports import free_port
 from tests.story.driver import launched
 from tests.story.world import open_world
 

@@ -11,7 +11,7 @@ from typing import Any
 
 import trio
 
-from tests.ports import free_port
+from shipper_demo.ports import free_port
 from tests.story.driver import Message, Sidecar, launched, policy
 from tests.story.world import World, open_world, secret
 

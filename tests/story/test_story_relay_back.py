@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from tests.ports import free_port
+from shipper_demo.ports import free_port
 from tests.story.driver import Message, Sidecar
 from tests.story.test_story_relay import DELIVERED, Relay, empty, open_relay, running
 from tests.story.world import secret

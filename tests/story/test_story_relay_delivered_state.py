@@ -10,7 +10,7 @@ import orjson
 import trio
 
 from shipper.testing import Reply
-from tests.ports import free_port
+from shipper_demo.ports import free_port
 from tests.story.driver import Message, Sidecar
 from tests.story.test_story_relay import PACE, running
 from tests.story.world import World, key, open_world, secret

@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 import trio
 
+from shipper_demo.ports import free_port
 from tests.campaign_relay.writers import put
-from tests.ports import free_port
 from tests.story.driver import Message, Sidecar, policy
 from tests.story.test_story_relay import PACE, Relay, empty, open_relay, running
 from tests.story.world import key, secret

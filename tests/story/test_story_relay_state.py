@@ -15,10 +15,10 @@ import trio
 from shipper.plugin import Asyncio, Backpressure, Batch
 from shipper.sdk.aio import open_asyncio
 from shipper.testing import RecordingInputContext
+from shipper_demo.ports import free_port
 from shipper_plugins.inputs.relay import Edge
 from tests.canary import EVENT
 from tests.plugins.relay import Principal, principal
-from tests.ports import free_port
 from tests.story.driver import Sidecar
 from tests.story.test_story_relay import PACE, open_proxy, running
 from tests.story.world import key as key_of

@@ -22,9 +22,9 @@ import pytest
 from shipper.spool.spool import Spool, open_spool
 from shipper.testing import Reply
 from shipper.values import Revision
+from shipper_demo.ports import free_port
 from tests.canary import EVENT
 from tests.journal import Received, Sent, Step, read, tracer
-from tests.ports import free_port
 from tests.story.driver import Message, Sidecar, launched
 from tests.story.http import post_bulk
 from tests.story.world import World, open_world, secret

@@ -1,4 +1,4 @@
-"""Ports for processes that a test starts later, or where nobody listens."""
+"""Ports of loopback for processes that begin to listen later."""
 
 from __future__ import annotations
 
