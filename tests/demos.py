@@ -58,8 +58,8 @@ async def printed(process: trio.Process, pattern: str) -> str:
     with trio.fail_after(PATIENCE):
         while not re.search(pattern, text.decode(errors="ignore")):
             chunk = await process.stdout.receive_some(65536)
-            assert chunk, text.decode()
             text += bytes(chunk)
+            assert chunk, await rest(process, text.decode())
     return text.decode()
 
 

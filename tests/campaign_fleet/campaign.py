@@ -118,8 +118,8 @@ class Campaign:
 
     # -- the run -------------------------------------------------------------------------------------------------------
 
-    async def run(self, seconds: float) -> None:
-        """Does harm for so long, then sees that all is well; raises Failed."""
+    async def run(self, seconds: float, versions: int = 0) -> None:
+        """Does harm for so long, and until there are so many versions, then sees that all is well; raises Failed."""
         async with trio.open_nursery() as nursery:
             for n in range(self._hosts):
                 await self._add(n, nursery)
@@ -134,7 +134,7 @@ class Campaign:
             await self._all_reach(first, self.members[:-1])
             nursery.start_soon(self._write)
             nursery.start_soon(self._watch_arrivals)
-            await self._harm(seconds)
+            await self._harm(seconds, versions)
             began = trio.current_time()
             try:
                 await self._settle()
@@ -166,14 +166,15 @@ class Campaign:
         member.is_busy, member.unwell = True, time.monotonic()
         self._fleet.hosts[member.name] = member
 
-    async def _harm(self, seconds: float) -> None:
+    async def _harm(self, seconds: float, versions: int) -> None:
         """Storms, and calm in between, in which answers open and keys are released."""
         storm = self._calm + self._storm
         async with trio.open_nursery() as nursery:
             end = trio.current_time() + seconds
-            while trio.current_time() < end:
+            while trio.current_time() < end or len(self.seen.history) < versions:
                 for kinds, rate in ((storm, 1.5), (self._calm, 0.7)):
-                    until = min(end, trio.current_time() + self._random.uniform(3, 12))
+                    until = trio.current_time() + self._random.uniform(3, 12)
+                    until = min(end, until) if trio.current_time() < end else until
                     while trio.current_time() < until:
                         (fault,) = self._random.choices([one for _, one in kinds], [weight for weight, _ in kinds])
                         nursery.start_soon(fault)
@@ -715,8 +716,9 @@ class Campaign:
 
     async def _newest_opens(self) -> tuple[bool, object]:
         if self.seen.history and self.done["last version"] == 0:
-            if await self._publish(self._publishers[1]) is None:
-                return False, self.done["publishers without a store"]
+            for last in (self._rotate, self._publish):  # a former key is left to be released, whatever was done before
+                if await last(self._publishers[1]) is None:
+                    return False, self.done["publishers without a store"]
             self.done["last version"] += 1
         newest = (await self._fleet.head()).newest
         assert newest is not None

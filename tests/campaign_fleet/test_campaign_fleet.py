@@ -36,7 +36,7 @@ def nodes() -> Iterator[Etcd]:
 @pytest.mark.timeout(600)
 async def test_a_fleet_keeps_its_word_whatever_fails(tmp_path: Path, nodes: Etcd) -> None:
     async with opened_campaign(tmp_path, nodes, seed=4, hosts=5) as campaign:
-        await campaign.run(seconds=12)
+        await campaign.run(seconds=12, versions=6)
 
     assert len(campaign.seen.history) > 5
     assert campaign.seen.revoked
