@@ -68,6 +68,7 @@ def command(
     Exit status: 0 stopped as asked, 1 failed, 75 another supervisor owns the directory, 78 a wrong policy or option,
     or a state directory that cannot be used.
     """
+    import faulthandler
     import os
     import signal
 
@@ -84,6 +85,7 @@ def command(
     descriptors.open_closed()
     descriptors.raise_limit()
     hardening.harden()
+    faulthandler.enable()  # the SIGABRT of a watchdog leaves in the journal where it hung; a core would hold secrets
     report = Report(1, json=json)
     log.configure(format=report.format)
     options = Options(

@@ -21,6 +21,7 @@ from shipper.protocol.messages import Result
 from shipper.sdk.codes import Code
 from shipper.sdk.errors import PolicyError, Problem
 from shipper.supervise import questions, standing
+from shipper.supervise.alive import Alive
 from shipper.supervise.answers import Answer
 from shipper.supervise.collected import collected
 from shipper.supervise.desired import Desired
@@ -35,7 +36,7 @@ from shipper.supervise.report import Report
 from shipper.supervise.revocations import Revocations
 from shipper.supervise.secrets import SecretsAbsent
 from shipper.supervise.sources import PolicyFiles
-from shipper.supervise.standing import ABSENT, Everywhere
+from shipper.supervise.standing import ABSENT, HUNG, Everywhere
 from shipper.supervise.vault import Vault
 from shipper.supervise.watch import Watch
 
@@ -93,7 +94,8 @@ class Agent:
         async with trio.open_nursery() as nursery:
             self._nursery = nursery
             await nursery.start(self._heed_signals)
-            nursery.start_soon(self._notify.keep_alive)
+            nursery.start_soon(self._notify.keep_alive, Alive(self.members, self._hung).check)
+            nursery.start_soon(self._notify.extend, self._takes_time)
             for member in self.members:
                 askers = standing.noting_askers(member.troubles, self._report.say)
                 await nursery.start(questions.serve, member.state, member.answer, askers)
@@ -256,7 +258,20 @@ class Agent:
     def stopping(self) -> None:
         """Tells the service manager that the service stops, with the last member."""
         if all(member.is_stopping for member in self.members):
-            self._notify.send("STOPPING=1")
+            self._notify.stopping()
+
+    def _takes_time(self) -> bool:
+        """Whether a start or a stop goes on that is bounded otherwise, or that a large spool makes long."""
+        return all(member.is_stopping for member in self.members) or any(member.is_opening for member in self.members)
+
+    def _hung(self, what: str | None) -> None:
+        """Reports what does not answer, so that the watchdog is not fed; None when all answers again."""
+        if what is not None:
+            self.troubles.begin(HUNG, [what])
+            self._say("hung", state="DEGRADED", message=what)
+        else:
+            self.troubles.over(HUNG)
+            self._say("answers", state="HEALTHY")
 
     def status(self) -> Mapping[str, Any]:
         """Returns what the source adds to the status."""

@@ -156,6 +156,15 @@ class Member:
         return self._stopping.is_set()
 
     @property
+    def is_opening(self) -> bool:
+        """Whether a sidecar runs that has not said yet that it is ready: it may have a large spool to look through."""
+        return self._child is not None and not self._conversation.connected
+
+    def touch(self) -> None:
+        """Makes a change in its state directory durable. Blocks. Raises OSError."""
+        self._vault.touch()
+
+    @property
     def held(self) -> Undelivered:
         """What the sidecar held when it was heard last."""
         return self._conversation.held

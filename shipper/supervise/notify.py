@@ -1,4 +1,5 @@
-"""Notifications for systemd (sd_notify): READY=1, RELOADING=1, STOPPING=1, STATUS=…, and the watchdog's WATCHDOG=1.
+"""Notifications for systemd (sd_notify): READY=1, RELOADING=1, STOPPING=1, STATUS=…, the watchdog's WATCHDOG=1, and
+EXTEND_TIMEOUT_USEC=… while a start or a stop takes its time.
 
 A datagram to the socket that $NOTIFY_SOCKET names; without that variable nothing happens.
 """
@@ -9,9 +10,16 @@ import contextlib
 import os
 import socket
 import time
-from collections.abc import Mapping
+from collections.abc import Awaitable, Callable, Mapping
 
 import trio
+
+EXTENSION_SECONDS = 15.0
+_LONGER = f"EXTEND_TIMEOUT_USEC={EXTENSION_SECONDS * 1e6:.0f}"
+
+
+async def _well(seconds: float) -> bool:
+    return True
 
 
 class Notify:
@@ -35,8 +43,23 @@ class Notify:
         """Announces a reload, for Type=notify-reload; READY=1 ends it."""
         self.send("RELOADING=1", f"MONOTONIC_USEC={time.monotonic_ns() // 1000}")
 
-    async def keep_alive(self) -> None:
-        """Notifies the watchdog twice in its interval; returns at once if there is none."""
+    async def keep_alive(self, check: Callable[[float], Awaitable[bool]] = _well) -> None:
+        """Notifies the watchdog four times in its interval if `check(seconds)`, which may take a quarter of it, says
+        that all is well; returns at once if there is no watchdog."""
         while self.watchdog_seconds:
-            self.send("WATCHDOG=1")
-            await trio.sleep(self.watchdog_seconds / 2)
+            pause = self.watchdog_seconds / 4
+            if await check(pause):
+                self.send("WATCHDOG=1")
+            await trio.sleep(pause)
+
+    async def extend(self, wanted: Callable[[], bool]) -> None:
+        """Asks for more time to start or to stop, while it is `wanted`; returns at once without a service manager."""
+        while self._address:
+            if wanted():
+                self.send(_LONGER)
+            await trio.sleep(EXTENSION_SECONDS / 3)
+
+    def stopping(self) -> None:
+        """Announces a stop, and asks for time for it."""
+        self.send("STOPPING=1")
+        self.send(_LONGER)

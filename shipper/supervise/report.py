@@ -197,6 +197,8 @@ _WORDS: Mapping[str, Callable[[Fields], list[str]]] = {
     "launch_failed": _line("DEGRADED: the sidecar cannot be started: {message}; next attempt in {seconds:.1f} s"),
     "ready": _ready,
     "ended": _line("sidecar ended: {reason}; next start in {seconds:.1f} s"),
+    "hung": _line("DEGRADED: {message}; if that lasts, the watchdog of the service manager starts all of it again"),
+    "answers": _line("HEALTHY: what did not answer does so again"),
     "silent": _line("the sidecar sent nothing for {seconds:.0f} s and is killed"),
     "garbled": _line("the sidecar wrote a line that is no message of the protocol"),
     "sent": _line("revision {revision} sent"),

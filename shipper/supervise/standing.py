@@ -25,6 +25,7 @@ UNSAVED = "the state cannot be saved"
 ABSENT = "nothing runs until every secret is present"
 KEYLESS = "nothing runs until the state key is present"
 UNHEARD = "some questions get no answer"
+HUNG = "the watchdog is not fed"
 _KINDS = {
     UNABLE: "sidecar",
     UNSERVED: "http",
@@ -32,6 +33,7 @@ _KINDS = {
     ABSENT: "secret",
     KEYLESS: "state_key",
     UNHEARD: "askers",
+    HUNG: "state",
 }
 _MOST = 10
 """Messages of one cause: a directory of policies may have many mistakes."""

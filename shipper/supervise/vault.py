@@ -185,6 +185,11 @@ class Vault:
             self._key_file.unlink()
             sync_directory(self._directory)
 
+    def touch(self) -> None:
+        """Makes a change durable that means nothing; returns when the disk has answered. Raises OSError."""
+        os.utime(self._lock)
+        os.fsync(self._lock)
+
     def close(self) -> None:
         """Releases the directory."""
         os.close(self._lock)

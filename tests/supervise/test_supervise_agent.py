@@ -572,3 +572,4 @@ async def test_systemd_hears_ready_when_a_policy_is_active_and_stopping_at_the_e
             process.send_signal(signal.SIGTERM)
             assert await site.ended(process) == 0
         assert hears(b"STOPPING=1")
+        assert hears(b"EXTEND_TIMEOUT_USEC=15000000")

@@ -73,7 +73,8 @@ def _description(help: str) -> str:
 
 
 def _options(command: click.Command, context: click.Context) -> Iterator[tuple[str, str]]:
-    records = (one.get_help_record(context) for one in command.get_params(context) if one.param_type_name == "option")
+    options = (one for one in command.get_params(context) if isinstance(one, click.Option))
+    records = (one.get_help_record(context) for one in options)
     return (record for record in records if record is not None)
 
 
