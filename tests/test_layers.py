@@ -115,7 +115,12 @@ INSIDE = {
         {"credentials", "errors", "objects", "server", "versions"},
     ],
     "control": [{"conversation"}, {"actions", "outbox", "door", "statements"}, {"pipes"}],
-    "status": [{"observer", "http"}, {"ages", "blame", "health", "metrics", "relays"}],
+    "status": [
+        {"observer", "http"},
+        {"view"},
+        {"drains", "fleet"},
+        {"ages", "blame", "health", "metrics", "rates", "relays", "remedies", "words"},
+    ],
     "revisions": [
         {"deadline", "forwarding"},
         {"rollout", "orders", "requeue"},

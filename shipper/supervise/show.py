@@ -14,8 +14,9 @@ from typing import TYPE_CHECKING, Any, TextIO, TypeAlias
 
 from shipper.process.log import printable
 from shipper.sdk.units import events_in_words, size_in_words
-from shipper.supervise import remedies, show_policies
-from shipper.supervise.remedies import Remedy
+from shipper.status import remedies
+from shipper.status.remedies import Remedy
+from shipper.supervise import show_policies
 
 if TYPE_CHECKING:
     from rich.console import Console

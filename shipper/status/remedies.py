@@ -18,6 +18,8 @@ MOMENT_SECONDS = 5.0
 """The age of a drain from which a forward is proposed for a problem that may pass by itself."""
 PATIENCE_SECONDS = 60.0
 """The age from which giving it up is proposed."""
+ORDERS = ("rebind", "forward", "dead-letter", "drop", "dead-letters")
+"""The orders that the commands give."""
 _ENDS = ("dead-letter", "drop")
 _MOVES = (Code.DELIVERING, Code.NOT_RUNNING, Code.UNKNOWN)
 """The codes of a drain without a known obstacle."""
@@ -85,6 +87,16 @@ def _ends(place: dict[str, str]) -> Iterator[tuple[str, str, dict[str, str]]]:
 def of_letters(directory: str) -> Remedy:
     """Returns the remedy for dead letters."""
     return Remedy("after a repair of the cause", command("dead-letters requeue", {}, directory))
+
+
+def all_of_letters(directory: str) -> list[Remedy]:
+    """Returns what can be done with dead letters: look at them, keep them elsewhere, and deliver them."""
+    export = command("dead-letters", {"export": "rejected.ndjson"}, directory)
+    return [
+        Remedy("look at them", command("dead-letters", {}, directory)),
+        Remedy("write them to a file, with their events", export),
+        of_letters(directory),
+    ]
 
 
 def command(order: str, options: Mapping[str, str], directory: str) -> str:

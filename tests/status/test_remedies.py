@@ -14,7 +14,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from shipper.commands import order
-from shipper.supervise.remedies import MOMENT_SECONDS, PATIENCE_SECONDS, of_batch, of_drain, of_letters
+from shipper.status.remedies import MOMENT_SECONDS, PATIENCE_SECONDS, of_batch, of_drain, of_letters
 
 ORDERS = ("rebind", "forward", "dead-letter", "drop", "dead-letters")
 

@@ -1,0 +1,129 @@
+"""What people look at, made of status documents."""
+
+from __future__ import annotations
+
+import pytest
+
+from shipper.status import view
+from shipper.status.rates import Rates, sample
+from shipper.status.view import joined
+from tests.status.documents import EDGE, PRINCIPAL, SERVED, asked, later
+
+RATES = Rates(sample(later(), 10.0), sample(SERVED, 5.0))
+
+
+def test_both_documents_of_a_shipper_give_the_same_picture():
+    """A supervisor says more of itself to `shipper status` than to its shipper."""
+    served = view.of(SERVED)
+    told = view.of(joined(asked(), SERVED), directory="/var/lib/shipper")
+
+    for part in ("inputs", "outputs", "queue", "revisions", "waits", "credentials", "letters", "troubles", "state"):
+        assert getattr(told, part) == getattr(served, part), part
+
+
+def test_an_input_has_its_rate_and_how_far_behind_it_is():
+    access, apps = view.of(later(), RATES).inputs
+
+    assert access.events is not None
+    assert access.events.per_second == 100.0
+    assert access.behind_bytes == 120_000
+    assert access.seconds_behind == 3.0
+    assert (apps.events, apps.connections, apps.turned_away, apps.tone) == (None, 4, 12, "warn")
+
+
+def test_an_output_has_its_answers_by_status_and_its_next_attempt():
+    main, copy = view.of(later(), RATES).outputs
+
+    assert main.delivered is not None
+    assert (main.delivered.total, main.delivered.per_second) == (9040, 8.0)
+    assert [(count.name, count.total, count.per_second) for count in main.responses] == [
+        ("200", 90, 2.0),
+        ("401", 8, 0.0),
+        ("503", 5, 1.0),
+    ]
+    assert [count.name for count in main.failures] == ["timeout"]
+    assert (main.held, main.next_attempt_seconds, main.request_seconds) == (True, 7.5, 0.1)
+    assert [count.name for count in main.outcomes] == ["delivered", "duplicate", "dead_letter"]
+    assert copy.responses == ()
+
+
+def test_the_batch_that_holds_up_an_output_comes_with_the_commands_that_end_it():
+    main, _ = view.of(SERVED).outputs
+
+    assert main.batch == 41
+    assert [remedy.command for remedy in main.remedies] == [
+        "shipper order dead-letter --output main --batch 41 --state /var/lib/shipper",
+        "shipper order drop --output main --batch 41 --state /var/lib/shipper",
+    ]
+
+
+def test_without_the_directory_of_a_supervisor_there_is_no_command():
+    """Another program that supervises a shipper has orders of its own."""
+    found = view.of({**SERVED, "supervisor": None})
+
+    assert not found.letters.remedies
+    assert not any(wait.remedies for wait in found.waits)
+    assert not any(output.remedies for output in found.outputs)
+
+
+def test_the_dead_letters_have_their_reasons_and_their_orders():
+    letters = view.of(SERVED).letters
+
+    assert [(reason.events, reason.output) for reason in letters.reasons] == [(12, "main"), (2, "main")]
+    assert [remedy.command for remedy in letters.remedies] == [
+        "shipper order dead-letters --state /var/lib/shipper",
+        "shipper order dead-letters --export rejected.ndjson --state /var/lib/shipper",
+        "shipper order dead-letters requeue --state /var/lib/shipper",
+    ]
+
+
+def test_credentials_say_which_may_go_and_what_the_others_are_needed_for():
+    found = {one.id: one for one in view.of(SERVED).credentials}
+
+    assert [(id, one.use, one.may_go) for id, one in found.items()] == [
+        ("es-3f9c0a7be2d1", "needed", False),
+        ("es-81d04c5f6a77", "in use", False),
+        ("es-00aa00aa00aa", "released", True),
+    ]
+    assert found["es-3f9c0a7be2d1"].needed_by == ("revision 6 on main",)
+
+
+def test_credentials_that_no_supervisor_names_are_shown_by_their_ids():
+    document = {**SERVED, "supervisor": None, "credentials_wanted": ["es-3f9c0a7be2d1"]}
+    found = {one.id: one for one in view.of(document).credentials}
+
+    assert [(id, one.use) for id, one in found.items()] == [
+        ("es-3f9c0a7be2d1", "wanted"),
+        ("es-81d04c5f6a77", "in use"),
+    ]
+
+
+def test_of_the_edges_those_in_trouble_come_first():
+    away, behind = {**EDGE, "name": "z", "connected_seconds": None}, {**EDGE, "name": "y", "waiting_events": 3}
+    found = view.of({**SERVED, "edges": [EDGE, behind, away], "principals": [PRINCIPAL]})
+
+    assert [(edge.name, edge.tone) for edge in found.edges] == [("z", "warn"), ("y", "busy"), ("berlin", "good")]
+    assert [(one.output, one.tone) for one in found.principals] == [("up", "warn")]
+
+
+@pytest.mark.parametrize(
+    "document",
+    [
+        {"state": "STARTING", "message": "", "code": "ok", "running": False, "supervisor": None, "counters": {}},
+        {**asked(), "observed": None, "credentials": [], "wanted": None, "supervisor": None, "sidecar": None},
+    ],
+)
+def test_a_shipper_that_has_said_nothing_yet_is_shown(document):
+    found = view.of(document)
+
+    assert (found.inputs, found.outputs, found.revisions, found.queue) == ((), (), (), None)
+
+
+def test_the_queue_has_the_share_of_its_limit():
+    queue = view.of(SERVED, RATES).queue
+    unknown = view.of({**SERVED, "queue": {**SERVED["queue"], "limit_bytes": 0}}).queue
+
+    assert queue is not None
+    assert (queue.share, queue.change) == (0.5, 0.0)
+    assert unknown is not None
+    assert unknown.share is None
