@@ -135,3 +135,14 @@ class DeadLetterFigures(msgspec.Struct, frozen=True):
     events: int = 0
     bytes: int = 0
     oldest_seconds: float = 0.0
+
+
+class DeadLetterReason(msgspec.Struct, frozen=True):
+    """Why an output refused events for ever."""
+
+    output: str
+    reason: str
+    events: int
+    """How many of the newest dead letters have it."""
+    newest_seconds: float
+    """The age of the newest of them."""

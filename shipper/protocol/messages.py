@@ -21,6 +21,7 @@ from shipper.values import (
     Counts,
     CredentialUse,
     DeadLetterFigures,
+    DeadLetterReason,
     Reason,
     Receipt,
     Revision,
@@ -108,6 +109,7 @@ TROUBLES = (
 )
 """Kinds of troubles of a supervisor."""
 _MOST_TROUBLES = 100
+_MOST_CREDENTIALS = 256
 
 
 class Trouble(msgspec.Struct, frozen=True):
@@ -118,6 +120,19 @@ class Trouble(msgspec.Struct, frozen=True):
     message: str = ""
 
 
+class Known(msgspec.Struct, frozen=True):
+    """A credential as its supervisor knows it, without its secret and where that is read."""
+
+    id: str
+    name: str = ""
+    units: Sequence[str] = ()
+    """The inputs and outputs that use it."""
+    released: bool = False
+    """Whether nothing uses it any more: it can be revoked."""
+    current: bool = True
+    """Whether the newest revision uses it."""
+
+
 class Supervision(msgspec.Struct, frozen=True):
     """A supervisor's statement about itself."""
 
@@ -126,6 +141,13 @@ class Supervision(msgspec.Struct, frozen=True):
     """How often it has restarted the shipper."""
     unrevoked: int = 0
     """Released credentials that are not revoked yet."""
+    version: str = ""
+    pid: int = 0
+    directory: str = ""
+    """Its state directory, for commands to copy; empty if it takes none."""
+    wanted: Sequence[int] | None = None
+    """Epoch and number of the revision that it wants."""
+    credentials: Sequence[Known] = ()
 
     @classmethod
     def understood(cls, said: Any) -> Supervision | None:
@@ -134,7 +156,11 @@ class Supervision(msgspec.Struct, frozen=True):
             one = msgspec.convert(said, cls)
         except msgspec.ValidationError:
             return None
-        return msgspec.structs.replace(one, troubles=tuple(one.troubles[:_MOST_TROUBLES]))
+        return msgspec.structs.replace(
+            one,
+            troubles=tuple(one.troubles[:_MOST_TROUBLES]),
+            credentials=tuple(one.credentials[:_MOST_CREDENTIALS]),
+        )
 
 
 Message: TypeAlias = Hello | Policy | Credentials | Lease | Observe | Action | Stop
@@ -382,6 +408,8 @@ class Observed(Outbound, frozen=True, kw_only=True, omit_defaults=True):
     units_left_out: int = 0
     queue: QueueFigures
     dead_letters: DeadLetterFigures
+    dead_letter_reasons: Sequence[DeadLetterReason] = ()
+    """Those of the newest letters, a few."""
     credentials_in_use: Sequence[str]
     credentials_wanted: Sequence[str]
     keyed: StateFigures | msgspec.UnsetType = msgspec.UNSET

@@ -19,10 +19,15 @@ from shipper.sdk.errors import ShipperError
 from shipper.sdk.state import Version
 from shipper.spool.schema import get_meta, set_meta
 from shipper.spool.seal import OVERHEAD_BYTES, Damaged, Sealer
-from shipper.values import DeadLetterFigures, Revision
+from shipper.values import DeadLetterFigures, DeadLetterReason, Revision
 
 PAGE_BYTES = 4 << 20
 """The size of letters that are opened at once; a page of a few hundred could be a few hundred MiB."""
+COUNTED_LETTERS = 1000
+"""The newest letters, whose reasons are counted: many reasons differ in each letter."""
+MOST_REASONS = 8
+LONGEST_REASON = 300
+"""In characters."""
 
 
 class Full(ShipperError):
@@ -154,6 +159,17 @@ def figures(db: sqlite3.Connection, now: float) -> DeadLetterFigures:
     """Returns the number of letters, their bytes, and the age of the oldest in seconds."""
     count, held, oldest = db.execute("SELECT count(*), total(bytes), min(at) FROM dead_letter").fetchone()
     return DeadLetterFigures(count, int(held), round(max(0.0, now - oldest), 3) if count else 0.0)
+
+
+def reasons(db: sqlite3.Connection, now: float) -> list[DeadLetterReason]:
+    """Returns the reasons of the newest letters by output, the most frequent first; a few, whatever is stored."""
+    rows = db.execute(
+        "SELECT output, substr(reason, instr(reason, ' ') + 1, ?) AS why, count(*) AS letters, max(at) FROM"
+        " (SELECT output, reason, at FROM dead_letter ORDER BY id DESC LIMIT ?)"
+        " GROUP BY output, why ORDER BY letters DESC, output, why LIMIT ?",
+        (LONGEST_REASON, COUNTED_LETTERS, MOST_REASONS),
+    ).fetchall()
+    return [DeadLetterReason(output, reason, count, round(max(0.0, now - at), 3)) for output, reason, count, at in rows]
 
 
 def page(db: sqlite3.Connection, sealer: Sealer, after: int, limit: int) -> list[dict[str, Any]]:

@@ -49,7 +49,15 @@ from shipper.spool.resync import Claim
 from shipper.spool.revisions import Cut, Known, LaneKey, LaneRow, Stored, Text
 from shipper.spool.seal import Damaged
 from shipper.spool.store import Store, StoreFailed, open_store
-from shipper.values import LARGEST_COUNT, DeadLetterFigures, Receipt, Revision, Revisions, StateFigures
+from shipper.values import (
+    LARGEST_COUNT,
+    DeadLetterFigures,
+    DeadLetterReason,
+    Receipt,
+    Revision,
+    Revisions,
+    StateFigures,
+)
 
 Result = TypeVar("Result")
 Item = TypeVar("Item")
@@ -552,6 +560,10 @@ class Spool:
     async def dead_letters(self) -> DeadLetterFigures:
         now = self._now()
         return await self.store.read(lambda db: dead_letters.figures(db, now))
+
+    async def dead_letter_reasons(self) -> list[DeadLetterReason]:
+        now = self._now()
+        return await self.store.read(lambda db: dead_letters.reasons(db, now))
 
     async def letters(self, after: int, limit: int) -> list[dict[str, Any]]:
         return await self.store.read(lambda db: dead_letters.page(db, self.store.sealer, after, limit))

@@ -23,7 +23,7 @@ from shipper.spool.spool import Spool
 from shipper.status import ages, blame, health, relays
 from shipper.status.ages import Ages, Pair
 from shipper.status.health import LaneView
-from shipper.values import DeadLetterFigures, Revision, StateFigures
+from shipper.values import DeadLetterFigures, DeadLetterReason, Revision, StateFigures
 
 READ_SECONDS = 1.0
 READ_TO_THE_END = "read to the end"
@@ -31,6 +31,8 @@ NO_OUTPUT = "it has no output, so it reads nothing"
 STALLED_SECONDS = 5.0
 KEYED_SECONDS = 5.0
 """Between two counts of the keys."""
+REASONS_SECONDS = 5.0
+"""Between two looks at the reasons of the dead letters."""
 
 Barriers = dict[int, Revision]
 """By active lane, the revision of its last open barrier: events of older revisions are below it."""
@@ -54,6 +56,8 @@ class Observer:
         self._spool, self._intake, self._delivery, self._rollout = spool, intake, delivery, rollout
         self._deadline_problem, self._wanted = deadline_problem, wanted
         self._letters = DeadLetterFigures()
+        self._reasons: Sequence[DeadLetterReason] = ()
+        self._reasons_at = -math.inf
         self._keyed, self._keyed_at = StateFigures(), -math.inf
         self._holdings: Mapping[str, Quota] = {}
         self._ages = Ages()
@@ -68,7 +72,7 @@ class Observer:
         if failure is None:
             with trio.move_on_after(READ_SECONDS):
                 await self._read(lanes)
-                self._letters = await self._spool.dead_letters()
+                await self._read_letters()
                 await self._read_keyed()
         views = {id: _view(lane) for id, lane in lanes.items()}
         figures, ages = self._spool.figures, self._ages
@@ -92,6 +96,7 @@ class Observer:
             units_left_out=len(units) - len(listed),
             queue=self._queue(),
             dead_letters=self._letters,
+            dead_letter_reasons=self._reasons,
             credentials_in_use=self._rollout.in_use,
             credentials_wanted=self._wanted(),
             keyed=self._keyed if self._keyed.keys else msgspec.UNSET,
@@ -188,6 +193,16 @@ class Observer:
 
         found, self._barriers = await self._spool.query(read)
         self._ages.note(outdated, found)
+
+    async def _read_letters(self) -> None:
+        """Their reasons every few seconds, since they are counted; the first at once."""
+        self._letters = await self._spool.dead_letters()
+        is_due = trio.current_time() >= self._reasons_at + REASONS_SECONDS
+        if not self._letters.events:
+            self._reasons = ()
+        elif is_due or not self._reasons:
+            self._reasons = await self._spool.dead_letter_reasons()
+            self._reasons_at = trio.current_time()
 
     async def _read_keyed(self) -> None:
         """Every few seconds, since they are counted."""

@@ -407,7 +407,7 @@ class Member:
         child.send({"type": "observe", "supervisor": self._sent_supervision})
 
     def _supervision(self) -> dict[str, Any]:
-        return standing.supervision(self._conversation, self.troubles, self._restarts)
+        return standing.supervision(self._conversation, self.troubles, self._restarts, self.state)
 
     def _launch_failed(self, reason: str, seconds: float) -> None:
         self.troubles.begin(UNABLE, [reason])

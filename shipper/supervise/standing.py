@@ -10,6 +10,7 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from itertools import islice
+from pathlib import Path
 from typing import Any
 
 import msgspec
@@ -121,9 +122,29 @@ def noting_askers(troubles: Troubles, say: Callable[[str, Mapping[str, Any]], No
     return note
 
 
-def supervision(conversation: Conversation, troubles: Troubles, restarts: int) -> dict[str, Any]:
-    """Returns the `messages.Supervision` for the sidecar's status server."""
-    return {"troubles": troubles.rows(), "restarts": restarts, "unrevoked": len(conversation.ledger.pending)}
+def supervision(conversation: Conversation, troubles: Troubles, restarts: int, directory: Path) -> dict[str, Any]:
+    """Returns the `messages.Supervision` for the sidecar's status server.
+
+    `directory` is the state directory, for commands to copy. Where secrets are read from is not said there: that server
+    may answer anybody on this host.
+    """
+    return {
+        "troubles": troubles.rows(),
+        "restarts": restarts,
+        "unrevoked": len(conversation.ledger.pending),
+        "version": __version__,
+        "pid": os.getpid(),
+        "directory": os.fspath(directory.absolute()).encode(errors="replace").decode(),
+        "wanted": list(conversation.ledger.at),
+        "credentials": _credentials(conversation, ("id", "name", "units", "released")),
+    }
+
+
+def _credentials(conversation: Conversation, names: Sequence[str]) -> list[dict[str, Any]]:
+    return [
+        {name: getattr(one, name) for name in names} | {"current": one.id in conversation.ledger.ids}
+        for one in conversation.ledger.kept.values()
+    ]
 
 
 def status(
@@ -145,9 +166,5 @@ def status(
         },
         "wanted": list(conversation.ledger.at),
         "observed": msgspec.to_builtins(conversation.observed),
-        "credentials": [
-            {name: getattr(one, name) for name in ("id", "name", "sources", "units", "released")}
-            | {"current": one.id in conversation.ledger.ids}
-            for one in conversation.ledger.kept.values()
-        ],
+        "credentials": _credentials(conversation, ("id", "name", "sources", "units", "released")),
     }

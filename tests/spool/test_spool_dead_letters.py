@@ -14,7 +14,7 @@ from shipper.spool import dead_letters, schema
 from shipper.spool.dead_letters import Full, Letter, Limits
 from shipper.spool.schema import set_meta
 from shipper.spool.seal import Sealer
-from shipper.values import Revision
+from shipper.values import DeadLetterReason, Revision
 
 AT = Revision(1, 7)
 
@@ -53,6 +53,28 @@ def test_a_letter_is_read_as_it_was_written(db: sqlite3.Connection, sealer: Seal
         "reason": "400 mapping",
         "event_id": "id-5",
     }
+
+
+def test_the_reasons_are_counted_by_output_the_most_frequent_first(db: sqlite3.Connection, sealer: Sealer) -> None:
+    add(db, sealer, 1, 2)
+    one = letter(3)._replace(output="copy", reason="404 index missing")
+    dead_letters.add(db, sealer, 2, AT, 9, [one], Limits(), 104.0)
+
+    assert dead_letters.reasons(db, 110.0) == [
+        DeadLetterReason("main", "400 mapping", 2, 10.0),
+        DeadLetterReason("copy", "404 index missing", 1, 6.0),
+    ]
+
+
+def test_of_many_reasons_a_few_are_read_whatever_is_stored(db: sqlite3.Connection, sealer: Sealer) -> None:
+    """A destination may word each answer anew."""
+    for number in range(50):
+        one = letter(number)._replace(reason=f"{number} " + "x" * 5000)
+        dead_letters.add(db, sealer, 1, AT, number, [one], Limits(), 100.0)
+    found = dead_letters.reasons(db, 110.0)
+
+    assert len(found) == dead_letters.MOST_REASONS
+    assert {len(one.reason) for one in found} == {dead_letters.LONGEST_REASON}
 
 
 def test_a_replay_writes_a_letter_once(db: sqlite3.Connection, sealer: Sealer) -> None:

@@ -146,6 +146,7 @@ async def test_an_output_whose_order_made_old_letters_give_way_is_degraded(tmp_p
         assert states(observed)["outputs.main"] == (
             f"DEGRADED the dead-letter store is full: {9 - kept} old letters were dropped"
         )
+        assert [(one.output, one.events) for one in observed.dead_letter_reasons] == [("main", kept)]
 
 
 async def test_a_full_queue_names_who_holds_it(tmp_path: Path) -> None:

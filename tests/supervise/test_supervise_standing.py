@@ -185,7 +185,14 @@ async def test_the_status_server_shows_what_hinders_the_supervisor_and_is_ready_
         process.send_signal(signal.SIGTERM)
         assert await site.ended(process) == 0
 
-    assert good["supervisor"] == {"troubles": [], "restarts": 0, "unrevoked": 0}
+    own = good["supervisor"]
+    assert (own["troubles"], own["restarts"], own["unrevoked"]) == ([], 0, 0)
+    assert (own["directory"], own["pid"], own["wanted"][1]) == (str(site.state), process.pid, 1)
+    assert [(one["name"], one["units"], one["current"]) for one in own["credentials"]] == [
+        ("k1", ["outputs.main"], True)
+    ]
+    assert "hunter" not in str(own)
+    assert str(site.secret) not in str(own)
     assert (bad["state"], bad["message"]) == ("DEGRADED", "the files are not a valid policy")
     assert f"{site.policy}:5:5" in str(bad["supervisor"]["troubles"])
     assert ready == {"ready": True, "reason": "DEGRADED: the files are not a valid policy"}
