@@ -117,6 +117,7 @@ INSIDE = {
     "control": [{"conversation"}, {"actions", "outbox", "door", "statements"}, {"pipes"}],
     "status": [
         {"observer", "http"},
+        {"page"},
         {"view"},
         {"drains", "fleet"},
         {"ages", "blame", "health", "metrics", "rates", "relays", "remedies", "words"},

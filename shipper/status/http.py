@@ -1,4 +1,4 @@
-"""Serves `/livez`, `/readyz`, `/metrics` and `/status` to probes, Prometheus and people.
+"""Serves `/livez`, `/readyz`, `/metrics`, `/status` and a page at `/` to probes, Prometheus and people.
 
 The server runs in the asyncio thread and asks trio for the status, one question at a time for all waiting requests; if
 trio does not answer within two seconds, `/livez` is 503. A view is read-only and shows no secret, so there is no
@@ -6,8 +6,8 @@ log-in; the server listens on loopback by default, and answers only requests wit
 that a web page whose name resolves to 127.0.0.1 reads nothing. At most 64 connections are kept, or fewer where
 descriptors are scarce: the oldest is closed for a new one.
 
-asyncio, aiohttp.web and prometheus_client are imported when a server starts: together they take 0.1 s, and few ask for
-one.
+asyncio, aiohttp.web, prometheus_client and the page are imported when a server starts: together they take 0.1 s, and
+few ask for one.
 """
 
 from __future__ import annotations
@@ -31,6 +31,8 @@ if TYPE_CHECKING:
     import asyncio
 
     from aiohttp import web
+
+    from shipper.status.page.document import Content
 
 StatusView = Mapping[str, Any]
 """The fields of an `observed`; `counters`: {output: {delivered, duplicate, dead_letter, dropped, retries}};
@@ -91,6 +93,7 @@ class _Server:
         self._look = look
         self._host = host
         self._looking: asyncio.Task[bytes] | None = None
+        self._drawing: asyncio.Task[Content | None] | None = None
         self._server: asyncio.Server | None = None
         self._runner: web.AppRunner | None = None
 
@@ -99,17 +102,26 @@ class _Server:
 
         from aiohttp import web
 
+        from shipper.status.page import document
+        from shipper.status.rates import Samples
+
+        self._samples = Samples()
+
         @web.middleware
         async def guard(request: web.Request, handler: Any) -> web.StreamResponse:
             if not is_own_host(request.headers.get("Host", self._host), self._host):
                 return web.json_response({"reason": "unknown Host"}, status=421, headers=_HEADERS)
             response: web.StreamResponse = await handler(request)
-            response.headers.update(_HEADERS)
+            for name, value in _HEADERS.items():
+                response.headers.setdefault(name, value)
             return response
 
         app = web.Application(middlewares=[guard], client_max_size=1024)
         for path in ("/livez", "/readyz", "/metrics", "/status"):
             app.router.add_get(path, getattr(self, path[1:]))
+        app.router.add_get(document.PAGE, self.page)
+        for path in document.FILES:
+            app.router.add_get(path, self.file)
         self._runner = web.AppRunner(app, access_log=None, handle_signals=False, shutdown_timeout=0.5)
         await self._runner.setup()
         self._server = await asyncio.get_running_loop().create_server(self._protocol, addresses, port, backlog=16)
@@ -121,9 +133,10 @@ class _Server:
 
         if self._server is not None:
             self._server.close()
-        if self._looking is not None:
-            self._looking.cancel()
-            await asyncio.gather(self._looking, return_exceptions=True)
+        for task in (self._looking, self._drawing):
+            if task is not None:
+                task.cancel()
+                await asyncio.gather(task, return_exceptions=True)
         if self._runner is not None:
             await self._runner.cleanup()
 
@@ -145,6 +158,42 @@ class _Server:
         looking = self._looking
         done, _ = await asyncio.wait({looking}, timeout=_ANSWER_SECONDS)
         return looking.result() if done else None
+
+    async def page(self, request: web.Request) -> web.Response:
+        """Drawn once for all who wait for it, in a thread: there may be thousands of edges."""
+        import asyncio
+
+        from shipper.status.page import document
+
+        if self._drawing is None or self._drawing.done():
+            self._drawing = asyncio.ensure_future(self._draw())
+        found = await asyncio.shield(self._drawing)
+        return _content(503, document.unanswered(_SILENT)) if found is None else _content(200, found)
+
+    async def _draw(self) -> Content | None:
+        import asyncio
+
+        from shipper.status import view
+        from shipper.status.page import document
+
+        text = await self._status()
+        if text is None:
+            return None
+        now = asyncio.get_running_loop().time()
+
+        def drawn() -> Content:
+            status = orjson.loads(text)
+            return document.page(view.of(status, self._samples.rates(status, now)))
+
+        return await asyncio.to_thread(drawn)
+
+    async def file(self, request: web.Request) -> web.Response:
+        """One of the page's files, which are read at their first use."""
+        import asyncio
+
+        from shipper.status.page import document
+
+        return _content(200, await asyncio.to_thread(document.file, request.path))
 
     async def livez(self, request: web.Request) -> web.Response:
         alive = await self._status() is not None
@@ -192,6 +241,14 @@ def readiness(status: StatusView) -> tuple[bool, str]:
     ready = state == "HEALTHY" or (state in ("DEGRADED", "CONFIGURING") and status.get("running", False))
     message = status.get("message") or ""
     return ready, f"{state}: {message}" if message else state
+
+
+def _content(status: int, content: Content) -> web.Response:
+    from aiohttp import web
+
+    from shipper.status.page import document
+
+    return web.Response(status=status, body=content.body, headers={**document.HEADERS, "Content-Type": content.type})
 
 
 def _json(status: int, value: object) -> web.Response:

@@ -1,0 +1,142 @@
+"""The page, as it is written: what its headers permit, and that no text of others becomes an element."""
+
+from __future__ import annotations
+
+import re
+import threading
+from html.parser import HTMLParser
+
+import pytest
+import trio
+from hypothesis import given
+from hypothesis import strategies as st
+
+from shipper.process.log import printable
+from shipper.sdk.aio import open_asyncio
+from shipper.status import fleet, http, view
+from shipper.status.http import serve_status
+from shipper.status.page import document
+from shipper.status.page.markup import tag, text
+from tests.status.documents import EDGE, SERVED
+from tests.status.documents import fleet as of_fleet
+from tests.status.test_http import ask, get
+
+
+class Elements(HTMLParser):
+    """The elements and the text of a document."""
+
+    def __init__(self, html: str) -> None:
+        super().__init__()
+        self.elements: list[str] = []
+        self.open: list[str] = []
+        self.attributes: set[str] = set()
+        self.words = ""
+        self.feed(html)
+        self.close()
+
+    def handle_starttag(self, tag, attrs):
+        self.elements.append(tag)
+        self.attributes |= {name for name, _ in attrs}
+        if tag not in ("meta", "link"):
+            self.open.append(tag)
+
+    def handle_endtag(self, tag):
+        assert self.open.pop() == tag
+
+    def handle_data(self, data):
+        self.words += data
+
+
+def shown(**more) -> str:
+    return document.page(view.of({**SERVED, **more}), name="web-1").body.decode()
+
+
+@given(st.text(), st.text())
+def test_whatever_is_text_stays_text(name, words):
+    found = Elements(tag("p", words, title=name, data_x=words))
+
+    assert found.elements == ["p"]
+    assert found.words == printable(words)
+
+
+def test_a_text_is_escaped_once_however_it_is_nested():
+    assert text([["a<b", None], tag("b", "c&d")]) == "a&lt;b<b>c&amp;d</b>"
+
+
+@pytest.mark.parametrize("members", [0, 1, 3, 200])
+def test_the_page_is_well_formed_and_has_no_inline_style_or_script(members):
+    """Its policy forbids these, and a browser would leave them out."""
+    edges = [{**EDGE, "name": f"edge-{number}"} for number in range(members)]
+    found = fleet.of(of_fleet(members))
+    page = document.page(view.of({**SERVED, "edges": edges}), found, problem="the store is away", name="web-1")
+    html = page.body.decode()
+    seen = Elements(html)
+
+    assert seen.open == []
+    assert not {"style", *(name for name in seen.attributes if name.startswith("on"))} & seen.attributes
+    assert "style" not in seen.elements
+    assert re.findall("<script[^>]*>(.*?)</script>", html) == [""]
+    assert not re.findall(r'(?:src|href)="(?:https?:)?//', html)
+
+
+def test_a_page_of_thousands_of_edges_has_a_bound():
+    edges = [{**EDGE, "name": f"edge-{number}"} for number in range(20_000)]
+
+    assert len(shown(edges=edges)) < 1 << 20
+
+
+def test_a_shipper_that_has_said_nothing_yet_has_a_page():
+    html = document.page(view.of({"state": "STARTING", "message": "", "supervisor": None}), name="web-1").body.decode()
+
+    assert "STARTING" in html
+
+
+async def test_the_page_comes_with_a_policy_that_permits_its_own_two_files_alone():
+    async with open_asyncio() as aio, serve_status(aio, ":0", lambda: SERVED) as address:
+        head = {path: await headers(address, path) for path in document.PATHS}
+
+    for path, found in head.items():
+        policy = dict(rule.split(" ", 1) for rule in found["content-security-policy"].split("; "))
+        assert policy["default-src"] == "'none'", path
+        assert policy["script-src"] == policy["style-src"] == "'self'"
+        assert "unsafe" not in found["content-security-policy"]
+        assert policy["frame-ancestors"] == policy["base-uri"] == policy["form-action"] == "'none'"
+        assert (found["x-content-type-options"], found["cache-control"]) == ("nosniff", "no-store")
+    assert [head[path]["content-type"].partition(";")[0] for path in document.PATHS] == [
+        "text/html",
+        "text/css",
+        "text/javascript",
+        "image/svg+xml",
+    ]
+
+
+async def headers(address, path):
+    host, _, port = address.partition(":")
+    async with await trio.open_tcp_stream(host, int(port)) as stream:
+        await stream.send_all(f"GET {path} HTTP/1.1\r\nHost: {address}\r\nConnection: close\r\n\r\n".encode())
+        with trio.fail_after(30):
+            answer = b"".join([block async for block in stream])
+    lines = answer.partition(b"\r\n\r\n")[0].decode().split("\r\n")[1:]
+    return {name.lower(): value for name, _, value in (line.partition(": ") for line in lines)}
+
+
+async def test_the_page_has_the_rules_of_access_of_the_status():
+    """A web page whose name resolves to 127.0.0.1 reads neither; and nothing can be changed."""
+    async with open_asyncio() as aio, serve_status(aio, ":0", lambda: SERVED) as address:
+        for path in ("/status", *document.PATHS):
+            assert (await ask(address, path))[0] == 200
+            assert (await ask(address, path, headers={"Host": "evil.example"}))[0] == 421
+            assert (await ask(address, path, method="POST"))[0] == 405
+
+
+async def test_a_shipper_that_is_silent_has_a_page_that_says_so(monkeypatch):
+    monkeypatch.setattr(http, "_ANSWER_SECONDS", 0.2)
+    answers = []
+    async with open_asyncio() as aio, serve_status(aio, ":0", lambda: SERVED) as address:
+        reader = threading.Thread(target=lambda: answers.append(get(address, "/")))
+        reader.start()
+        reader.join()  # trio answers nobody meanwhile
+
+    ((status, body),) = answers
+    assert status == 503
+    assert b"the shipper has not answered" in body

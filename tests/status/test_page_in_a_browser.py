@@ -1,0 +1,195 @@
+"""The page as a person sees it, in a real browser."""
+
+from __future__ import annotations
+
+import queue
+import threading
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from typing import Any
+
+import pytest
+import trio
+
+from shipper.sdk.aio import open_asyncio
+from shipper.status.http import serve_status
+from tests.status.browser import Browser, chromium
+from tests.status.documents import EDGE, PRINCIPAL, SERVED, later
+
+CONTRAST = """
+(() => {
+  const light = (text) => {
+    const [r, g, b, a] = text.match(/[\\d.]+/g).map(Number);
+    const part = (c) => (c / 255 <= 0.03928 ? c / 255 / 12.92 : ((c / 255 + 0.055) / 1.055) ** 2.4);
+    return a === 0 ? null : 0.2126 * part(r) + 0.7152 * part(g) + 0.0722 * part(b);
+  };
+  const ground = (one) => light(getComputedStyle(one).backgroundColor) ?? ground(one.parentElement);
+  const low = [];
+  for (const one of document.querySelectorAll('main *')) {
+    const own = [...one.childNodes].some((child) => child.nodeType === 3 && child.data.trim());
+    if (!own || one.closest('svg, [aria-label]')) continue;
+    const [a, b] = [light(getComputedStyle(one).color), ground(one)].sort((x, y) => y - x);
+    const ratio = (a + 0.05) / (b + 0.05);
+    if (ratio < 4.5) low.push(`${one.className} ${one.textContent.slice(0, 30)} ${ratio.toFixed(2)}`);
+  }
+  return low;
+})()
+"""
+"""The texts that differ too little from their ground (WCAG AA)."""
+
+
+class Served:
+    """A status server in a thread of its own; `status` can be replaced."""
+
+    def __init__(self, status: Mapping[str, Any]) -> None:
+        self.status = status
+        self.address = ""
+
+
+@contextmanager
+def serving(status: Mapping[str, Any], address: str = "127.0.0.1:0") -> Iterator[Served]:
+    served = Served(status)
+    began: queue.Queue[tuple[trio.lowlevel.TrioToken, trio.CancelScope, str]] = queue.Queue()
+
+    async def serve() -> None:
+        with trio.CancelScope() as scope:
+            async with open_asyncio() as aio, serve_status(aio, address, lambda: served.status) as bound:
+                assert bound is not None
+                began.put((trio.lowlevel.current_trio_token(), scope, bound))
+                await trio.sleep_forever()
+
+    thread = threading.Thread(target=trio.run, args=(serve,))
+    thread.start()
+    token, scope, served.address = began.get(timeout=60)
+    try:
+        yield served
+    finally:
+        trio.from_thread.run_sync(scope.cancel, trio_token=token)
+        thread.join()
+
+
+@pytest.fixture(scope="module")
+def browser(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Browser]:
+    with chromium(tmp_path_factory.mktemp("chromium")) as found:
+        yield found
+
+
+def principal(edges: int) -> dict[str, Any]:
+    """A shipper to which many relay."""
+    found = [{**EDGE, "name": f"edge-{number:03}.example.org"} for number in range(edges)]
+    for at in range(1, edges, 40):
+        found[at] |= {"connected_seconds": None, "waiting_events": 812}
+    return {**SERVED, "edges": found, "principals": [PRINCIPAL]}
+
+
+def test_the_page_shows_the_shipper_and_changes_without_a_reload(browser):
+    with serving(SERVED) as served, browser.tab() as tab:
+        tab.open(f"http://{served.address}/")
+        before = tab.text()
+        tab.run("window.mark = 'still the same page'")
+        served.status = later(message="output main: 503 from 127.0.0.1:9200", dead_letters={"events": 0, "bytes": 0})
+        tab.until(lambda: "503 from" in tab.text("#head"))
+        tab.until(lambda: "/s" in tab.text("#input-access"))
+        after, mark, title = tab.text(), tab.run("window.mark"), tab.run("document.title")
+        asked, complaints = set(tab.requests()), tab.complaints()
+
+    for words in (
+        "DEGRADED",
+        "117.2KiB not read of 3 files",
+        "401 × 8",
+        "drained: waits for 812 events",
+        "needs es-3f9c0a7be2d1",
+        "mapper_parsing_exception",
+        "shipper order rebind --from es-3f9c0a7be2d1 --to es-81d04c5f6a77 --state /var/lib/shipper",
+        "may go",
+    ):
+        assert words in before
+    assert "503 × 5" in after
+    assert "Dead letters" not in after
+    assert mark == "still the same page"
+    assert title.startswith("DEGRADED")
+    assert asked == {f"http://{served.address}/{path}" for path in ("", "page.css", "page.js", "page.svg")}
+    assert complaints == []
+
+
+def test_what_a_person_has_selected_or_folded_stays_while_figures_change(browser):
+    with serving(SERVED) as served, browser.tab() as tab:
+        tab.open(f"http://{served.address}/")
+        tab.run("getSelection().selectAllChildren(document.querySelector('.waits code'))")
+        tab.run("document.querySelector('#letters details').open = false")
+        selected = tab.run("getSelection().toString()")
+        served.status = later()
+        tab.until(lambda: "waits for 772 events" in tab.text("#revisions"))
+
+        assert selected.startswith("shipper order rebind")
+        assert tab.run("getSelection().toString()") == selected
+        assert tab.run("document.querySelector('#letters details').open") is False
+
+
+def test_a_click_on_a_command_copies_it(browser):
+    with serving(SERVED) as served, browser.tab() as tab:
+        tab.permit("clipboardReadWrite", "clipboardSanitizedWrite")
+        tab.open(f"http://{served.address}/")
+        tab.click(".waits code")
+        tab.until(lambda: tab.run("document.querySelector('.waits code.copied') !== null"))
+
+        assert tab.run("navigator.clipboard.readText()").startswith("shipper order rebind --from es-3f9c0a7be2d1")
+
+
+def test_names_and_answers_of_others_are_text_and_run_nothing(browser):
+    evil = "</p><script>window.evil = 1</script><img src=x onerror='window.evil = 2'>"
+    units = [{**unit, "message": evil, "id": f"{unit['kind']}s.{evil}"} for unit in SERVED["units"]]
+    with serving({**principal(1), "message": evil, "units": units}) as served, browser.tab() as tab:
+        tab.open(f"http://{served.address}/")
+        served.status = {**served.status, "message": f"{evil} again"}
+        tab.until(lambda: "again" in tab.text("#head"))
+
+        assert evil in tab.text("#inputs")
+        assert tab.run("window.evil") is None
+        assert tab.run("document.images.length + document.scripts.length") == 1
+
+
+def test_a_shipper_that_does_not_answer_any_more_is_said_to_be_old_news(browser):
+    with browser.tab() as tab:
+        with serving(SERVED) as served:
+            tab.open(f"http://{served.address}/")
+            hidden = tab.run("document.getElementById('silent').hidden")
+        tab.until(lambda: "No answer for" in tab.text("#silent"))
+        kept = tab.text()
+        with serving(later(message="back"), served.address):
+            tab.until(lambda: "back" in tab.text("#head"))
+            again = tab.run("document.getElementById('silent').hidden")
+
+    assert hidden
+    assert "DEGRADED" in kept
+    assert again
+
+
+def test_without_scripts_the_page_shows_all_the_same(browser):
+    with serving(SERVED) as served, browser.tab(scripts=False) as tab:
+        tab.open(f"http://{served.address}/")
+        shown = tab.text()
+        served.status = later()
+        tab.until(lambda: "waits for 772 events" in tab.text("#revisions"))
+
+    assert "waits for 812 events" in shown
+
+
+@pytest.mark.parametrize("edges", [3, 200])
+@pytest.mark.parametrize("dark", [False, True], ids=["light", "dark"])
+def test_it_is_readable_on_a_phone_and_on_a_screen_in_the_light_and_in_the_dark(browser, tmp_path, edges, dark):
+    with serving(principal(edges)) as served, browser.tab(dark=dark) as tab:
+        for width in (390, 1280):
+            tab.resize(width, 900)
+            tab.open(f"http://{served.address}/")
+            wide, low = tab.run("document.documentElement.scrollWidth"), tab.run(CONTRAST)
+            tab.picture(tmp_path / f"{edges}-{width}.png")
+
+            assert wide <= width
+            assert low == []
+        folded, all_of_them = tab.text("#edges"), tab.run("document.querySelectorAll('#edges tbody tr').length")
+
+    assert all_of_them == edges
+    assert "edge-001.example.org" in folded, "it is not connected"
+    assert ("edge-199.example.org" in folded) is False
+    assert ("more edges" in folded) is (edges == 200)
