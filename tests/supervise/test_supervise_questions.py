@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 import trio
 
-from shipper.supervise import questions
+from shipper.process import private_socket
 from shipper.supervise.questions import NAME, NotRunning, Question, Status, ask, serve
 from tests.limits import descriptors_at_most
 
@@ -56,7 +56,7 @@ async def test_askers_leave_the_last_descriptors_to_others(
     told: list[str | None] = []
     nursery.start_soon(serve, tmp_path, answer, told.append)
     await _asked(tmp_path)
-    monkeypatch.setattr(questions, "is_reserved", lambda descriptor: True)
+    monkeypatch.setattr(private_socket, "is_reserved", lambda descriptor: True)
 
     with pytest.raises(NotRunning, match="gave no answer"):
         await trio.to_thread.run_sync(ask, tmp_path, Status())

@@ -1,0 +1,102 @@
+"""A unix socket in a state directory, for the user of the process and for root.
+
+It has mode 0600, and a peer of another user is not heard, whatever the mode of the directory. The last descriptors are
+kept for the process: a peer beyond that is disconnected.
+"""
+
+from __future__ import annotations
+
+import os
+import socket
+import stat
+import struct
+from collections.abc import Awaitable, Callable, Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import TypeAlias
+
+import trio
+
+from shipper.sdk.descriptors import in_words, is_reserved, is_short, shortage
+
+_PAUSE_SECONDS = 0.5
+_LONGEST_ADDRESS = 107
+
+Converse: TypeAlias = Callable[[trio.SocketStream], Awaitable[None]]
+Tell: TypeAlias = Callable[[str | None], object]
+"""Called with the reason while peers are not heard, in words, and with None at its end."""
+
+
+async def serve(
+    directory: Path,
+    name: str,
+    converse: Converse,
+    tell: Tell,
+    task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED,
+) -> None:
+    """Calls `converse` with the stream of each peer, which it closes afterwards, until cancelled.
+
+    The caller owns the directory, so a socket in it is left from an earlier process. Has started when the socket
+    listens. Raises OSError if it cannot be made.
+    """
+    with address(directory, name) as path, trio.socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as listener:
+        _remove(path)
+        await listener.bind(path)
+        try:
+            os.chmod(path, stat.S_IRUSR | stat.S_IWUSR)
+            listener.listen(16)
+            task_status.started()
+            await _accept(listener, converse, tell)
+        finally:
+            _remove(path)
+
+
+@contextmanager
+def address(directory: Path, name: str) -> Iterator[str]:
+    """Yields the socket's path, or a shorter alias where it would be longer than an address may be."""
+    path = directory.absolute() / name
+    if len(os.fsencode(path)) <= _LONGEST_ADDRESS:
+        yield str(path)
+        return
+    descriptor = os.open(directory, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        yield f"/proc/self/fd/{descriptor}/{name}"
+    finally:
+        os.close(descriptor)
+
+
+def _remove(path: str) -> None:
+    with suppress(FileNotFoundError):
+        os.unlink(path)
+
+
+async def _accept(listener: trio.socket.SocketType, converse: Converse, tell: Tell) -> None:
+    async with trio.open_nursery() as nursery:
+        while True:
+            try:
+                peer, _ = await listener.accept()
+            except OSError as error:  # no descriptors left, or the peer has disconnected
+                if is_short(error):
+                    tell(in_words(error))
+                await trio.sleep(_PAUSE_SECONDS)
+                continue
+            if is_reserved(peer.fileno()):
+                peer.close()
+                tell(shortage())
+            else:
+                tell(None)
+                nursery.start_soon(_hear, trio.SocketStream(peer), converse)
+
+
+async def _hear(stream: trio.SocketStream, converse: Converse) -> None:
+    async with stream:
+        if _is_allowed(stream):
+            await converse(stream)
+
+
+def _is_allowed(stream: trio.SocketStream) -> bool:
+    if not hasattr(socket, "SO_PEERCRED"):
+        return True
+    raw = stream.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, struct.calcsize("3i"))
+    _pid, uid, _gid = struct.unpack("3i", raw)
+    return uid in (0, os.geteuid())
