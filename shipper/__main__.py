@@ -38,6 +38,7 @@ FOR_PEOPLE = {
     "demo": "Ship a while into a small local backend and rotate its credential.",
     "validate": "Check policy files, and report every mistake with its place.",
     "status": "Show the state of a running shipper.",
+    "tap": "Show a sample of the events that pass a point.",
     "order": "End a drain that cannot end by itself, and look after dead letters.",
     "fleet": "Publish one policy for many hosts, and ask whether all have drained.",
     "schema": "Print the JSON Schema of policies, for editors.",

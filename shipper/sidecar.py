@@ -17,6 +17,7 @@ import uuid
 from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import AbstractAsyncContextManager, AbstractContextManager, asynccontextmanager, contextmanager
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -29,6 +30,7 @@ from shipper.control.conversation import Conversation, Observing, Performing
 from shipper.control.door import Door
 from shipper.control.outbox import Outbox
 from shipper.control.pipes import Stdin, Stdout
+from shipper.control.tapping import Tapping, points
 from shipper.pipeline.delivery import Delivery
 from shipper.pipeline.intake import Intake
 from shipper.pipeline.keyring import Keyring
@@ -74,6 +76,8 @@ class Options:
 
     state: Path
     http: str | None = None
+    taps: bool = False
+    """Whether people may watch events (`tapping`)."""
 
 
 @contextmanager
@@ -227,6 +231,8 @@ async def _ship(
             async with serve_status(aio, options.http, parts.status) if options.http else _nothing() as http:
                 outbox.say(parts.ready(http))
                 parts.start(delivering)
+                if options.taps:
+                    await delivering.start(parts.tapping.serve, options.state)
                 taking_in.start_soon(parts.rollout.run)
                 stop = await conversation.run(parts)
                 parts.observing.stopping = "STOPPING"
@@ -340,6 +346,7 @@ class _Parts:
             requeuing=self.requeuing,
             look=self.observer.look,
         )
+        self.tapping = Tapping(self.intake.entrance.taps, partial(points, self.intake, self.delivery), environment)
         self.performing = Performing(delivering, actions, door.result)
         self.offer, self.supply, self.has_room = self.rollout.offer, self.rollout.supply, self.rollout.has_room
         self.renew_lease, self.act, self.observe = self.delivery.renew_lease, self.performing.begin, observing.heed

@@ -114,7 +114,7 @@ INSIDE = {
         {"expectations", "stream", "trust"},
         {"credentials", "errors", "objects", "server", "versions"},
     ],
-    "control": [{"conversation"}, {"actions", "outbox", "door", "statements"}, {"pipes"}],
+    "control": [{"conversation"}, {"actions", "outbox", "door", "statements"}, {"pipes", "tapping"}],
     "status": [
         {"observer", "http"},
         {"page"},

@@ -16,6 +16,7 @@ import orjson
 import trio
 
 from shipper import __version__
+from shipper.control import tapping
 from shipper.pipeline.delivery import Delivery
 from shipper.pipeline.intake import Intake
 from shipper.process import log
@@ -171,18 +172,10 @@ class Actions:
         tap = _read(params, _Tap)
         if not (1 <= tap.limit <= PAGE and 0 < tap.seconds <= 60):
             raise _Wrong(f"limit is 1 to {PAGE}, seconds up to 60")
-        points = self._points()
+        points = tapping.points(self._intake, self._delivery)
         if tap.point not in points:
-            raise _Wrong(f"no such point; there are: {', '.join(points) or 'none'}")
+            raise _Wrong(tapping.no_such_point(points))
         return {"events": _bounded(await self._intake.entrance.taps.collect(tap.point, tap.limit, tap.seconds))}
-
-    def _points(self) -> list[str]:
-        inputs = self._intake.running.items()
-        points = [f"inputs.{name}" for name, _ in inputs]
-        points += [f"inputs.{name}.processors.{n}" for name, r in inputs for n in range(len(r.plan.processors))]
-        branches = {output: len(those) for _, r in inputs for output, those in r.plan.branches.items()}
-        points += [f"outputs.{name}.processors.{n}" for name, count in sorted(branches.items()) for n in range(count)]
-        return points + sorted({f"outputs.{lane.key.output}" for lane in self._delivery.lanes.values()})
 
     async def _dead_letters(self, params: Mapping[str, Any]) -> dict[str, Any]:
         wanted = _read(params, _Letters)

@@ -77,7 +77,7 @@ class Entrance:
 
     def __init__(self, spool: Spool, on_change: Callable[[], None], environment: Environment = REAL) -> None:
         self.spool, self.environment = spool, environment
-        self.taps = Taps()
+        self.taps = Taps(environment)
         self.max_bytes = 1 << 30
         self.retired_max_bytes = 1 << 30
         self.lanes: Mapping[int, Lane] = {}

@@ -297,11 +297,12 @@ def get(name: str) -> Logger:
 
 
 def hide(secret: str) -> None:
-    """Replaces this text, and each of its lines, by `[hidden]` in every later line of the log.
+    """Replaces this text, and each of its lines, by `[hidden]` in every later line of the log, also as JSON.
 
     Texts of less than 4 characters are ignored. The newest 1,000 are kept.
     """
-    for text in {secret, repr(secret)[1:-1], *secret.splitlines()}:
+    escaped = orjson.dumps(secret.encode("utf-8", "replace").decode())[1:-1].decode()
+    for text in {secret, repr(secret)[1:-1], escaped, *secret.splitlines()}:
         if len(text) >= _SHORTEST_SECRET and not text.startswith("-----"):
             _log.secrets.pop(text, None)
             _log.secrets[text] = None

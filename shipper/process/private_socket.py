@@ -66,7 +66,7 @@ def address(directory: Path, name: str) -> Iterator[str]:
 
 
 def _remove(path: str) -> None:
-    with suppress(FileNotFoundError):
+    with suppress(OSError):  # `bind` says what is wrong
         os.unlink(path)
 
 

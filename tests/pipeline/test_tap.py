@@ -2,11 +2,24 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+from threading import Thread
+
 import pytest
 import trio
 
-from shipper.pipeline.tap import Taps
-from shipper.sdk.event import Batch
+from shipper.pipeline.tap import HELD_BYTES, HELD_PIECES, LARGEST_EVENT, PIECE_BYTES, Tap, Taps, shown
+from shipper.process.environment import REAL
+from shipper.sdk.event import Batch, Fields
+
+
+class Clock:
+    """A monotonic clock that a test moves."""
+
+    now = 0.0
+
+    def __call__(self) -> float:
+        return self.now
 
 
 def batch(*numbers: int) -> Batch:
@@ -64,3 +77,74 @@ async def test_without_a_tap_nothing_is_kept(count: int) -> None:
     taps.offer("here", batch(*range(count)))
 
     assert taps._open == {}
+
+
+async def taken(tap: Tap) -> list[Fields]:
+    """What a tap has taken so far."""
+    events: list[Fields] = []
+    while tap._held:
+        piece, count = await tap.take()
+        events += shown(piece, range(count))
+    return events
+
+
+async def test_no_more_events_a_second_are_kept_than_asked_for() -> None:
+    clock = Clock()
+    taps = Taps(replace(REAL, monotonic=clock))
+    with taps.opened("here", limit=1000, rate=2) as tap:
+        seen = []
+        for second in (0.0, 0.1, 1.0, 1.1, 100.0):
+            clock.now = second
+            taps.offer("here", batch(*range(5)))
+            seen.append(len(await taken(tap)))
+
+        assert seen == [2, 0, 2, 0, 2]
+        assert tap.passed == 25
+
+
+@pytest.mark.parametrize("size", [10, 10_000, 200_000])
+async def test_what_nobody_takes_is_bounded_and_counted(size: int) -> None:
+    clock = Clock()
+    taps = Taps(replace(REAL, monotonic=clock))
+    with taps.opened("here", limit=10_000) as tap:
+        for second in range(1000):
+            clock.now = float(second)
+            taps.offer("here", Batch.documents([b'{"x":"%s"}' % (b"x" * size)]))
+
+        assert len(tap._held) <= HELD_PIECES
+        assert sum(len(piece.body) for piece, _ in tap._held) <= HELD_BYTES + LARGEST_EVENT
+        assert tap.passed == 1000
+
+
+async def test_a_large_batch_is_not_kept_as_a_whole() -> None:
+    taps = Taps()
+    with taps.opened("here", limit=5) as tap:
+        taps.offer("here", Batch.lines(b"line\n" * 100_000, offset=7, shared={"of": "test"}))
+        (piece, _) = tap._held[0]
+
+        assert len(piece.body) <= PIECE_BYTES
+        assert [event["log"]["offset"] for event in await taken(tap)] == [7, 12, 17, 22, 27]
+
+
+async def test_an_event_that_is_too_large_is_counted_and_not_kept() -> None:
+    taps = Taps()
+    with taps.opened("here", limit=5) as tap:
+        taps.offer("here", Batch.documents([b'{"x":"%s"}' % (b"x" * LARGEST_EVENT)]))
+        taps.offer("here", batch(1))
+
+        assert [event["n"] for event in await taken(tap)] == [1]
+        assert (tap.passed, tap.too_large) == (2, 1)
+
+
+async def test_threads_together_give_no_more_than_the_limit() -> None:
+    taps = Taps()
+    with taps.opened("here", limit=50) as tap:
+        threads = [Thread(target=lambda: [taps.offer("here", batch(1, 2, 3)) for _ in range(200)]) for _ in range(4)]
+        for thread in threads:
+            thread.start()
+        with trio.fail_after(60):
+            for thread in threads:
+                await trio.to_thread.run_sync(thread.join)
+
+        assert len(await taken(tap)) == 50
+        assert tap.passed == 4 * 200 * 3

@@ -1,0 +1,217 @@
+"""Taps of this process for people: a unix socket in the state directory of `shipper run`, `DIR/tap.sock`.
+
+Each connection carries one question, a JSON object in one line, and its answer, a JSON object a line:
+
+    {"ask":"points"}                                                   {"points":["inputs.access","outputs.main"]}
+    {"ask":"watch","point":"outputs.main","limit":20,"seconds":60,"rate":20}
+        {"watching":"outputs.main"}
+        {"event":{"message":"…"}}                                      as soon as it passes
+        {"end":{"why":"limit","shown":20,"passed":48211,"left_out":0}}
+    anything else                                                      {"refused":"no such point; there are: …"}
+
+Only this user and root are heard (`private_socket`), as by a supervisor for its status. Events go to the peer alone:
+neither to the supervisor, whose pipe carries acknowledgements, nor to the log, which says only that somebody watches.
+Secrets that this process knows are hidden in them.
+
+A watch is bounded by its events, by its time, which is that of a peer that does not read too, and by the memory of a
+`Tap`. `why` is `limit`, `time`, or `reader` where the peer has closed its side. `left_out` events were larger than
+LARGEST_EVENT. A peer that has not read in time gets no end.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal, TypeAlias
+
+import msgspec
+import orjson
+import trio
+
+from shipper.pipeline.delivery import Delivery
+from shipper.pipeline.intake import Intake
+from shipper.pipeline.tap import LARGEST_EVENT, Tap, Taps, shown
+from shipper.process import log, private_socket
+from shipper.process.environment import Environment
+from shipper.sdk.descriptors import in_words
+from shipper.sdk.errors import raised_at
+from shipper.sdk.event import Batch
+
+NAME = "tap.sock"
+MOST_EVENTS = 10_000
+MOST_SECONDS = 3600.0
+AT_ONCE = 8
+"""Watches at a time."""
+_LONGEST_QUESTION = 4096
+_SECONDS = 5.0
+_PARSED_AT_ONCE = 50
+
+_log = log.get(__name__)
+
+Why: TypeAlias = Literal["limit", "time", "reader"]
+
+
+class Points(msgspec.Struct, frozen=True, tag_field="ask", tag="points"):
+    """Asks for the points that there are."""
+
+
+class Watch(msgspec.Struct, frozen=True, tag_field="ask", tag="watch"):
+    """Asks for a sample of the events that pass a point; `rate` is how many of them at most in a second."""
+
+    point: str
+    limit: int = 20
+    seconds: float = 60.0
+    rate: float = 20.0
+
+
+_DECODER: msgspec.json.Decoder[Points | Watch] = msgspec.json.Decoder(Points | Watch)
+
+
+def points(intake: Intake, delivery: Delivery) -> list[str]:
+    """Returns the names of all points that events pass now."""
+    inputs = intake.running.items()
+    found = [f"inputs.{name}" for name, _ in inputs]
+    found += [f"inputs.{name}.processors.{n}" for name, r in inputs for n in range(len(r.plan.processors))]
+    branches = {output: len(those) for _, r in inputs for output, those in r.plan.branches.items()}
+    found += [f"outputs.{name}.processors.{n}" for name, count in sorted(branches.items()) for n in range(count)]
+    return found + sorted({f"outputs.{lane.key.output}" for lane in delivery.lanes.values()})
+
+
+def no_such_point(points: list[str]) -> str:
+    return f"no such point; there are: {', '.join(points) or 'none'}"
+
+
+@dataclass(slots=True)
+class _Watched:
+    """What became of one watch."""
+
+    why: Why = "time"
+    shown: int = 0
+    left_out: int = 0
+    is_cut: bool = False
+    """Whether a part of a line was sent, and the rest had no room: nothing can follow it."""
+
+
+class Tapping:
+    """Serves the socket."""
+
+    def __init__(self, taps: Taps, points: Callable[[], list[str]], environment: Environment) -> None:
+        self._taps, self._points, self._environment = taps, points, environment
+        self._watches, self._thread = 0, trio.CapacityLimiter(1)
+        self._is_short = False
+
+    async def serve(self, directory: Path, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
+        """Serves until cancelled; where there can be no socket, says so in the log and returns. Taps are no reason not
+        to ship."""
+        try:
+            await private_socket.serve(directory, NAME, self._converse, self._tell, task_status)
+        except OSError as error:
+            _log.warning("`shipper tap` cannot reach this process", file=NAME, error=in_words(error))
+            task_status.started()
+
+    def _tell(self, reason: str | None) -> None:
+        if reason is not None and not self._is_short:
+            _log.warning("`shipper tap` is not answered", error=reason)
+        self._is_short = reason is not None
+
+    async def _converse(self, stream: trio.SocketStream) -> None:
+        try:
+            await self._answer(stream, await _question(stream))
+        except trio.BrokenResourceError:
+            pass
+        except Exception as error:  # it shows what plugins made, and must not end the shipper
+            _log.error("a tap failed", error=raised_at(error))
+
+    async def _answer(self, stream: trio.SocketStream, question: Points | Watch | None) -> None:
+        if isinstance(question, Points):
+            await _say(stream, {"points": self._points()})
+        elif question is None:
+            await _say(stream, {"refused": 'a question is one line, such as {"ask":"points"}'})
+        elif reason := self._refusal(question):
+            await _say(stream, {"refused": reason})
+        else:
+            await self._watch(stream, question)
+
+    def _refusal(self, watch: Watch) -> str | None:
+        if not (1 <= watch.limit <= MOST_EVENTS and 0 < watch.seconds <= MOST_SECONDS and watch.rate > 0):
+            return f"limit is 1 to {MOST_EVENTS}, seconds up to {MOST_SECONDS:g}, rate above 0"
+        if watch.point not in (known := self._points()):
+            return no_such_point(known)
+        return f"{AT_ONCE} taps are open; close one first" if self._watches >= AT_ONCE else None
+
+    async def _watch(self, stream: trio.SocketStream, watch: Watch) -> None:
+        _log.info("events are shown to a tap", point=watch.point, limit=watch.limit, seconds=watch.seconds)
+        self._watches += 1
+        found = _Watched()
+        try:
+            with self._taps.opened(watch.point, limit=watch.limit, rate=watch.rate) as tap:
+                with trio.move_on_after(watch.seconds):
+                    await _say(stream, {"watching": watch.point})
+                    await self._until_reader_leaves(stream, tap, watch, found)
+            left_out = found.left_out + tap.too_large
+            end = {"why": found.why, "shown": found.shown, "passed": tap.passed, "left_out": left_out}
+            if not found.is_cut:
+                await _say(stream, {"end": end})
+        finally:
+            self._watches -= 1
+            _log.info("a tap has ended", point=watch.point, shown=found.shown, passed=tap.passed)
+
+    async def _until_reader_leaves(self, stream: trio.SocketStream, tap: Tap, watch: Watch, found: _Watched) -> None:
+        async with trio.open_nursery() as nursery:
+
+            async def heed_end() -> None:
+                with suppress(trio.BrokenResourceError):
+                    while await stream.receive_some(_LONGEST_QUESTION):
+                        pass
+                found.why = "reader"
+                nursery.cancel_scope.cancel("the reader has left")
+
+            nursery.start_soon(heed_end)
+            with suppress(trio.BrokenResourceError):
+                await self._show(stream, tap, watch, found)
+            nursery.cancel_scope.cancel("the watch is over")
+
+    async def _show(self, stream: trio.SocketStream, tap: Tap, watch: Watch, found: _Watched) -> None:
+        while found.shown + found.left_out < watch.limit:
+            piece, count = await tap.take()
+            for first in range(0, count, _PARSED_AT_ONCE):
+                places = range(first, min(count, first + _PARSED_AT_ONCE))
+                lines = await self._environment.in_thread(_lines, piece, places, limiter=self._thread)
+                for line in lines:
+                    if line is None:
+                        found.left_out += 1
+                    else:
+                        found.is_cut = True
+                        await stream.send_all(line)
+                        found.is_cut = False
+                        found.shown += 1
+        found.why = "limit"
+
+
+def _lines(piece: Batch, places: range) -> list[bytes | None]:
+    """Returns events as lines of the answer, without secrets; None for one that is too large."""
+    return list(map(_line, shown(piece, places)))
+
+
+def _line(event: dict[str, Any]) -> bytes | None:
+    raw = orjson.dumps(event)
+    return None if len(raw) > LARGEST_EVENT else b'{"event":%b}\n' % log.redacted(raw.decode()).encode()
+
+
+async def _say(stream: trio.SocketStream, answer: dict[str, Any]) -> None:
+    """Says it to a peer that reads."""
+    with trio.move_on_after(_SECONDS):
+        await stream.send_all(orjson.dumps(answer) + b"\n")
+
+
+async def _question(stream: trio.SocketStream) -> Points | Watch | None:
+    raw = b""
+    with trio.move_on_after(_SECONDS), suppress(msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
+        while not raw.endswith(b"\n") and len(raw) < _LONGEST_QUESTION:
+            if not (chunk := await stream.receive_some(_LONGEST_QUESTION)):
+                break
+            raw += chunk
+        return _DECODER.decode(raw)
+    return None
