@@ -28,6 +28,7 @@ from shipper import __version__
 from shipper.control.actions import Actions
 from shipper.control.conversation import Conversation, Observing, Performing
 from shipper.control.door import Door
+from shipper.control.local import Local
 from shipper.control.outbox import Outbox
 from shipper.control.pipes import Stdin, Stdout
 from shipper.control.tapping import Tapping, points
@@ -76,8 +77,8 @@ class Options:
 
     state: Path
     http: str | None = None
-    taps: bool = False
-    """Whether people may watch events (`tapping`)."""
+    is_asked: bool = False
+    """Whether people may ask this process (`control.local`)."""
 
 
 @contextmanager
@@ -231,8 +232,8 @@ async def _ship(
             async with serve_status(aio, options.http, parts.status) if options.http else _nothing() as http:
                 outbox.say(parts.ready(http))
                 parts.start(delivering)
-                if options.taps:
-                    await delivering.start(parts.tapping.serve, options.state)
+                if options.is_asked:
+                    await delivering.start(parts.local.serve, options.state)
                 taking_in.start_soon(parts.rollout.run)
                 stop = await conversation.run(parts)
                 parts.observing.stopping = "STOPPING"
@@ -346,7 +347,8 @@ class _Parts:
             requeuing=self.requeuing,
             look=self.observer.look,
         )
-        self.tapping = Tapping(self.intake.entrance.taps, partial(points, self.intake, self.delivery), environment)
+        tapping = Tapping(self.intake.entrance.taps, partial(points, self.intake, self.delivery), environment)
+        self.local = Local(self.status, tapping)
         self.performing = Performing(delivering, actions, door.result)
         self.offer, self.supply, self.has_room = self.rollout.offer, self.rollout.supply, self.rollout.has_room
         self.renew_lease, self.act, self.observe = self.delivery.renew_lease, self.performing.begin, observing.heed
@@ -403,7 +405,7 @@ class _Parts:
         return not lane.active or self.spool.figures.of_lanes([lane.id]).events > 0
 
     def status(self) -> dict[str, Any]:
-        """Returns the status for HTTP: the last `observed`, with current figures."""
+        """Returns the status for people: the last `observed`, with current figures."""
         self.observing.changed()
         latest = self.observing.latest
         if latest is None:

@@ -114,7 +114,11 @@ INSIDE = {
         {"expectations", "stream", "trust"},
         {"credentials", "errors", "objects", "server", "versions"},
     ],
-    "control": [{"conversation"}, {"actions", "outbox", "door", "statements"}, {"pipes", "tapping"}],
+    "control": [
+        {"asking", "conversation"},
+        {"actions", "local", "outbox", "door", "statements"},
+        {"pipes", "tapping"},
+    ],
     "status": [
         {"observer", "http"},
         {"page"},

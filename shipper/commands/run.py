@@ -57,6 +57,6 @@ def command(state: str, http: str | None) -> int:
     descriptors.raise_limit()
     memory.tune()
     try:
-        return trio.run(run, Options(Path(state), http, taps=True), Outside(Stdin(0), Stdout(stdout)))
+        return trio.run(run, Options(Path(state), http, is_asked=True), Outside(Stdin(0), Stdout(stdout)))
     finally:
         log.flush()

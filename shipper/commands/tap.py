@@ -2,18 +2,19 @@
 
 from __future__ import annotations
 
-import socket
 import sys
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
 from shipper.commands import PATH
 
-_SECONDS = 5.0
+if TYPE_CHECKING:
+    from shipper.control.asking import Answers
+
+_GRACE_SECONDS = 10.0
 _LEAVE_SECONDS = 2.0
 
 
@@ -48,11 +49,15 @@ def command(point: str | None, state: Path, limit: int, duration: str, rate: int
     The status is 0 though no event passed, 1 if there is no such point or no shipper runs.
     """
     seconds = _parsed(duration)
-    with _asked(state) as peer:
-        if point is None:
-            _list(peer)
-        else:
-            _watch(peer, {"ask": "watch", "point": point, "limit": limit, "seconds": seconds, "rate": rate})
+    from shipper.control.asking import connected
+
+    with connected(state) as answers:
+        if point is not None:
+            _watch(answers, {"ask": "watch", "point": point, "limit": limit, "seconds": seconds, "rate": rate})
+            return 0
+        answers.ask({"ask": "points"})
+        for known in (answers.next() or {}).get("points", ()):
+            click.echo(known)
     return 0
 
 
@@ -69,83 +74,25 @@ def _parsed(duration: str) -> float:
     return seconds
 
 
-@contextmanager
-def _asked(state: Path) -> Iterator[socket.socket]:
-    """Yields a connection to the shipper of this directory, which may be that of its supervisor."""
-    from shipper.control.tapping import NAME
-    from shipper.process.private_socket import address
-    from shipper.sdk.errors import OptionError, ShipperError
-
-    try:
-        directory = state / "sidecar" if (state / "sidecar").is_dir() else state
-        if not directory.is_dir():
-            raise OptionError(
-                f"--state {state}: {'not a directory' if state.exists() else 'there is no such directory'}"
-            )
-        with address(directory, NAME) as path, socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as peer:
-            peer.settimeout(_SECONDS)
-            peer.connect(path)
-            yield peer
-    except (FileNotFoundError, ConnectionError):
-        raise ShipperError(f"no shipper runs with the state directory {state}") from None
-    except PermissionError:
-        raise OptionError(f"--state {state}: permission denied: it belongs to another user") from None
-    except TimeoutError:
-        raise ShipperError(f"the shipper of {state} does not answer") from None
-
-
-class _Answers:
-    """The lines that the shipper answers; a Ctrl-C loses none of them."""
-
-    def __init__(self, peer: socket.socket) -> None:
-        self._peer, self._rest = peer, bytearray()
-
-    def next(self) -> dict[str, Any] | None:
-        """Returns the next answer, None at their end. Raises ShipperError for a refusal."""
-        import orjson
-
-        from shipper.process.log import printable
-        from shipper.sdk.errors import ShipperError
-
-        while (end := self._rest.find(b"\n")) < 0:
-            if not (chunk := self._peer.recv(65536)):
-                return None
-            self._rest += chunk
-        answer: dict[str, Any] = orjson.loads(self._rest[:end])
-        del self._rest[: end + 1]
-        if "refused" in answer:
-            raise ShipperError(printable(answer["refused"]))
-        return answer
-
-
-def _list(peer: socket.socket) -> None:
-    peer.sendall(b'{"ask":"points"}\n')
-    for point in (_Answers(peer).next() or {}).get("points", ()):
-        click.echo(point)
-
-
-def _watch(peer: socket.socket, question: Mapping[str, Any]) -> None:
+def _watch(answers: Answers, question: Mapping[str, Any]) -> None:
     """Prints events until the watch ends; on Ctrl-C asks for its end, and prints it."""
-    import orjson
-
-    answers = _Answers(peer)
-    peer.sendall(orjson.dumps(question) + b"\n")
-    peer.settimeout(question["seconds"] + 2 * _SECONDS)
+    answers.ask(question)
+    answers.within(question["seconds"] + _GRACE_SECONDS)
     try:
         end = _printed(answers)
     except KeyboardInterrupt:
-        peer.shutdown(socket.SHUT_WR)
-        peer.settimeout(_LEAVE_SECONDS)
+        answers.end()
+        answers.within(_LEAVE_SECONDS)
         end = _printed(answers, only_end=True)
     _say_end(end, question)
 
 
-def _printed(answers: _Answers, *, only_end: bool = False) -> Mapping[str, Any]:
+def _printed(answers: Answers, *, only_end: bool = False) -> Mapping[str, Any]:
     """Prints the events, unless `only_end`; returns how the watch ended."""
     import orjson
 
+    from shipper.control.asking import NoAnswer
     from shipper.process.log import printable
-    from shipper.sdk.errors import ShipperError
 
     show = printable if sys.stdout is not None and sys.stdout.isatty() else str
     while (answer := answers.next()) is not None:
@@ -156,7 +103,7 @@ def _printed(answers: _Answers, *, only_end: bool = False) -> Mapping[str, Any]:
         elif "end" in answer:
             end: dict[str, Any] = answer["end"]
             return end
-    raise ShipperError("the shipper has stopped, or this was not read until the time was over")
+    raise NoAnswer("the shipper has stopped, or this was not read until the time was over")
 
 
 def _say_end(end: Mapping[str, Any], question: Mapping[str, Any]) -> None:

@@ -1,17 +1,11 @@
-"""Taps of this process for people: a unix socket in the state directory of `shipper run`, `DIR/tap.sock`.
+"""Watches of people: a bounded sample of the events that pass a point, in JSON, a line each.
 
-Each connection carries one question, a JSON object in one line, and its answer, a JSON object a line:
+    {"watching":"outputs.main"}
+    {"event":{"message":"…"}}                                      as soon as it passes
+    {"end":{"why":"limit","shown":20,"passed":48211,"left_out":0}}
 
-    {"ask":"points"}                                                   {"points":["inputs.access","outputs.main"]}
-    {"ask":"watch","point":"outputs.main","limit":20,"seconds":60,"rate":20}
-        {"watching":"outputs.main"}
-        {"event":{"message":"…"}}                                      as soon as it passes
-        {"end":{"why":"limit","shown":20,"passed":48211,"left_out":0}}
-    anything else                                                      {"refused":"no such point; there are: …"}
-
-Only this user and root are heard (`private_socket`), as by a supervisor for its status. Events go to the peer alone:
-neither to the supervisor, whose pipe carries acknowledgements, nor to the log, which says only that somebody watches.
-Secrets that this process knows are hidden in them.
+Events go to the peer alone: neither to the supervisor, whose pipe carries acknowledgements, nor into the log, which
+says only that somebody watches. Secrets that this process knows are hidden in them.
 
 A watch is bounded by its events, by its time, which is that of a peer that does not read too, and by the memory of a
 `Tap`. `why` is `limit`, `time`, or `reader` where the peer has closed its side. `left_out` events were larger than
@@ -23,7 +17,6 @@ from __future__ import annotations
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any, Literal, TypeAlias
 
 import msgspec
@@ -33,28 +26,20 @@ import trio
 from shipper.pipeline.delivery import Delivery
 from shipper.pipeline.intake import Intake
 from shipper.pipeline.tap import LARGEST_EVENT, Tap, Taps, shown
-from shipper.process import log, private_socket
+from shipper.process import log
 from shipper.process.environment import Environment
-from shipper.sdk.descriptors import in_words
-from shipper.sdk.errors import raised_at
 from shipper.sdk.event import Batch
 
-NAME = "tap.sock"
 MOST_EVENTS = 10_000
 MOST_SECONDS = 3600.0
 AT_ONCE = 8
 """Watches at a time."""
-_LONGEST_QUESTION = 4096
 _SECONDS = 5.0
 _PARSED_AT_ONCE = 50
 
 _log = log.get(__name__)
 
 Why: TypeAlias = Literal["limit", "time", "reader"]
-
-
-class Points(msgspec.Struct, frozen=True, tag_field="ask", tag="points"):
-    """Asks for the points that there are."""
 
 
 class Watch(msgspec.Struct, frozen=True, tag_field="ask", tag="watch"):
@@ -64,9 +49,6 @@ class Watch(msgspec.Struct, frozen=True, tag_field="ask", tag="watch"):
     limit: int = 20
     seconds: float = 60.0
     rate: float = 20.0
-
-
-_DECODER: msgspec.json.Decoder[Points | Watch] = msgspec.json.Decoder(Points | Watch)
 
 
 def points(intake: Intake, delivery: Delivery) -> list[str]:
@@ -95,49 +77,25 @@ class _Watched:
 
 
 class Tapping:
-    """Serves the socket."""
+    """The taps that people have open."""
 
     def __init__(self, taps: Taps, points: Callable[[], list[str]], environment: Environment) -> None:
-        self._taps, self._points, self._environment = taps, points, environment
+        self.points = points
+        """Returns the points that there are."""
+        self._taps, self._environment = taps, environment
         self._watches, self._thread = 0, trio.CapacityLimiter(1)
-        self._is_short = False
 
-    async def serve(self, directory: Path, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
-        """Serves until cancelled; where there can be no socket, says so in the log and returns. Taps are no reason not
-        to ship."""
-        try:
-            await private_socket.serve(directory, NAME, self._converse, self._tell, task_status)
-        except OSError as error:
-            _log.warning("`shipper tap` cannot reach this process", file=NAME, error=in_words(error))
-            task_status.started()
-
-    def _tell(self, reason: str | None) -> None:
-        if reason is not None and not self._is_short:
-            _log.warning("`shipper tap` is not answered", error=reason)
-        self._is_short = reason is not None
-
-    async def _converse(self, stream: trio.SocketStream) -> None:
-        try:
-            await self._answer(stream, await _question(stream))
-        except trio.BrokenResourceError:
-            pass
-        except Exception as error:  # it shows what plugins made, and must not end the shipper
-            _log.error("a tap failed", error=raised_at(error))
-
-    async def _answer(self, stream: trio.SocketStream, question: Points | Watch | None) -> None:
-        if isinstance(question, Points):
-            await _say(stream, {"points": self._points()})
-        elif question is None:
-            await _say(stream, {"refused": 'a question is one line, such as {"ask":"points"}'})
-        elif reason := self._refusal(question):
+    async def watch(self, stream: trio.SocketStream, watch: Watch) -> None:
+        """Shows events to the peer until the watch ends. Raises BrokenResourceError."""
+        if reason := self._refusal(watch):
             await _say(stream, {"refused": reason})
         else:
-            await self._watch(stream, question)
+            await self._watch(stream, watch)
 
     def _refusal(self, watch: Watch) -> str | None:
         if not (1 <= watch.limit <= MOST_EVENTS and 0 < watch.seconds <= MOST_SECONDS and watch.rate > 0):
             return f"limit is 1 to {MOST_EVENTS}, seconds up to {MOST_SECONDS:g}, rate above 0"
-        if watch.point not in (known := self._points()):
+        if watch.point not in (known := self.points()):
             return no_such_point(known)
         return f"{AT_ONCE} taps are open; close one first" if self._watches >= AT_ONCE else None
 
@@ -163,7 +121,7 @@ class Tapping:
 
             async def heed_end() -> None:
                 with suppress(trio.BrokenResourceError):
-                    while await stream.receive_some(_LONGEST_QUESTION):
+                    while await stream.receive_some(4096):
                         pass
                 found.why = "reader"
                 nursery.cancel_scope.cancel("the reader has left")
@@ -204,14 +162,3 @@ async def _say(stream: trio.SocketStream, answer: dict[str, Any]) -> None:
     """Says it to a peer that reads."""
     with trio.move_on_after(_SECONDS):
         await stream.send_all(orjson.dumps(answer) + b"\n")
-
-
-async def _question(stream: trio.SocketStream) -> Points | Watch | None:
-    raw = b""
-    with trio.move_on_after(_SECONDS), suppress(msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
-        while not raw.endswith(b"\n") and len(raw) < _LONGEST_QUESTION:
-            if not (chunk := await stream.receive_some(_LONGEST_QUESTION)):
-                break
-            raw += chunk
-        return _DECODER.decode(raw)
-    return None

@@ -19,6 +19,8 @@ import trio
 
 from shipper.sdk.descriptors import in_words, is_reserved, is_short, shortage
 
+OF_SHIPPER = "shipper.sock"
+"""The socket of `shipper run` in its state directory."""
 _PAUSE_SECONDS = 0.5
 _LONGEST_ADDRESS = 107
 

@@ -42,7 +42,7 @@ _LASTING = (errno.EROFS, errno.EACCES, errno.EPERM, errno.ENOTDIR)
 """Errors of the file system that a person must repair."""
 _DATABASE = re.compile(r"spool-([0-9]{1,15})\.db")
 _TRACE = re.compile(r"(?:spool|quarantine)-([0-9]{1,15})\.db.*")
-_OWN = re.compile(r"lock|ballast|state\.key|keyring(\.copy)?|room|tap\.sock|(spool|quarantine)-.*", re.DOTALL)
+_OWN = re.compile(r"lock|ballast|state\.key|keyring(\.copy)?|room|shipper\.sock|(spool|quarantine)-.*", re.DOTALL)
 _BEING_WRITTEN = re.compile(rf"({_OWN.pattern})\.tmp(-(wal|shm|journal))?", re.DOTALL)
 _COMPANIONS = ("-wal", "-shm", "-journal")
 _MIB = 2**20

@@ -18,11 +18,14 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
+from urllib.request import urlopen
 
 import pytest
 import trio
 
-from shipper.control.tapping import AT_ONCE, NAME
+from shipper.control import asking
+from shipper.control.tapping import AT_ONCE
+from shipper.process.private_socket import OF_SHIPPER as NAME
 from tests.canary import EVENT
 from tests.story.driver import Sidecar, launched
 from tests.story.world import World, open_world
@@ -169,6 +172,19 @@ async def test_what_is_no_point_or_no_question_is_refused(tmp_path: Path) -> Non
     assert nowhere.stderr == b"shipper: no such point; there are: inputs.access, outputs.main\n"
 
 
+async def test_a_reader_of_its_output_that_leaves_is_no_error(tmp_path: Path) -> None:
+    async with shipping(tmp_path, inputs=GENERATED) as (world, _):
+        with trio.fail_after(PATIENCE):
+            seen = await trio.run_process(
+                ["sh", "-c", '"$@" | head -n 2', "sh", *command(world.state, "inputs.main", "--limit", "10000")],
+                capture_stdout=True,
+                capture_stderr=True,
+            )
+
+    assert seen.stdout.count(b"\n") == 2
+    assert seen.stderr.splitlines() == [b"watching inputs.main; Ctrl-C ends it"]
+
+
 async def test_only_so_many_look_at_once_and_one_that_leaves_makes_room(tmp_path: Path) -> None:
     async with shipping(tmp_path) as (world, sidecar), trio.open_nursery() as nursery:
 
@@ -187,6 +203,24 @@ async def test_only_so_many_look_at_once_and_one_that_leaves_makes_room(tmp_path
         async with watching(world.state, point="inputs.access") as stream:
             assert await line(stream) == {"watching": "inputs.access"}
         nursery.cancel_scope.cancel()
+
+
+async def test_the_status_is_that_of_the_server(tmp_path: Path) -> None:
+    async with open_world(tmp_path, "a") as world, launched(world.state, "--http", "127.0.0.1:0") as sidecar:
+        address = (await sidecar.hello())["http"]
+        await world.settled(sidecar, 1, "a")
+        world.write(3)
+        await world.delivered()
+        await sidecar.state(lambda m: m["queue"]["events"] == 0)
+        asked = await trio.to_thread.run_sync(asking.status, world.state)
+        served = await trio.to_thread.run_sync(
+            lambda: json.loads(urlopen(f"http://{address}/status", timeout=10).read())
+        )
+
+    assert asked is not None
+    assert asked.keys() == served.keys()
+    assert asked["counters"] == served["counters"]
+    assert asked["counters"]["main"]["delivered"] == 3
 
 
 async def test_the_socket_is_for_its_user_alone_and_goes_with_the_process(tmp_path: Path) -> None:
