@@ -42,6 +42,8 @@ FULL = (
 
 MOST_LISTED = 64
 """Batches that the message of NothingToOrder lists."""
+_OUTCOMES: dict[Name, str] = {"dead_letter": "dead_letter", "drop": "dropped"}
+"""The final answer that an order gives, as the counters of outputs name it."""
 
 
 class NothingToOrder(ShipperError):
@@ -274,6 +276,8 @@ class Orders:
             ended += step.ended
             dropped += step.letters_dropped
             self._delivery.count(order.lane, "letters_dropped", step.letters_dropped)
+            if order.name in _OUTCOMES:
+                self._delivery.count(order.lane, _OUTCOMES[order.name], step.ended)
             if step.done:
                 if dropped:
                     _log.warning("old dead letters were dropped to make room for an order", letters=dropped)

@@ -78,6 +78,7 @@ async def test_an_ended_drain_is_drained_and_counted(tmp_path: Path, name: str) 
         assert ack.credentials is not None
         assert ack.credentials.released == ["k1"]
         assert (await on.spool.dead_letters()).events == (0 if name == "drop" else COUNT)
+        assert on.delivery.counters()["main"]["dropped" if name == "drop" else name] == COUNT
 
 
 def small_store(size: str, when_full: str) -> str:
