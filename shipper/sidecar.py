@@ -420,7 +420,9 @@ class _Parts:
         view |= {"principals": msgspec.to_builtins(self.observer.principals()), "principals_left_out": 0}
         view |= self._supervised(latest)
         view["lease_seconds"] = self.delivery.lease.seconds
+        view["past_deadline"] = self.deadlines.problem is not None
         view["queue"] |= {"events": total.events, "bytes": total.bytes}
+        view["dead_letters"] |= {"limit_bytes": self.spool.limits.dead_letters.max_bytes}
         return view
 
     def _supervised(self, latest: Observed) -> dict[str, Any]:

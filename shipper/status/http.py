@@ -35,11 +35,12 @@ if TYPE_CHECKING:
     from shipper.status.page.document import Content
 
 StatusView = Mapping[str, Any]
-"""The fields of an `observed`; `counters`: {output: {delivered, duplicate, dead_letter, dropped, retries}};
+"""The fields of an `observed`, `dead_letters` with `limit_bytes`; `counters`: {output: {delivered, duplicate,
+dead_letter, dropped, retries, letters_dropped}};
 `turned_away`: {input: connections}; `outputs` and `inputs`: the tallies of each (`tallies`), and the holds and retries
 of outputs; all `edges` and `principals`; `plugins`: {unit: {name: figure}}, the meters of plugins (`meters`);
-`running`: whether a policy runs; `supervisor`: a `Supervision`, or None. State and message are those of the whole, the
-supervisor included."""
+`running`: whether a policy runs; `past_deadline`: whether a drain waits past its deadline; `supervisor`: a
+`Supervision`, or None. State and message are those of the whole, the supervisor included."""
 
 _CONNECTIONS = 64
 _ANSWER_SECONDS = 2.0

@@ -34,6 +34,7 @@ _KEYED = {
 _DEAD_LETTERS = {
     "events": "Events that their output refused for ever, and that are kept.",
     "bytes": "Bytes of the dead letters.",
+    "limit_bytes": "Bytes of dead letters at which the oldest are dropped, or events are held.",
 }
 
 _TAKEN = {
@@ -98,6 +99,8 @@ class _Collector:
             labels,
             _draining(status),
         )
+        late = float(status.get("past_deadline", False))
+        yield _gauge("drain_past_deadline", "1 while a drain waits past its deadline.", [], [((), late)])
         wanted = len(status.get("credentials_wanted") or ())
         yield _gauge(
             "credentials_wanted", "Credentials that queued events need and that are missing.", [], [((), wanted)]
@@ -162,6 +165,8 @@ def _counters(counters: Mapping[str, Mapping[str, int]]) -> Iterator[Metric]:
     yield _counter("events", "Events with their final answer.", ["output", "outcome"], events)
     retries = [((output,), counts.get("retries", 0)) for output, counts in counters.items()]
     yield _counter("retries", "Requests that were sent again.", ["output"], retries)
+    dropped = [((output,), counts.get("letters_dropped", 0)) for output, counts in counters.items()]
+    yield _counter("dropped_dead_letters", "Dead letters that were dropped to make room.", ["output"], dropped)
 
 
 def _counter(name: str, text: str, labels: list[str], rows: Iterable[Row]) -> CounterMetricFamily:

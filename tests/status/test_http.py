@@ -39,9 +39,12 @@ HEALTHY = {
         },
     ],
     "queue": {"events": 812, "bytes": 402113, "limit_bytes": 1 << 30, "disk_bytes": 500000, "oldest_seconds": 3.2},
-    "dead_letters": {"events": 2, "bytes": 300},
+    "dead_letters": {"events": 2, "bytes": 300, "limit_bytes": 900},
     "credentials_wanted": ["es-1"],
-    "counters": {"main": {"delivered": 9, "duplicate": 1, "dead_letter": 2, "dropped": 0, "retries": 4}},
+    "past_deadline": True,
+    "counters": {
+        "main": {"delivered": 9, "duplicate": 1, "dead_letter": 2, "dropped": 0, "retries": 4, "letters_dropped": 6}
+    },
     "turned_away": {"apps": 12},
     "outputs": {
         "main": {
@@ -148,7 +151,10 @@ async def test_metrics_say_what_the_status_says():
         "shipper_queue_events 812.0",
         "shipper_queue_disk_bytes 500000.0",
         "shipper_dead_letters_bytes 300.0",
+        "shipper_dead_letters_limit_bytes 900.0",
+        'shipper_dropped_dead_letters_total{output="main"} 6.0',
         'shipper_draining_events{epoch="0",output="main",revision="6"} 812.0',
+        "shipper_drain_past_deadline 1.0",
         'shipper_events_total{outcome="delivered",output="main"} 9.0',
         'shipper_events_total{outcome="dead_letter",output="main"} 2.0',
         'shipper_retries_total{output="main"} 4.0',
