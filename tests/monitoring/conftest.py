@@ -1,0 +1,20 @@
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import ExitStack
+
+import pytest
+
+from tests.monitoring import prometheus as server
+from tests.monitoring.prometheus import Prometheus
+
+
+@pytest.fixture(scope="session")
+def prometheus(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Prometheus]:
+    """A real Prometheus for all tests here, each with targets of its own."""
+    with ExitStack() as stack:
+        try:
+            found = stack.enter_context(server.running(tmp_path_factory.mktemp("prometheus")))
+        except server.Unavailable as why:
+            pytest.skip(str(why))
+        yield found

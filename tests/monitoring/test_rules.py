@@ -1,0 +1,44 @@
+"""The rules are what Prometheus understands, and their pauses are those that they should have."""
+
+from __future__ import annotations
+
+import re
+import shutil
+import subprocess
+from pathlib import Path
+
+import pytest
+import yaml
+
+from tests.monitoring.prometheus import RULES
+
+GROUPS = yaml.safe_load(RULES.read_text())["groups"]
+ALERTS = [rule for group in GROUPS for rule in group["rules"]]
+
+needs_promtool = pytest.mark.skipif(not shutil.which("promtool"), reason="there is no promtool")
+
+
+def promtool(*arguments: str) -> None:
+    ended = subprocess.run(["promtool", *arguments], capture_output=True, text=True, timeout=120, check=False)
+    assert ended.returncode == 0, ended.stdout + ended.stderr
+
+
+@needs_promtool
+def test_promtool_finds_nothing_wrong() -> None:
+    promtool("check", "rules", "--lint=all", "--lint-fatal", str(RULES))
+
+
+@needs_promtool
+def test_a_fault_must_last_before_it_is_an_alert() -> None:
+    promtool("test", "rules", str(Path(__file__).with_name("rules.yaml")))
+
+
+@pytest.mark.parametrize("alert", ALERTS, ids=lambda alert: alert["alert"])
+def test_an_alert_says_how_bad_it_is_and_where_to_read_on(alert: dict[str, dict[str, str]]) -> None:
+    name = str(alert["alert"])
+
+    assert re.fullmatch(r"Shipper([A-Z][a-z]+)+", name)
+    assert alert["labels"]["severity"] in ("critical", "warning")
+    assert alert["annotations"].keys() == {"summary", "description", "page"}
+    assert "$labels.instance" in alert["annotations"]["summary"]
+    assert alert["annotations"]["page"] == f"troubles.md#{name.lower()}"
