@@ -37,6 +37,7 @@ FOR_PEOPLE = {
     "supervise": "Watch policy files, and keep a shipper running.",
     "demo": "Ship a while into a small local backend and rotate its credential.",
     "validate": "Check policy files, and report every mistake with its place.",
+    "test": "Run the tests of policy files, or ask the destinations of one.",
     "status": "Show the state of a running shipper.",
     "tap": "Show a sample of the events that pass a point.",
     "order": "End a drain that cannot end by itself, and look after dead letters.",

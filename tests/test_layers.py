@@ -21,6 +21,7 @@ STRANGER = ROOT / "tests" / "stranger" / "shipper_stranger"
 
 LAYERS = [
     {"__main__", "commands"},
+    {"asking"},
     {"kubernetes"},
     {"fleet"},
     {"sidecar", "supervise"},
@@ -163,7 +164,14 @@ INSIDE = {
         | {"slots", "sources", "tap"},
         {"suspects"},
     ],
-    "policy": [{"policy", "schema"}, {"secret_sources"}, {"registry"}, {"uses"}, {"settings", "strict"}, {"document"}],
+    "policy": [
+        {"policy", "schema"},
+        {"secret_sources"},
+        {"registry"},
+        {"uses"},
+        {"cases", "settings", "strict"},
+        {"document"},
+    ],
     "protocol": [{"bounds", "lines"}, {"messages"}],
 }
 

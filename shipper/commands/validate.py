@@ -68,13 +68,15 @@ def command(files: Sequence[Path], form: str, with_secrets: bool) -> None:
 
 def check(path: Path, registry: Registry, *, with_secrets: bool = False) -> Checked:
     """Checks the policy of a file or a directory as a supervisor does; reads secrets only `with_secrets`."""
+    from shipper.asking.planned import cases_of
     from shipper.policy.policy import build
-    from shipper.supervise.sources import read_tree
+    from shipper.supervise.sources import read_with_tests
 
     problems: list[Problem] = []
     try:
-        tree = read_tree([path], os.environ)
+        tree, tests = read_with_tests([path], os.environ)
         policy = build(references(tree, registry, problems), registry)
+        cases_of(tests, policy)
     except PolicyError as error:
         problems += error.problems
         return Checked(path, None, problems)

@@ -144,6 +144,23 @@ class Chain:
                     yield from _for(name, _through(self.branches[name], [Part(part.batch, frozenset({name}))], taps))
 
 
+def chained(
+    outputs: Sequence[str],
+    processors: Sequence[Processor],
+    branches: Mapping[str, Sequence[Processor]],
+    link: Callable[[str, int, Processor], Link],
+) -> Chain:
+    """Returns the chain of an input: its processors, and by output (`branches`) those of outputs.
+
+    `link` makes the link of a processor, of its output ("" before the outputs) and its number there.
+    """
+
+    def links(output: str, those: Sequence[Processor]) -> list[Link]:
+        return [link(output, number, one) for number, one in enumerate(those)]
+
+    return Chain(outputs, links("", processors), {output: links(output, those) for output, those in branches.items()})
+
+
 def bounded(batch: Batch) -> Iterator[Batch]:
     """Splits a batch that has not entered yet into batches of at most MOST_EVENTS, in order."""
     if batch.count <= MOST_EVENTS:

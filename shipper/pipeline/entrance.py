@@ -93,13 +93,13 @@ class Entrance:
         """
         inline = INLINE_BYTES if route.chain.has_links else INLINE_PLAIN_BYTES
         if not route.chain.is_slow and sum(len(batch.body) for batch in batches) <= inline:
-            return _process(route, name, batches, arrived, self.taps)
+            return processed(route, name, batches, arrived, self.taps)
         in_thread = self.environment.in_thread
-        return await in_thread(_process, route, name, batches, arrived, self.taps, limiter=self._threads)
+        return await in_thread(processed, route, name, batches, arrived, self.taps, limiter=self._threads)
 
     async def flush(self, route: Route) -> tuple[Ready, int]:
         """Returns what the stages of a route hold, packed, and how often a processor failed on an event."""
-        return await self.environment.in_thread(_flush, route, self.now(), self.taps, limiter=self._threads)
+        return await self.environment.in_thread(flushed, route, self.now(), self.taps, limiter=self._threads)
 
     def now(self) -> datetime:
         """Returns the wall clock's time."""
@@ -254,8 +254,11 @@ def _for_lanes(route: Route, made: Made) -> Packed:
     return made.packed._replace(lanes=tuple([lane.id for lane in route.lanes_of(made)]))
 
 
-def _process(route: Route, name: str, batches: Sequence[Batch], arrived: datetime, taps: Taps) -> tuple[Ready, int]:
-    """Raises PluginFault for an invalid batch, before any processor sees one of them."""
+def processed(route: Route, name: str, batches: Sequence[Batch], arrived: datetime, taps: Taps) -> tuple[Ready, int]:
+    """Returns what `Entrance.process` does; any thread.
+
+    Raises PluginFault for an invalid batch, before any processor sees one of them.
+    """
     ready, failures = list[Made](), -tagged_here()
     sound = [door.check(batch) for batch in batches]
     for number, given in enumerate(sound):
@@ -265,7 +268,8 @@ def _process(route: Route, name: str, batches: Sequence[Batch], arrived: datetim
     return ready, failures + tagged_here()
 
 
-def _flush(route: Route, moment: datetime, taps: Taps) -> tuple[Ready, int]:
+def flushed(route: Route, moment: datetime, taps: Taps) -> tuple[Ready, int]:
+    """Returns what `Entrance.flush` does; any thread."""
     failures = -tagged_here()
     ready = list(_made(route.chain.flush(lambda batch: route.envelope.on(batch, moment), taps)))
     return ready, failures + tagged_here()

@@ -21,7 +21,7 @@ from typing import Any, Literal
 
 import trio
 
-from shipper.pipeline.chain import Chain, Link
+from shipper.pipeline.chain import Chain, Link, chained
 from shipper.pipeline.entrance import Entrance, Route
 from shipper.pipeline.envelope import Envelope
 from shipper.pipeline.keyring import Keyring
@@ -311,16 +311,13 @@ class Intake:
         return closing
 
     def _chain(self, name: str, input: InputPlan, opened: Mapping[Place, Opened]) -> Chain:
-        def links(output: str, processors: Sequence[Processor]) -> list[Link]:
-            places = [(output, number) for number in range(len(processors))]
-            units = [_unit_of(name, *each) for each in zip(places, processors, strict=True)]
-            return [
-                Link(one, self.panel.of(*unit), unit[0], opened[place].stage if place in opened else None)
-                for one, place, unit in zip(processors, places, units, strict=True)
-            ]
+        def link(output: str, number: int, processor: Processor) -> Link:
+            place = output, number
+            unit = _unit_of(name, place, processor)
+            stage = opened[place].stage if place in opened else None
+            return Link(processor, self.panel.of(*unit), unit[0], stage)
 
-        branches = {output: links(output, those) for output, those in input.branches.items()}
-        return Chain(input.outputs, links("", input.processors), branches)
+        return chained(input.outputs, input.processors, input.branches, link)
 
     def resupply(self) -> list[Closing]:
         """Secrets were withdrawn or supplied: inputs go on with those that are held. Returns what is closing."""

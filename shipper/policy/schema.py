@@ -19,6 +19,7 @@ from typing import Any
 import msgspec
 
 from shipper.plugin import Material, Processor
+from shipper.policy import cases
 from shipper.policy.policy import NAME, VERSION, DeadLetters, Drain, LogLevel, Queue
 from shipper.policy.registry import BASES, Kind, Registry, UnknownType
 from shipper.policy.secret_sources import installed
@@ -101,6 +102,7 @@ class _Generator:
                 "dead_letters": self.struct(DeadLetters),
                 "drain": self.struct(Drain),
                 "log_level": {**_or_variable(msgspec.json.schema(LogLevel)), "default": "info"},
+                cases.SECTION: dict(cases.SCHEMA),
             },
             "required": ["version"],
             "additionalProperties": False,

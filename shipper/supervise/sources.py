@@ -2,7 +2,8 @@
 
 Inputs and outputs of all files are collected (each name in one file), a file's `processors` are appended to those of
 each of its inputs, and every other key may be in one file only. Variables are replaced in scalar values. With one file
-the tree is the file's own.
+the tree is the file's own. The `tests` of a file are no part of its policy: only
+`read_with_tests` returns them.
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Protocol
 
-from shipper.policy import document
+from shipper.policy import cases, document
 from shipper.policy.document import Node, Quoted, below
 from shipper.sdk.codes import Code
 from shipper.sdk.descriptors import in_words
@@ -71,26 +72,42 @@ class PolicyText:
 
 def read_tree(paths: Sequence[Path], environment: Mapping[str, str]) -> Node:
     """Returns the merged tree of all files; raises PolicyError with the problems of all of them."""
-    roots = [root for _, root in _roots(paths, lambda node, path, quoted: replaced(str(node.value), environment))]
-    return roots[0] if len(roots) == 1 else merged(roots)
+    return read_with_tests(paths, environment)[0]
+
+
+def read_with_tests(paths: Sequence[Path], environment: Mapping[str, str]) -> tuple[Node, list[Node]]:
+    """Returns the merged tree of all files, and the section `tests` of each file that has one; raises PolicyError as
+    `read_tree`."""
+    found = _files(paths, lambda node, path, quoted: replaced(str(node.value), environment))
+    tree = found[0].root if len(found) == 1 else merged([file.root for file in found])
+    return tree, [file.tests for file in found if file.tests is not None]
 
 
 def read_text(paths: Sequence[Path]) -> str:
-    """Returns one text for all files, with their variables; that of a single file is returned as it is. Raises
-    PolicyError."""
-    found = _roots(paths, lambda node, path, quoted: Quoted(node.value) if quoted else str(node.value))
-    return found[0][0] if len(found) == 1 else document.write(merged([root for _, root in found]))
+    """Returns one text for all files, with their variables and without their tests; that of a single file without tests
+    is returned as it is. Raises PolicyError."""
+    found = _files(paths, lambda node, path, quoted: Quoted(node.value) if quoted else str(node.value))
+    if len(found) == 1:
+        return found[0].text if found[0].tests is None else document.write(found[0].root)
+    return document.write(merged([file.root for file in found]))
 
 
-def _roots(paths: Sequence[Path], replace: Replace) -> list[tuple[str, Node]]:
-    """Returns text and tree of each file."""
+@dataclass(frozen=True, slots=True)
+class _File:
+    """Text and tree of a file, and its tests."""
+
+    text: str = field(repr=False)
+    root: Node
+    tests: Node | None
+
+
+def _files(paths: Sequence[Path], replace: Replace) -> list[_File]:
     problems: list[Problem] = []
-    found: list[tuple[str, Node]] = []
+    found: list[_File] = []
     for file in policy_files(paths, problems):
         try:
             raw = content(file, document.LARGEST)
-            root = tree_of(raw, str(file), replace)
-            found.append((raw.decode(), root))
+            found.append(_File(raw.decode(errors="replace"), *_split_of(raw, str(file), replace)))
         except OSError as error:
             text = f"cannot be read: {in_words(error)}"
             problems.append(Problem("", 1, 1, text, str(file), Code.FILE_UNREADABLE))
@@ -126,11 +143,16 @@ def _inside(directory: Path, problems: list[Problem]) -> list[Path]:
 
 
 def tree_of(text: bytes | str, file: str | None, replace: Replace) -> Node:
-    """Returns the tree of one text, with its variables replaced; raises PolicyError."""
+    """Returns the tree of one text without its tests, with its variables replaced; raises PolicyError."""
+    return _split_of(text, file, replace)[0]
+
+
+def _split_of(text: bytes | str, file: str | None, replace: Replace) -> tuple[Node, Node | None]:
     root = document.read(text, file=file)
     if not isinstance(root.value, dict):
         raise PolicyError([_problem("", root, "a policy is a mapping that starts with `version: 1`")])
-    return _Variables(text if isinstance(text, str) else text.decode(), replace).in_all(root)
+    root, tests = cases.split(root)
+    return _Variables(text if isinstance(text, str) else text.decode(), replace).in_all(root), tests
 
 
 def _problem(path: str, node: Node, message: str) -> Problem:

@@ -1,0 +1,81 @@
+"""The plan of a policy of this host, and where its secrets come from. It reads variables and PEM files, and no secret.
+
+The id of a secret is made from its reference, so that the same reference has the same id in two policies.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from shipper.pipeline.plan import Plan, make
+from shipper.policy import document
+from shipper.policy.cases import Case, read_cases
+from shipper.policy.document import Node
+from shipper.policy.policy import Policy, build
+from shipper.policy.registry import Registry
+from shipper.sdk.errors import PolicyError, Problem
+from shipper.supervise.secrets import Place, Reference, everywhere
+from shipper.supervise.sources import read_with_tests
+from shipper.values import Revision
+
+
+@dataclass(frozen=True, slots=True)
+class Planned:
+    """A plan, and the references to its secrets by the ids in it. An id that the policy itself has is not among
+    them."""
+
+    plan: Plan
+    tree: Node = field(repr=False)
+    references: Mapping[str, Reference]
+    tests: Sequence[Node] = field(default=(), repr=False)
+    """The sections `tests` of its files."""
+
+
+def planned(path: Path, environment: Mapping[str, str], registry: Registry) -> Planned:
+    """Returns the plan of a policy file, or of a directory of files. Raises PolicyError with all problems.
+
+    Blocks on files.
+    """
+    tree, tests = read_with_tests([path], environment)
+    references: dict[str, Reference] = {}
+    problems: list[Problem] = []
+
+    def id_of(place: Place) -> Node:
+        if not isinstance(place.node.value, dict):
+            return place.node
+        try:
+            reference = Reference.parse(place.node)
+        except ValueError as error:
+            problems.append(place.problem(str(error)))
+            return Node("refused", place.node.mark)
+        id = f"{reference.label}-{hashlib.sha256(repr(reference).encode()).hexdigest()[:8]}"
+        references[id] = reference
+        return Node(id, place.node.mark)
+
+    substituted = everywhere(tree, registry, id_of)
+    try:
+        build(substituted, registry)
+    except PolicyError as error:
+        problems += error.problems
+    if problems:
+        raise PolicyError(problems)
+    return Planned(make(Revision(0, 0), document.write(substituted), registry), tree, references, tests)
+
+
+def cases_of(sections: Sequence[Node], policy: Policy) -> Sequence[Case]:
+    """Returns the cases of the sections `tests` of a policy's files; raises PolicyError with all problems."""
+    every = tuple(policy.outputs)
+    inputs = {name: every if spec.outputs is None else spec.outputs for name, spec in policy.inputs.items()}
+    cases: list[Case] = []
+    problems: list[Problem] = []
+    for section in sections:
+        try:
+            cases += read_cases(section, inputs)
+        except PolicyError as error:
+            problems += error.problems
+    if problems:
+        raise PolicyError(problems)
+    return cases

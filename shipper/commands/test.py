@@ -1,0 +1,156 @@
+"""`shipper test`: runs the cases that a policy carries, and asks destinations before they are needed.
+
+| status | meaning |
+|---|---|
+| 0 | every case is good; every destination takes what the policy sends |
+| 1 | a case is not, or there is none; a destination refuses something, or does not answer |
+| 78 | a policy is refused |
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from shipper.commands import PATH
+from shipper.sdk.errors import PolicyError
+
+if TYPE_CHECKING:
+    from shipper.asking.matching import Compared
+    from shipper.asking.trial import Outcome
+    from shipper.policy.registry import Registry
+
+FAILED, REFUSED = 1, 78
+_OWN = "cases"
+
+
+class _Test(click.Group):
+    """A group whose arguments are policy files, unless the first one names another question."""
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        asked = next((argument for argument in args if not argument.startswith("-")), None)
+        if asked not in self.commands and not {"-h", "--help"}.intersection(args) and args:
+            args = [_OWN, *args]
+        return super().parse_args(ctx, args)
+
+    def format_usage(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        formatter.write_usage(ctx.command_path, "[--show] FILE...")
+        for name in self.list_commands(ctx):
+            formatter.write_usage(ctx.command_path, f"{name} [OPTIONS] FILE")
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        return [name for name in super().list_commands(ctx) if name != _OWN]
+
+
+@click.group("test", cls=_Test)
+def command() -> None:
+    """Run the tests of policy files, or ask the destinations of one.
+
+    Each FILE is one policy; so is a directory, merged from its *.yaml and *.yml files. Its `tests` name events that go
+    in at an input, and those that must come out at its outputs. Nothing is sent, and no secret is read.
+
+    \b
+    Example:       shipper test policy.yaml
+    What comes:    shipper test --show policy.yaml
+    Ask really:    shipper test output policy.yaml
+    """
+
+
+@command.command(_OWN, hidden=True)
+@click.argument("files", nargs=-1, required=True, type=PATH, metavar="FILE...")
+@click.option("--show", is_flag=True, help="Print the events that come out, to write or correct a test.")
+def run_cases(files: Sequence[Path], show: bool) -> None:
+    """Run the tests of policy files."""
+    from shipper.policy.registry import Registry
+
+    registry = Registry.installed()
+    status, good, bad = 0, 0, 0
+    for path in files:
+        try:
+            outcomes = _outcomes(path, registry)
+        except PolicyError as error:
+            click.echo("\n".join(map(str, error.problems)))
+            status = REFUSED
+            continue
+        if not outcomes:
+            click.echo(f"{path}: there are no tests; write some below `tests:`")
+            status = status or FAILED
+        for outcome in outcomes:
+            click.echo("\n".join(_lines(outcome, show=show)))
+        good += sum(outcome.is_good for outcome in outcomes)
+        bad += sum(not outcome.is_good for outcome in outcomes)
+    if good or bad:
+        click.echo(f"{good} good" + (f", {bad} failed" if bad else ""))
+    click.get_current_context().exit(status or (FAILED if bad else 0))
+
+
+def _outcomes(path: Path, registry: Registry) -> Sequence[Outcome]:
+    """Returns what comes of the cases of a policy; raises PolicyError."""
+    import trio
+
+    from shipper.asking.planned import cases_of, planned
+    from shipper.asking.trial import tried
+
+    found = planned(path, os.environ, registry)
+    return trio.run(tried, cases_of(found.tests, found.plan.policy), found.plan.inputs)
+
+
+# -- in words ----------------------------------------------------------------------------------------------------------
+
+
+def _lines(outcome: Outcome, *, show: bool) -> Iterator[str]:
+    case = outcome.case
+    where = f"{case.mark.file}:{case.mark.line}: {case.name}"
+    yield click.style(f"good    {where}", fg="green") if outcome.is_good else click.style(f"failed  {where}", fg="red")
+    for output, rows in outcome.compared.items():
+        for number, row in enumerate(rows, 1):
+            if not row.is_good:
+                yield from _difference(f"outputs.{output}, event {number}", row)
+    if show:
+        for output, events in outcome.came.items():
+            yield f"    outputs.{output}: {_count(len(events))}"
+            yield from (f"      {line}" for line in _written(events))
+
+
+def _difference(where: str, row: Compared) -> Iterator[str]:
+    from shipper.asking.matching import ABSENT
+
+    if row.came is None:
+        yield f"    {where}: expected, and did not come"
+        yield from (click.style(f"      - {line}", fg="red") for line in _fields(row.expected or {}))
+    elif row.expected is None:
+        yield f"    {where}: came, and was not expected"
+        yield from (click.style(f"      + {line}", fg="green") for line in _fields(row.came))
+    else:
+        yield f"    {where}: - expected, + came"
+        for name, expected, came in row.differences:
+            no = "(no such field)"
+            yield click.style(f"      - {name}: {no if expected is ABSENT else _value(expected)}", fg="red")
+            yield click.style(f"      + {name}: {no if came is ABSENT else _value(came)}", fg="green")
+
+
+def _fields(event: dict[str, Any]) -> Iterator[str]:
+    from shipper.asking.matching import flat
+
+    return (f"{name}: {_value(value)}" for name, value in sorted(flat(event).items()))
+
+
+def _value(value: Any) -> str:
+    return json.dumps(value, ensure_ascii=False)
+
+
+def _written(events: Sequence[dict[str, Any]]) -> Iterator[str]:
+    """Yields the lines of events as a policy may hold them."""
+    from shipper.asking.matching import flat
+    from shipper.policy import document
+
+    yield from document.write([dict(sorted(flat(event).items())) for event in events]).splitlines()
+
+
+def _count(number: int) -> str:
+    return f"{number} event" if number == 1 else f"{number} events"
