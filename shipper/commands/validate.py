@@ -3,15 +3,18 @@
 It reads variables and PEM files of this host. It does not read secrets, so that a policy can be checked where its
 secrets must not be: it checks the form of a reference, and warns of a missing file or one that others can read. With
 `--secrets` it reads them, and a missing one is an error. An id, as in policies for `shipper run`, is accepted too.
+
+With `--against` it says what a policy changes. It has no running shipper to ask, so it compares two policies of files;
+a secret whose content changes behind the same reference is not seen.
 """
 
 from __future__ import annotations
 
 import json
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -23,6 +26,7 @@ from shipper.sdk.codes import Code
 from shipper.sdk.errors import PolicyError, Problem
 
 if TYPE_CHECKING:
+    from shipper.asking.changes import Changes, Part
     from shipper.policy.policy import Policy
     from shipper.policy.registry import Registry
     from shipper.sdk.secret_source import SecretSource
@@ -38,13 +42,18 @@ class Checked:
     policy: Policy | None
     problems: Sequence[Problem] = ()
     warnings: Sequence[str] = ()
+    changes: Changes | None = None
+    """What it changes, if it was compared with another."""
 
 
 @click.command("validate")
 @click.argument("files", nargs=-1, required=True, type=PATH, metavar="FILE...")
 @click.option("--format", "form", type=click.Choice(["text", "json"]), default="text", help="How to print the result.")
 @click.option("--secrets", "with_secrets", is_flag=True, help="Read the secrets too: a missing one is an error.")
-def command(files: Sequence[Path], form: str, with_secrets: bool) -> None:
+@click.option(
+    "--against", type=PATH, metavar="OLD", help="Say what changes from the policy OLD, and which outputs drain."
+)
+def command(files: Sequence[Path], form: str, with_secrets: bool, against: Path | None) -> None:
     """Check policy files, and report every mistake with its place.
 
     Each FILE is one policy; so is a directory, merged from its *.yaml and *.yml files. The exit status is 78 if any is
@@ -53,11 +62,14 @@ def command(files: Sequence[Path], form: str, with_secrets: bool) -> None:
     \b
     Example:       shipper validate policy.yaml
     In CI:         shipper validate --format json policies/*.yaml
+    What changes:  shipper validate --against old.yaml new.yaml
     """
     from shipper.policy.registry import Registry
 
     registry = Registry.installed()
     results = [check(path, registry, with_secrets=with_secrets) for path in files]
+    if against is not None:
+        results = [_compared(result, against, registry, with_secrets=with_secrets) for result in results]
     if form == "json":
         click.echo(json.dumps([_json(result) for result in results], indent=2))
     else:
@@ -85,6 +97,19 @@ def check(path: Path, registry: Registry, *, with_secrets: bool = False) -> Chec
         problems += missing
     warnings = [*_warnings(policy), *map(str, exposed if with_secrets else [*missing, *exposed])]
     return Checked(path, None if problems else policy, problems, warnings)
+
+
+def _compared(result: Checked, old: Path, registry: Registry, *, with_secrets: bool) -> Checked:
+    """Returns the result with what the policy changes, or with the problems of the old one."""
+    from shipper.asking.changes import between
+
+    if result.policy is None:
+        return result
+    try:
+        changes = between(old, result.path, os.environ, registry, with_secrets=with_secrets)
+    except PolicyError as error:
+        return replace(result, policy=None, problems=error.problems)
+    return replace(result, changes=changes)
 
 
 def references(tree: Node, registry: Registry, problems: list[Problem]) -> Node:
@@ -155,7 +180,28 @@ def _lines(result: Checked) -> list[str]:
         return [str(problem) for problem in result.problems]
     counts = [_count(len(result.policy.inputs), "input"), _count(len(result.policy.outputs), "output")]
     warnings = [f"{result.path}: warning: {warning}" for warning in result.warnings]
-    return [f"{result.path}: ok, {', '.join(counts)}", *warnings]
+    changes = [] if result.changes is None else [f"  {line}" for line in _changes(result.changes)]
+    return [f"{result.path}: ok, {', '.join(counts)}", *changes, *warnings]
+
+
+def _changes(changes: Changes) -> Iterator[str]:
+    """Yields what a policy changes, in words."""
+    yield {
+        "none": "changes nothing",
+        "live": "changes nothing that is queued: it is drained at once",
+        "barrier": "some outputs drain: what they have queued still goes where it went",
+    }[changes.change]
+    parts = {part.name: _part(part) for part in changes.parts} | dict.fromkeys(changes.settings, "changed")
+    width = max(map(len, parts), default=0)
+    yield from (f"{name:{width}}  {told}" for name, told in parts.items())
+    if changes.released:
+        yield f"may be revoked when it is drained: {', '.join(changes.released)}"
+
+
+def _part(part: Part) -> str:
+    told = "changed in place" if part.what == "changed" and part.name.startswith("inputs.") else part.what
+    settings = f": {', '.join(part.settings)}" if part.settings else ""
+    return f"drains, {told}{settings}" if part.drains else f"{told}{settings}"
 
 
 def _warnings(policy: Policy) -> list[str]:
@@ -184,5 +230,6 @@ def _json(result: Checked) -> dict[str, Any]:
             "outputs": len(result.policy.outputs),
             "warnings": list(result.warnings),
         }
+        | ({} if result.changes is None else {"changes": asdict(result.changes)})
     )
     return {"file": str(result.path), "valid": result.policy is not None, **found, "errors": errors}

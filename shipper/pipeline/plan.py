@@ -98,8 +98,11 @@ class Plan:
         """Compares with the active revision: the digest of its meaning (None: nothing is active), and its lanes."""
         if self.meaning == active:
             return "none"
-        kept = {output.key for output in self.outputs.values()}
-        return "live" if active is None or kept.issuperset(lanes) else "barrier"
+        return "live" if active is None or not self.draining(lanes) else "barrier"
+
+    def draining(self, lanes: Collection[LaneKey]) -> Collection[LaneKey]:
+        """Returns those of the active revision's lanes that this plan does not have: what waits on them must drain."""
+        return set(lanes).difference(output.key for output in self.outputs.values())
 
     def keeps_way(self, name: str, before: Plan | None) -> bool:
         """Whether the events of an input go the same way, to the same lanes, as under the plan before."""
