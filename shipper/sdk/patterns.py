@@ -91,12 +91,41 @@ def replacer(pattern: str, replacement: str) -> Callable[[str], str]:
     return replaced
 
 
-def _compiled(pattern: str) -> Any:
+def check_groups(pattern: str, *at: str | int) -> None:
+    """Raises BadOption, at these keys, unless `check_pattern` passes and the pattern has a named group."""
+    check_pattern(pattern, *at)
+    if not _compiled(pattern, captures=True).groupindex:
+        raise BadOption("no group of it has a name: write (?P<name>…) for each field", *at)
+
+
+def grouper(pattern: str) -> Callable[[bytes], dict[str, bytes] | None]:
+    """Returns a function that searches a text, as UTF-8, for a checked pattern, and returns what its named groups hold;
+    reuse it for many texts.
+
+    Groups that hold nothing are left out. None: the pattern is not found.
+    """
     import re2  # type: ignore[import-untyped]
+
+    expression = _compiled(pattern, captures=True)
+    # Not `search`: its matches ask RE2 for the number of groups again for each group (4 of them: 12 µs a line, not 5).
+    match, anywhere = expression._regexp.Match, re2._Anchor.UNANCHORED
+    named = [(number, name) for name, number in expression.groupindex.items()]
+
+    def groups(text: bytes) -> dict[str, bytes] | None:
+        spans = match(anywhere, text, 0, len(text))
+        if spans[0][0] < 0:
+            return None
+        return {name: text[slice(*spans[number])] for number, name in named if spans[number][0] < spans[number][1]}
+
+    return groups
+
+
+def _compiled(pattern: str, *, captures: bool = False) -> Any:
+    import re2
 
     options = re2.Options()
     options.max_mem = _MEMORY
-    options.never_capture = True
+    options.never_capture = not captures
     options.log_errors = False  # they would go to standard error, with the pattern
     return re2.compile(pattern, options)
 

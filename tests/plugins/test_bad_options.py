@@ -58,6 +58,8 @@ HOSTS = SEARCH + "hosts: [http://a], "
         (PROCESSORS, "{type: drop, when: {regexp: {message: ", "'(?=a)b'}}", "processors[0].when.regexp.message"),
         (PROCESSORS, "{type: parse, format: nginx, target: ", "a", "processors[0].target"),
         (PROCESSORS, "{type: parse, format: json, field: ", "a..b", "processors[0].field"),
+        (PROCESSORS, "{type: parse, format: csv, columns: [a, ", "b..c]", "processors[0].columns[1]"),
+        (PROCESSORS, "{type: parse, format: regex, pattern: ", "'(a)'", "processors[0].pattern"),
     ],
 )
 def test_an_option_that_cannot_be_so_is_named_at_its_place(before: str, option: str, wrong: str, path: str) -> None:

@@ -285,7 +285,10 @@ PROCESSORS: dict[str, list[Processor]] = {
     "dissect": [Dissect(tokenizer="%{first} %{second}")],
     "drop": [Drop(when=Condition(equals={"message": "first line"}))],
     "drop_fields": [DropFields(fields=("host", "log.offset"))],
-    "parse": [Parse(format="json"), Parse(format="nginx")],
+    "parse": [
+        *(Parse(format="json"), Parse(format="nginx"), Parse(format="kv", value_split=":")),
+        *(Parse(format="csv", columns=("a",)), Parse(format="regex", pattern="(?P<first>li.*)")),
+    ],
     "redact": [Redact(patterns=("line",))],
     "rename": [Rename(fields={"message": "text"})],
     "route": [Route(routes=(RouteCase(when=Condition(equals={"message": "first line"}), outputs=("main",)),))],

@@ -71,12 +71,17 @@ def fields(event: Fields, shape: Fields, text: str, target: str | None) -> Field
     """Returns the event with the fields of a text, below `target` if set; raises ValueError if it is no object."""
     made = _object(text)
     try:
-        done = _placed(event, shape, made if target is None else nested({target: made}))
+        done = placed(event, shape, made, target)
         if _may_be_deep(text):
             orjson.dumps(done)  # too many levels would fail the whole batch later
     except (TypeError, RecursionError):
         raise ValueError("the text is not JSON") from None
     return done
+
+
+def placed(event: Fields, shape: Fields, made: Fields, target: str | None) -> Fields:
+    """Returns the event with these fields, below `target` if set, by the rule of this module."""
+    return _placed(event, shape, made if target is None else nested({target: made}))
 
 
 def _object(text: str) -> Fields:

@@ -1,18 +1,20 @@
-"""Turns lines of JSON without misfits into fields, in runs, for `parse`.
+"""Turns lines without misfits into fields, in runs, for `parse`.
 
-The result is that of `json_lines`. Here the text lines of a batch are converted from JSON to JSON with one call of the
-writer for each run; if any line may have a misfit, `json_lines.fields` reads all of them.
+The result is that of `json_lines`. Here the text lines of a batch become documents with one call of the writer for each
+run. Lines are read as JSON, or by a `Reading` of another format. If any line may have a misfit, all of them are placed
+one by one; a line that is none of the format is a single exception.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from itertools import chain
 from typing import Any
 
 import orjson
 
-from shipper.plugin import Batch, Fields, encoded, join, nested
+from shipper.plugin import Batch, Column, Fields, encoded, join, merged, nested
 from shipper_plugins.processors.instants import are_exact
 from shipper_plugins.processors.json_lines import INNER, PLAIN, is_even, is_name, is_plain
 
@@ -22,40 +24,123 @@ _MOST_DOTTED = 64
 """Dotted names of a run."""
 
 
-def at_once(batch: Batch, shape: Fields, target: str | None, own: frozenset[str] | None = None) -> Batch:
-    """Returns the batch with the fields of its lines, if all are objects without misfits.
+@dataclass(frozen=True, slots=True)
+class Reading:
+    """How the lines of a format that is not JSON are read."""
 
-    Raises ValueError or TypeError if they must be read one by one. `own` are the shared fields that some line is
-    assumed to have too (None: those of the first line); if a line has another one, it starts again.
+    read: Callable[[Sequence[bytes]], Sequence[Fields | None]]
+    """Returns the fields of each line, all texts or lists of texts; None: `one` makes the event of this line."""
+    one: Callable[[Fields], Fields]
+    """Returns an event of its own, from that of a line; such lines stay among the others."""
+
+
+def at_once(
+    batch: Batch,
+    shape: Fields,
+    target: str | None,
+    reading: Reading | None = None,
+    *,
+    own: frozenset[str] | None = None,
+) -> Batch:
+    """Returns the batch with the fields of its lines, if none of them has a misfit.
+
+    Lines of JSON lose their text; those of another `reading` keep it, unless a line has a `message` of its own. Raises
+    ValueError or TypeError if all must be read one by one. `own` are the shared fields that some line is assumed to
+    have too (None: those of the first line); if a line has another one, it starts again.
     """
     if target is not None and target.partition(".")[0] in shape:
         raise ValueError("fields have to be merged with those of the event")
     lines = batch.body.split(b"\n")[:-1]
-    is_flat = _braces(batch.body) == len(lines)
-    own = own if own is not None else _own(lines[:1], batch, shape, target, is_flat=is_flat)
+    is_flat = reading is not None or _braces(batch.body) == len(lines)
+    if own is None:
+        objects, keys, _ = _objects(lines[:1], target, reading, is_flat=is_flat)
+        own = _met(objects, keys, batch, shape, reading, is_flat=is_flat)
     offsets = list(map(int, batch.log_columns()[1])) if "log" in own else []
     documents: list[bytes] = []
+    others: list[int] = []
     for at in range(0, len(lines), _RUN):
-        objects, keys = _objects(lines[at : at + _RUN], target, is_flat=is_flat)
-        if met := _met(objects, keys, batch, shape, is_flat=is_flat) - own:
-            return at_once(batch, shape, target, own | met)
-        for key in own:
+        run = lines[at : at + _RUN]
+        objects, keys, places = _objects(run, target, reading, is_flat=is_flat)
+        if met := _met(objects, keys, batch, shape, reading, is_flat=is_flat) - own:
+            return at_once(batch, shape, target, reading, own=own | met)
+        for key in own - _TEXT:
             _complete(objects, key, batch.shared.get(key, {}))
-        for made, offset in zip(objects, offsets[at : at + _RUN], strict=False):
-            made["log"].setdefault("offset", offset)
-        documents += encoded(objects) if offsets else [document[1:] for document in encoded(objects)]
+        if offsets:
+            for made, place in zip(objects, places, strict=True):
+                made["log"].setdefault("offset", offsets[at + place])
+        if reading is not None and "message" in own:
+            for made, place in zip(objects, places, strict=True):
+                made.setdefault("message", run[place].decode())
+        written = encoded(objects)
+        if len(places) < len(run):
+            others += [at + place for place in sorted(set(range(len(run))) - set(places))]
+            written = _spread(written, places, len(run))
+        documents += written
     shared = {key: value for key, value in batch.shared.items() if key not in own and key != "log"}
-    before = () if offsets else (b"{", *batch.log_columns(), b",")
-    return batch.rewritten(join(batch.count, *before, documents, b"\n"), shared)
+    body = _body(batch, documents, has_log=bool(offsets), has_message=reading is None or "message" in own)
+    if others and reading is not None:
+        body = _with_others(batch, shared, body, others, reading.one)
+    return batch.rewritten(body, shared)
 
 
-def _own(lines: Sequence[bytes], batch: Batch, shape: Fields, target: str | None, *, is_flat: bool) -> frozenset[str]:
-    return _met(*_objects(lines, target, is_flat=is_flat), batch, shape, is_flat=is_flat)
+_TEXT = frozenset(("message",))
+_PLACEHOLDER = b'{"":0}'
+"""Of a line whose event is its own."""
 
 
-def _objects(lines: Sequence[bytes], target: str | None, *, is_flat: bool) -> tuple[list[Fields], set[str]]:
-    """Returns the nested objects of the lines, and their names; raises ValueError for an invalid name or list."""
-    objects = list(map(orjson.loads, lines))
+def _body(batch: Batch, documents: Sequence[bytes], *, has_log: bool, has_message: bool) -> bytes:
+    before: list[Column] = []
+    if not has_log:
+        before += [*batch.log_columns(), b","]
+    if not has_message:
+        before += [b'"message":"', batch.line_columns()[-2], b'",']
+    if not before:
+        return join(batch.count, documents, b"\n")
+    return join(batch.count, b"{", *before, [document[1:] for document in documents], b"\n")
+
+
+def _spread(documents: Sequence[bytes], places: Sequence[int], count: int) -> list[bytes]:
+    spread = [_PLACEHOLDER] * count
+    for place, document in zip(places, documents, strict=True):
+        spread[place] = document
+    return spread
+
+
+def _with_others(
+    batch: Batch, shared: Fields, body: bytes, others: Sequence[int], one: Callable[[Fields], Fields]
+) -> bytes:
+    lines = batch.own()
+    return with_others(batch, shared, body, {place: one(lines[place]) for place in others})
+
+
+def with_others(batch: Batch, shared: Fields, body: bytes, others: Mapping[int, Fields]) -> bytes:
+    """Returns the documents of a body with those of `others`, by their place, in the place of placeholders.
+
+    `shared` are the fields that the batch will share. Raises ValueError if one of the others has one of its own.
+    """
+    replaced = {key: value for key, value in batch.shared.items() if key not in shared}
+    documents = body.split(b"\n")
+    events = [merged(replaced, event) for event in others.values()]
+    if not all(map(shared.keys().isdisjoint, events)):
+        raise ValueError("not at once")
+    for place, document in zip(others, encoded(events), strict=True):
+        documents[place] = document
+    return b"\n".join(documents)
+
+
+def _objects(
+    lines: Sequence[bytes], target: str | None, reading: Reading | None, *, is_flat: bool
+) -> tuple[list[Fields], set[str], Sequence[int]]:
+    """Returns the nested objects of the lines, their names, and their places among the lines; raises ValueError for an
+    invalid name or list."""
+    places: Sequence[int] = range(len(lines))
+    if reading is None:
+        objects: list[Fields] = list(map(orjson.loads, lines))
+    else:
+        read = reading.read(lines)
+        objects = [made for made in read if made is not None]
+        if len(objects) < len(read):
+            places = [place for place, made in enumerate(read) if made is not None]
     if not set(map(type, objects)) <= {dict} or not all(objects):
         raise ValueError("a text is not a JSON object, or an empty one")
     names = set[str]().union(*objects)
@@ -70,8 +155,8 @@ def _objects(lines: Sequence[bytes], target: str | None, *, is_flat: bool) -> tu
         _nest(objects, name)
         names = names - {name} | {name.partition(".")[0]}
     if target is not None:
-        return [nested({target: made}) for made in objects], {target.partition(".")[0]}
-    return objects, names
+        return [nested({target: made}) for made in objects], {target.partition(".")[0]}, places
+    return objects, names, places
 
 
 def _braces(text: bytes) -> int:
@@ -136,16 +221,20 @@ def _nest(objects: Iterable[Fields], name: str) -> None:
             at[last] = made.pop(name)
 
 
-def _met(objects: Sequence[Fields], keys: set[str], batch: Batch, shape: Fields, *, is_flat: bool) -> frozenset[str]:
+def _met(
+    objects: Sequence[Fields], keys: set[str], batch: Batch, shape: Fields, reading: Reading | None, *, is_flat: bool
+) -> frozenset[str]:
     """Returns the names that are shared fields too; raises ValueError for a misfit."""
     if "@timestamp" in keys and not are_exact(_column(objects, "@timestamp")):
         raise ValueError("a time has to be rewritten")
     if "data_stream" in keys:
         raise ValueError("a line names a data stream")
+    if reading is not None and "message" in keys and set(map(type, _column(objects, "message"))) != {str}:
+        raise ValueError("a list does not fit the text of the event")
     for key in (keys & shape.keys()) - {"@timestamp"}:
         if not (shape[key] is None and is_flat) and not _fit(_column(objects, key), shape[key]):
             raise ValueError("a value has another shape than the event's")
-    return frozenset(keys & (batch.shared.keys() | {"log"}))
+    return frozenset(keys & (batch.shared.keys() | {"log"} | (_TEXT if reading is not None else set())))
 
 
 def _fit(values: Sequence[Any], our: Any) -> bool:

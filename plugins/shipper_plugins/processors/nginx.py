@@ -14,7 +14,7 @@ zone has seconds. Lines of the error log, which are few, are read one by one, fo
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable
 from datetime import UTC, datetime, timedelta, timezone
 from functools import lru_cache
 from ipaddress import ip_address
@@ -22,7 +22,8 @@ from operator import add
 
 import orjson
 
-from shipper.plugin import Batch, Fields, encoded, join, merged
+from shipper.plugin import Batch, Fields, join, merged
+from shipper_plugins.processors.json_runs import with_others
 
 # -- a line of any kind ------------------------------------------------------------------------------------------------
 
@@ -172,7 +173,7 @@ def at_once(batch: Batch, one: Callable[[Fields], Fields]) -> Batch:
     body = _body(batch, rows)
     if others:
         own = batch.own()
-        body = _with_others(batch, shared, body, {place: one(own[place]) for place in others})
+        body = with_others(batch, shared, body, {place: one(own[place]) for place in others})
     return batch.rewritten(body, shared)
 
 
@@ -189,17 +190,6 @@ def _body(batch: Batch, rows: list[tuple[bytes, ...]]) -> bytes:
         *(b',"url":{"original":"', url, b'"}', _optional(b',"user":{"name":"%b"}', user)),
         *(_optional(b',"user_agent":{"original":"%b"}', agent), b"}\n"),
     )
-
-
-def _with_others(batch: Batch, shared: Fields, body: bytes, others: Mapping[int, Fields]) -> bytes:
-    replaced = {key: batch.shared[key] for key in _REPLACED if key in batch.shared}
-    documents = body.split(b"\n")
-    events = [merged(replaced, event) for event in others.values()]
-    if not all(map(shared.keys().isdisjoint, events)):
-        raise ValueError("not at once")
-    for place, document in zip(others, encoded(events), strict=True):
-        documents[place] = document
-    return b"\n".join(documents)
 
 
 def _each(make: Callable[[bytes], bytes], column: Iterable[bytes]) -> list[bytes]:

@@ -2,6 +2,9 @@ r"""`parse`: turns a text into fields.
 
     {type: parse, format: nginx}
     {type: parse, format: json, field: message, target: app}
+    {type: parse, format: kv}
+    {type: parse, format: csv, columns: [time, user.name, "", amount], separator: ";"}
+    {type: parse, format: regex, pattern: '^(?P<level>[A-Z]+) \[(?P<thread>[^\]]*)\]'}
 
 - `json`: the fields of the object become fields of the event (or of `target`) and replace those of the same name; the
   text is removed. Dotted names are nested ones. A value of the wrong shape (`{"host": "web-1"}`, where `host` is a
@@ -9,6 +12,13 @@ r"""`parse`: turns a text into fields.
   destination), becomes a label: `json_lines` has the rule.
 - `nginx`: the combined access log and the error log become ECS fields; `message` is kept. The error log has no time
   zone: its times count as local ones of this host. `\xHH` of nginx is decoded.
+- `kv`: pairs of keys and values (`level=info msg="it works"`): see `pairs`.
+- `csv`: separated values (RFC 4180), with the names in `columns`: see `separated`.
+- `regex`: the named groups of a regular expression in the syntax of RE2, which takes linear time. It is searched for
+  anywhere in the text, unless it begins with `^`. A text of more than 64 KiB is not searched.
+
+The values of `kv`, `csv` and `regex` are texts (`convert` changes them) and get their places by the rule of `json`; the
+text is kept, unless one of them is a `message`. Empty values are left out, as an index of numbers would refuse them.
 
 An event that does not parse stays unchanged, and is tagged with the error.
 
@@ -20,30 +30,55 @@ another.
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
-from typing import Literal
+from functools import lru_cache, partial
+from typing import Annotated, Any, Literal
+
+import msgspec
 
 from shipper.plugin import BadOption, Batch, Fields, Processor, tagged
 from shipper.sdk.fields import check_name, find, without
-from shipper_plugins.processors import json_lines, json_runs, nginx
+from shipper.sdk.patterns import check_groups, grouper
+from shipper_plugins.processors import json_lines, json_runs, nginx, pairs, separated
+
+LONGEST_SEARCHED = 64 << 10
+"""Bytes of a text that `regex` searches."""
+
+_Read = Callable[[Sequence[bytes]], Sequence[Fields | None]]
 
 
 class Parse(Processor, frozen=True):
     """Turns a text into fields."""
 
-    format: Literal["json", "nginx"]
+    format: Literal["json", "nginx", "kv", "csv", "regex"]
     """The format of the text."""
     field: str = "message"
     """The (dotted) name of the field that holds the text."""
     target: str | None = None
-    """With `json`: the (dotted) name of the field below which to put the fields (default: the event itself)."""
+    """With `json`, `kv`, `csv` and `regex`: the (dotted) name of the field below which to put the fields (default: the
+    event itself)."""
+    field_split: str = " "
+    """With `kv`: what ends a pair, beside the end of a line."""
+    value_split: str = "="
+    """With `kv`: what is between a key and its value."""
+    columns: Annotated[tuple[str, ...], msgspec.Meta(max_length=1000)] = ()
+    """With `csv`: the (dotted) name of each column; the column of an empty name is skipped."""
+    separator: str = ","
+    """With `csv`: the character between two values."""
+    pattern: str = ""
+    """With `regex`: the regular expression (RE2: no look-around); each group with a name, `(?P<name>…)`, becomes a
+    field."""
 
     def __post_init__(self) -> None:
-        if self.target is not None and self.format != "json":
-            raise BadOption("only format json has a target", "target")
+        for option, formats in _OPTIONS.items():
+            if self.format not in formats and getattr(self, option) != _DEFAULTS[option]:
+                raise BadOption(f"only format {' or '.join(formats)} has a {option}", option)
         for option, name in (("field", self.field), ("target", self.target)):
             if name is not None:
                 check_name(name, option)
+        if check := _CHECKS.get(self.format):
+            check(self)
 
     def process(self, batch: Batch) -> Batch:
         """Returns the batch with the fields of each event that parses."""
@@ -53,10 +88,19 @@ class Parse(Processor, frozen=True):
         shape = json_lines.shape(batch.shared)
         return batch.replace([self._parsed(event, shape) for event in batch.own()])
 
+    @property
+    def is_slow(self) -> bool:
+        """A large expression over long lines takes seconds, in which RE2 lets other threads run."""
+        return self.format == "regex"
+
     def _at_once(self, batch: Batch) -> Batch:
+        shape = json_lines.shape(batch.shared)
+        if self.format == "nginx":
+            return nginx.at_once(batch, lambda event: self._parsed(event, batch.shared))
         if self.format == "json":
-            return json_runs.at_once(batch, json_lines.shape(batch.shared), self.target)
-        return nginx.at_once(batch, lambda event: self._parsed(event, batch.shared))
+            return json_runs.at_once(batch, shape, self.target)
+        reading = json_runs.Reading(self._read(), lambda event: self._parsed(event, shape))
+        return json_runs.at_once(batch, shape, self.target, reading)
 
     def _parsed(self, event: Fields, shape: Fields) -> Fields:
         text = find(event, self.field)
@@ -66,6 +110,89 @@ class Parse(Processor, frozen=True):
         try:
             if self.format == "json":
                 return json_lines.fields(without(event, self.field), shape, text, self.target)
-            return nginx.fields(event, text)
+            if self.format == "nginx":
+                return nginx.fields(event, text)
+            (made,) = self._read()([text.encode(errors="replace")])
+            if made is None:
+                raise ValueError(_NOTHING[self.format])
+            return json_lines.placed(event, shape, made, self.target)
         except ValueError as error:
             return tagged(event, f"parse: {error}")
+
+    def _read(self) -> _Read:
+        """Returns the reading of a format of texts."""
+        if self.format == "kv":
+            return partial(pairs.read, field_split=self.field_split, value_split=self.value_split)
+        if self.format == "csv":
+            return partial(separated.read, columns=self.columns, separator=self.separator)
+        return partial(_groups, _grouper(self.pattern))
+
+
+def _groups(group: Callable[[bytes], dict[str, bytes] | None], lines: Sequence[bytes]) -> list[Fields | None]:
+    found = [group(line) if len(line) <= LONGEST_SEARCHED else None for line in lines]
+    return [{name: held.decode() for name, held in one.items()} if one else None for one in found]
+
+
+@lru_cache(maxsize=64)
+def _grouper(pattern: str) -> Callable[[bytes], dict[str, bytes] | None]:
+    return grouper(pattern)
+
+
+# -- options -----------------------------------------------------------------------------------------------------------
+
+_OF_TEXTS = ("kv", "csv", "regex")
+_OPTIONS: Mapping[str, Sequence[str]] = {
+    "target": ("json", *_OF_TEXTS),
+    "field_split": ("kv",),
+    "value_split": ("kv",),
+    "columns": ("csv",),
+    "separator": ("csv",),
+    "pattern": ("regex",),
+}
+"""The formats that have an option; all others have it not."""
+_DEFAULTS: Mapping[str, Any] = {
+    "target": None,
+    "field_split": " ",
+    "value_split": "=",
+    "columns": (),
+    "separator": ",",
+    "pattern": "",
+}
+_NOTHING = {
+    "kv": "the text has no pair of a key and a value",
+    "csv": "the text has not one value for each column",
+    "regex": "the pattern is not in the text, or its groups are empty",
+}
+
+
+def _check_kv(settings: Parse) -> None:
+    for option, text in (("field_split", settings.field_split), ("value_split", settings.value_split)):
+        try:
+            pairs.check_split(text)
+        except ValueError as error:
+            raise BadOption(str(error), option) from None
+    if settings.field_split in settings.value_split or settings.value_split in settings.field_split:
+        raise BadOption("it is in field_split, or the other way round: a pair needs two different ones", "value_split")
+
+
+def _check_csv(settings: Parse) -> None:
+    try:
+        separated.check_separator(settings.separator)
+    except ValueError as error:
+        raise BadOption(str(error), "separator") from None
+    if not any(settings.columns):
+        raise BadOption("name at least one column", "columns")
+    for number, name in enumerate(settings.columns):
+        if name:
+            check_name(name, "columns", number)
+        if name and name in settings.columns[:number]:
+            raise BadOption("an earlier column has this name", "columns", number)
+
+
+def _check_regex(settings: Parse) -> None:
+    if not settings.pattern:
+        raise BadOption("format regex needs a pattern", "pattern")
+    check_groups(settings.pattern, "pattern")
+
+
+_CHECKS: Mapping[str, Callable[[Parse], None]] = {"kv": _check_kv, "csv": _check_csv, "regex": _check_regex}
