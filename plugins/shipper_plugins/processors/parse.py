@@ -1,6 +1,6 @@
 r"""`parse`: turns a text into fields.
 
-    {type: parse, format: nginx}
+    {type: parse, format: nginx, dashboards: true}
     {type: parse, format: json, field: message, target: app}
     {type: parse, format: kv}
     {type: parse, format: csv, columns: [time, user.name, "", amount], separator: ";"}
@@ -10,8 +10,9 @@ r"""`parse`: turns a text into fields.
   text is removed. Dotted names are nested ones. A value of the wrong shape (`{"host": "web-1"}`, where `host` is a
   group), or one that is not allowed (`data_stream`: the logged application writes the text, so it must not choose the
   destination), becomes a label: `json_lines` has the rule.
-- `nginx`: the combined access log and the error log become ECS fields; `message` is kept. The error log has no time
-  zone: its times count as local ones of this host. `\xHH` of nginx is decoded.
+- `nginx`, `apache`: the access log (combined; of Apache also common and vhost_combined) and the error log become ECS
+  fields; `message` is kept. The error log has no time zone: its times count as local ones of this host. Escapes are
+  decoded. With `dashboards` each event has the fields of Kibana's stock dashboards too: see `dashboards`.
 - `kv`: pairs of keys and values (`level=info msg="it works"`): see `pairs`.
 - `csv`: separated values (RFC 4180), with the names in `columns`: see `separated`.
 - `regex`: the named groups of a regular expression in the syntax of RE2, which takes linear time. It is searched for
@@ -37,10 +38,10 @@ from typing import Annotated, Any, Literal
 
 import msgspec
 
-from shipper.plugin import BadOption, Batch, Fields, Processor, tagged
-from shipper.sdk.fields import check_name, find, without
+from shipper.plugin import BadOption, Batch, Fields, Processor, merged, tagged
+from shipper.sdk.fields import check_name, find, look_up, without
 from shipper.sdk.patterns import check_groups, grouper
-from shipper_plugins.processors import json_lines, json_runs, nginx, pairs, separated
+from shipper_plugins.processors import access, apache, dashboards, json_lines, json_runs, nginx, pairs, separated
 
 LONGEST_SEARCHED = 64 << 10
 """Bytes of a text that `regex` searches."""
@@ -51,13 +52,16 @@ _Read = Callable[[Sequence[bytes]], Sequence[Fields | None]]
 class Parse(Processor, frozen=True):
     """Turns a text into fields."""
 
-    format: Literal["json", "nginx", "kv", "csv", "regex"]
+    format: Literal["json", "nginx", "apache", "kv", "csv", "regex"]
     """The format of the text."""
     field: str = "message"
     """The (dotted) name of the field that holds the text."""
     target: str | None = None
     """With `json`, `kv`, `csv` and `regex`: the (dotted) name of the field below which to put the fields (default: the
     event itself)."""
+    dashboards: bool = False
+    """With `nginx` and `apache`: add the fields of Kibana's stock dashboards, such as `url.path`, `user_agent.name` and
+    `event.outcome`."""
     field_split: str = " "
     """With `kv`: what ends a pair, beside the end of a line."""
     value_split: str = "="
@@ -90,13 +94,15 @@ class Parse(Processor, frozen=True):
 
     @property
     def is_slow(self) -> bool:
-        """A large expression over long lines takes seconds, in which RE2 lets other threads run."""
-        return self.format == "regex"
+        """A large expression over long lines takes seconds, in which RE2 lets other threads run; so does loading the
+        patterns of agents."""
+        return self.format == "regex" or self.dashboards
 
     def _at_once(self, batch: Batch) -> Batch:
         shape = json_lines.shape(batch.shared)
-        if self.format == "nginx":
-            return nginx.at_once(batch, lambda event: self._parsed(event, batch.shared))
+        if server := _SERVERS.get(self.format):
+            service = self.format if self.dashboards else None
+            return access.at_once(batch, server.ORDINARY, lambda event: self._parsed(event, batch.shared), service)
         if self.format == "json":
             return json_runs.at_once(batch, shape, self.target)
         reading = json_runs.Reading(self._read(), lambda event: self._parsed(event, shape))
@@ -110,8 +116,11 @@ class Parse(Processor, frozen=True):
         try:
             if self.format == "json":
                 return json_lines.fields(without(event, self.field), shape, text, self.target)
-            if self.format == "nginx":
-                return nginx.fields(event, text)
+            if server := _SERVERS.get(self.format):
+                kind, made = server.read(text)
+                if self.dashboards:
+                    made = dashboards.added(made, kind, self.format, look_up(event, shape)("@timestamp"))
+                return merged(event, made)
             (made,) = self._read()([text.encode(errors="replace")])
             if made is None:
                 raise ValueError(_NOTHING[self.format])
@@ -140,9 +149,11 @@ def _grouper(pattern: str) -> Callable[[bytes], dict[str, bytes] | None]:
 
 # -- options -----------------------------------------------------------------------------------------------------------
 
+_SERVERS: Mapping[str, Any] = {"nginx": nginx, "apache": apache}
 _OF_TEXTS = ("kv", "csv", "regex")
 _OPTIONS: Mapping[str, Sequence[str]] = {
     "target": ("json", *_OF_TEXTS),
+    "dashboards": ("nginx", "apache"),
     "field_split": ("kv",),
     "value_split": ("kv",),
     "columns": ("csv",),
@@ -152,6 +163,7 @@ _OPTIONS: Mapping[str, Sequence[str]] = {
 """The formats that have an option; all others have it not."""
 _DEFAULTS: Mapping[str, Any] = {
     "target": None,
+    "dashboards": False,
     "field_split": " ",
     "value_split": "=",
     "columns": (),

@@ -1,0 +1,202 @@
+r"""Lines of access logs, as nginx and Apache write them, for `parse`.
+
+`fields` makes the fields of one line out of the parts that a pattern found. `at_once` reads the text lines of a batch
+by columns, and only other lines one by one: those that the `ordinary` pattern of a server matches are valid in JSON
+without changes, since it is, up to the end of the agent, printable ASCII without an escape, with a whole request and
+numbers in the form of JSON. It never splits a line in another way than the pattern of any line, since its classes
+exclude all ambiguity: no space in the user, no quote and no backslash anywhere.
+
+Speed: 2.9 µs a line of 150 bytes with different addresses, seconds and paths, 2.4 with 200 addresses; read one by one,
+20 µs. One `findall` takes 0.75 µs of it (with backtracking: 1.0). Times are converted once for each minute, since no
+zone has seconds.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterable, Sequence
+from datetime import UTC, datetime, timedelta, timezone
+from functools import lru_cache
+from ipaddress import ip_address
+from operator import add
+
+import orjson
+
+from shipper.plugin import Batch, Fields, join
+from shipper_plugins.processors import dashboards
+from shipper_plugins.processors.json_runs import with_others
+
+MONTHS = {
+    name: n
+    for n, name in enumerate(("Jan", "Feb", "Mar", "Apr", "May", "Jun", "Jul", "Aug", "Sep", "Oct", "Nov", "Dec"), 1)
+}
+QUOTED = r'"([^"\\]*(?:\\.[^"\\]*)*)"'
+"""A text in quotes, with escapes."""
+TIME = r"\[(\d\d/[A-Z][a-z]{2}/\d{4}:\d\d:\d\d:\d\d [+-]\d{4})\]"
+_REQUEST = re.compile(r"([A-Za-z_-]{1,32}) (\S.*?)(?: HTTP/(\d(?:\.\d)?))?")
+
+# -- a line of any kind ------------------------------------------------------------------------------------------------
+
+
+def fields(
+    decoded: Callable[[str], str],
+    address: str,
+    user: str,
+    time: str,
+    request: str,
+    status: str,
+    size: str,
+    referrer: str | None,
+    agent: str | None,
+) -> Fields:
+    """Returns the fields of a line; raises ValueError if its time does not exist, or a number is too large.
+
+    `decoded` undoes the escapes of the server.
+    """
+    http: Fields = {"response": {"status_code": int(status)}} if status != "-" else {}
+    fields: Fields = {"@timestamp": access_time(time), "source": source(address), "http": http}
+    if size != "-":
+        http.setdefault("response", {})["body"] = {"bytes": number(size)}
+    if user not in ("-", "", '""'):
+        fields["user"] = {"name": decoded(user)}
+    set_request(fields, http, request, decoded)
+    if referrer not in ("-", "", None):
+        http.setdefault("request", {})["referrer"] = decoded(referrer)
+    if agent not in ("-", "", None):
+        fields["user_agent"] = {"original": decoded(agent)}
+    return fields
+
+
+def number(text: str) -> int:
+    """Returns the number; raises ValueError if JSON's writer would refuse it, and with it the whole batch."""
+    number = int(text)
+    if number >= 1 << 63:
+        raise ValueError("a number of the line is too large")
+    return number
+
+
+def set_request(fields: Fields, http: Fields, request: str, decoded: Callable[[str], str]) -> None:
+    """Sets method, URL and version; an invalid request (a TLS greeting at a plain port) stays in the message only."""
+    if found := _REQUEST.fullmatch(request):
+        http["request"] = {"method": found[1]}
+        fields["url"] = {"original": decoded(found[2])}
+        if found[3]:
+            http["version"] = found[3]
+
+
+@lru_cache(maxsize=4096)
+def _is_address(text: str) -> bool:
+    try:
+        return "%" not in str(ip_address(text))
+    except ValueError:
+        return False
+
+
+def source(address: str) -> Fields:
+    """Returns the fields of a client, which may be a name."""
+    return {"address": address, "ip": address} if _is_address(address) else {"address": address}
+
+
+def instant(make: Callable[[], datetime]) -> str:
+    """Returns a time in UTC; raises ValueError if it does not exist."""
+    try:
+        return make().astimezone(UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
+    except (ValueError, KeyError, OverflowError, OSError):
+        raise ValueError("the time of the line does not exist") from None
+
+
+# Lines of one second share their time: a look-up instead of a conversion (strptime takes 8 µs).
+@lru_cache(maxsize=4096)
+def access_time(text: str) -> str:
+    """Converts `17/May/2026:12:34:56 +0200` to UTC."""
+
+    def make() -> datetime:
+        offset = timedelta(hours=int(text[22:24]), minutes=int(text[24:26]))
+        zone = timezone(-offset if text[21] == "-" else offset)
+        clock = int(text[12:14]), int(text[15:17]), int(text[18:20])
+        return datetime(int(text[7:11]), MONTHS[text[3:6]], int(text[:2]), *clock, tzinfo=zone)
+
+    return instant(make)
+
+
+# -- the lines of a batch ----------------------------------------------------------------------------------------------
+
+ORDINARY_TIME = rb"\[(\d\d/[A-Z][a-z]{2}/\d{4}:\d\d:\d\d):([0-5]\d) ([+-]\d{4})\]"
+# Possessive, since backtracking never helps; each class has only characters that JSON needs not escape.
+ORDINARY_HEAD = rb"([!#-\[\]-~]++) [!-~]++ ([!#-\[\]-~]++) " + ORDINARY_TIME
+ORDINARY_REQUEST = rb' "([A-Za-z_-]{1,32}+) ([!#-\[\]-~]++) HTTP/(\d(?:\.\d)?)" ([1-9]\d\d) '
+ORDINARY_CLIENT = rb' "([ !#-\[\]-~]*+)" "([ !#-\[\]-~]*+)"'
+_V4 = re.compile(rb"(?:(?:25[0-5]|2[0-4]\d|1\d\d|[1-9]?\d)\.){3}(?:25[0-5]|2[0-4]\d|1\d\d|[1-9]?\d)")
+_REPLACED = ("@timestamp", "log")
+"""Shared fields that every event replaces by its own."""
+_MADE = frozenset(("source", "http", "url", "user", "user_agent"))
+
+
+def at_once(
+    batch: Batch, ordinary: re.Pattern[bytes], one: Callable[[Fields], Fields], service: str | None = None
+) -> Batch:
+    """Returns the batch with the fields of its text lines; `one` reads an event that is not ordinary.
+
+    `ordinary` has the groups of the four patterns above, and matches every line; the groups are empty for another one.
+    With a `service`, each event has the fields of its dashboards too. Raises ValueError if all must be read one by one:
+    no line is ordinary, a time does not exist, or fields would be merged with shared ones.
+    """
+    rows = ordinary.findall(batch.body)
+    others = [place for place, row in enumerate(rows) if not row[0]]
+    replaced = _REPLACED if service is None else (*_REPLACED, "event", "service")
+    shared = {key: value for key, value in batch.shared.items() if key not in replaced}
+    if len(others) == len(rows) or not _MADE.isdisjoint(shared):
+        raise ValueError("not at once")
+    body = _body(batch, rows, service)
+    if others:
+        own = batch.own()
+        body = with_others(batch, shared, body, {place: one(own[place]) for place in others})
+    return batch.rewritten(body, shared)
+
+
+def _body(batch: Batch, rows: Sequence[tuple[bytes, ...]], service: str | None) -> bytes:
+    """Returns the documents of all lines; those of other lines, whose row is empty, are placeholders."""
+    address, user, minute, second, zone, method, url, version, status, size, referrer, agent = zip(*rows, strict=True)
+    return join(
+        batch.count,
+        *(b"{", *batch.line_columns()),
+        *(b',"@timestamp":"', _each(_utc_minute, map(add, minute, zone)), b":", second, b'.000Z"'),
+        *(b',"source":', _each(_source_json, address)),
+        *(b',"http":{"request":{"method":"', method, b'"', _optional(b',"referrer":"%b"', referrer), b"}"),
+        *(b',"version":"', version, b'","response":{"status_code":', status),
+        *(_optional(b',"body":{"bytes":%b}', size), b"}}"),
+        *(b',"url":{"original":"', url, b'"', *(dashboards.url_columns(url) if service else ()), b"}"),
+        *(_optional(b',"user":{"name":"%b"}', user),),
+        *(_optional(b',"user_agent":{"original":"%b"}', agent) if service is None else _each(_agent_json, agent),),
+        *(dashboards.event_columns(batch.shared, service, status) if service else ()),
+        b"}\n",
+    )
+
+
+def _each(make: Callable[[bytes], bytes], column: Iterable[bytes]) -> list[bytes]:
+    """Returns `make` of each cell; calls it once for equal ones."""
+    column = list(column)
+    made = {cell: make(cell) for cell in set(column)}
+    return [made[cell] for cell in column]
+
+
+def _optional(form: bytes, column: Iterable[bytes]) -> list[bytes]:
+    return _each(lambda cell: b"" if cell in (b"-", b"") else form % cell, column)
+
+
+def _agent_json(agent: bytes) -> bytes:
+    if agent in (b"-", b""):
+        return b""
+    return b',"user_agent":' + orjson.dumps(dashboards.user_agent(agent.decode()))
+
+
+def _utc_minute(text: bytes) -> bytes:
+    """Converts `17/May/2026:12:34+0200` to UTC."""
+    local, zone = text[:17].decode(), text[17:].decode()
+    return access_time(f"{local}:00 {zone}")[:16].encode() if text else b""
+
+
+def _source_json(address: bytes) -> bytes:
+    if _V4.fullmatch(address):
+        return b'{"address":"%b","ip":"%b"}' % (address, address)
+    return orjson.dumps(source(address.decode()))
