@@ -17,6 +17,7 @@ FILE = INPUTS + "{type: file, "
 TAIL = FILE + "paths: [/x], "
 BULK = INPUTS + "{type: elasticsearch, "
 SEARCH = OUTPUTS + "{type: elasticsearch, "
+POSTED = INPUTS + "{type: http, "
 OTLP = INPUTS + "{type: otlp, "
 TO_OTLP = OUTPUTS + "{type: otlp, endpoint: "
 HOSTS = SEARCH + "hosts: [http://a], "
@@ -34,6 +35,11 @@ HOSTS = SEARCH + "hosts: [http://a], "
         (BULK, "address: ", "'0.0.0.0:9200'", "inputs.a.address"),
         (BULK, "address: '127.0.0.1:1', max_body_bytes: ", "0B", "inputs.a.max_body_bytes"),
         (BULK, "address: '127.0.0.1:1', max_decompressed_bytes: ", "0B", "inputs.a.max_decompressed_bytes"),
+        (POSTED, "address: ", "'0.0.0.0:8080'", "inputs.a.address"),
+        (POSTED, "address: '127.0.0.1:1', path: ", "events", "inputs.a.path"),
+        (POSTED, "address: '127.0.0.1:1', path: ", "'/a?b'", "inputs.a.path"),
+        (POSTED, "address: '127.0.0.1:1', max_body_bytes: ", "0B", "inputs.a.max_body_bytes"),
+        (POSTED, "address: '127.0.0.1:1', max_decompressed_bytes: ", "2GiB", "inputs.a.max_decompressed_bytes"),
         (OTLP, "grpc: ", "'0.0.0.0:4317'", "inputs.a.grpc"),
         (OTLP, "http: ", "'127.0.0.1:4317'", "inputs.a.http"),
         (OTLP, "max_body_bytes: ", "0B", "inputs.a.max_body_bytes"),

@@ -51,6 +51,7 @@ from shipper.testing import (
 from shipper_plugins.inputs.elasticsearch import ElasticsearchInput
 from shipper_plugins.inputs.file import FileInput
 from shipper_plugins.inputs.generate import GenerateInput
+from shipper_plugins.inputs.http import HttpInput
 from shipper_plugins.inputs.otlp import OtlpInput
 from shipper_plugins.inputs.relay import Edge, RelayInput
 from shipper_plugins.inputs.state import StateInput
@@ -211,6 +212,31 @@ async def check_otlp_receiver(aio: Asyncio, path: Path) -> type[Input]:
     return OtlpInput
 
 
+async def check_http_receiver(aio: Asyncio, path: Path) -> type[Input]:
+    body = b"".join(b'{"message":"line %d"}\n' % number for number in range(5))
+    request = (
+        b"POST / HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/x-ndjson\r\n"
+        b"Authorization: %b\r\nContent-Length: %d\r\n\r\n%b" % (BEARER.authorization().encode(), len(body), body)
+    )
+
+    async def feed(context: RecordingInputContext) -> None:
+        while not context.count:
+            with suppress(OSError, trio.BrokenResourceError):
+                async with await trio.open_tcp_stream(*await address(context, "tcp")) as stream:
+                    await stream.send_all(request)
+                    with trio.move_on_after(0.1):
+                        await stream.receive_some()
+
+    await check_input(
+        HttpInput(address="127.0.0.1:0", credentials=(CredentialId("key"),)),
+        5,
+        context=lambda stored: RecordingInputContext(positions=stored, credentials={"key": BEARER}),
+        feed=feed,
+        resumes=False,
+    )
+    return HttpInput
+
+
 async def check_relay_door(aio: Asyncio, path: Path) -> type[Input]:
     batch = replace(Batch.documents([b'{"message":"line %d"}' % n for n in range(5)]), origin=b"o" * 16, seq=1)
 
@@ -260,6 +286,7 @@ INPUTS: dict[str, Case] = {
     "elasticsearch": check_receiver,
     "file": check_file,
     "generate": check_generate,
+    "http": check_http_receiver,
     "otlp": check_otlp_receiver,
     "relay": check_relay_door,
     "state": check_state,

@@ -66,6 +66,7 @@ class Connection:
     def __init__(self, peer: Peer) -> None:
         self._peer = peer
         self._http = h11.Connection(h11.SERVER, max_incomplete_event_size=_LARGEST_HEADER)
+        self._is_head = False
 
     async def begin(self) -> Request | None:
         """Returns the next request; None at the end of the connection. Raises Malformed."""
@@ -75,6 +76,7 @@ class Connection:
             raise Malformed("the request is not valid HTTP") from None
         if not isinstance(event, h11.Request):
             return None
+        self._is_head = event.method == b"HEAD"
         headers = {name.decode(): value.decode("latin-1") for name, value in event.headers}
         path = event.target.decode("latin-1").partition("?")[0]
         return Request(event.method.decode("latin-1"), path, headers)
@@ -97,7 +99,8 @@ class Connection:
         if not self._is_read:
             whole["Connection"] = "close"
         response = h11.Response(status_code=status, headers=list(whole.items()))
-        await self._put(response, h11.Data(data=body), h11.EndOfMessage())
+        content = () if self._is_head else (h11.Data(data=body),)
+        await self._put(response, *content, h11.EndOfMessage())
 
     async def end(self) -> bool:
         """Ends the request that was answered; returns whether the connection can be used again."""

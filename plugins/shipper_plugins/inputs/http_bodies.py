@@ -1,0 +1,203 @@
+"""The bodies that the `http` input takes, as events: JSON, objects one a line, lines of text. No I/O.
+
+| format | Content-Type | body |
+|---|---|---|
+| `json` | `application/json`, `application/…+json` | one object; an array of objects; or objects, one a line |
+| `ndjson` | `application/x-ndjson`, `application/jsonl` and their like | objects, one a line |
+| `lines` | `text/plain` | lines of text; each becomes the `message` of an event |
+
+Empty lines are no events. Bytes that are not UTF-8 become U+FFFD. An object is checked like a document of a bulk
+request (`bulk_document`), and stays as it was written. It keeps a data stream of its own; what is invalid in that name
+is replaced by the input's.
+
+One invalid object refuses the whole body, so a client knows that it has stored all of it, or nothing. Memory is bounded
+before anything is loaded: by the number of events, by the weight of a document (`bulk_line`), and for an array, which
+is split as a whole, by the number of its commas.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Final, Literal
+
+import msgspec
+
+from shipper.plugin import Batch, Fields, Size, encoded
+from shipper_plugins.inputs.bulk_document import addressed, checked, chosen, own_streams
+from shipper_plugins.inputs.bulk_line import MOST_UNFOLDED, WORST, Line
+
+Format = Literal["json", "ndjson", "lines"]
+
+MOST_EVENTS = 200_000
+"""Of one request."""
+MOST_COMMAS = 1_000_000
+"""Of an array; its parts take about 100 bytes each."""
+BATCH_BYTES = 1 << 20
+
+_RUN, _RUN_BYTES = 256, 1 << 18
+"""Documents that are checked in one call."""
+_FORMATS: Final[Mapping[str, Format]] = {
+    "application/json": "json",
+    "application/x-ndjson": "ndjson",
+    "application/ndjson": "ndjson",
+    "application/jsonl": "ndjson",
+    "application/x-jsonl": "ndjson",
+    "application/jsonlines": "ndjson",
+    "application/x-jsonlines": "ndjson",
+    "application/stream+json": "ndjson",
+    "text/plain": "lines",
+}
+
+_array = msgspec.json.Decoder(list[msgspec.Raw]).decode
+
+
+class Unfit(ValueError):
+    """The body is refused; the text quotes nothing of it. `is_large` is set where a smaller one would be taken."""
+
+    def __init__(self, reason: str, *, is_large: bool = False) -> None:
+        super().__init__(reason)
+        self.is_large = is_large
+
+
+def format_of(kind: str) -> Format | None:
+    """Returns the format of a Content-Type in small letters, without parameters; None for an unknown one."""
+    if kind.startswith("application/") and kind.endswith("+json") and kind not in _FORMATS:
+        return "json"
+    return _FORMATS.get(kind)
+
+
+def batches(body: bytes, format: Format, stream: Fields) -> list[Batch]:
+    """Returns the events of a body, in batches of about 1 MiB; raises Unfit.
+
+    `stream` is the data stream of the input.
+    """
+    if format == "lines":
+        return [Batch.documents(part) for part in _parts(_of_lines(body))]
+    rows = _rows(body) if format == "ndjson" else _values(body)
+    if len(rows) > MOST_EVENTS:
+        raise _too_many()
+    return [Batch.documents(part) for part in _parts(_documents(rows, stream))]
+
+
+# -- bodies to rows ----------------------------------------------------------------------------------------------------
+
+Row = tuple[str, bytes]
+"""Where a document stands in the body, for messages, and its text."""
+
+
+def _of_lines(body: bytes) -> list[bytes]:
+    if body.count(b"\n") > MOST_EVENTS:
+        raise _too_many()
+    lines = [line.removesuffix("\r") for line in body.decode(errors="replace").split("\n")]
+    return encoded([{"message": line} for line in lines if line])
+
+
+def _rows(body: bytes) -> list[Row]:
+    if body.count(b"\n") > 2 * MOST_EVENTS:
+        raise _too_many()
+    rows = ((number, line.strip()) for number, line in enumerate(body.split(b"\n"), 1))
+    return [(f"line {number}", line) for number, line in rows if line]
+
+
+def _values(body: bytes) -> list[Row]:
+    """Returns the objects of a body of JSON: of an array, of lines, or the one that it is."""
+    body = body.strip()
+    if body.startswith(b"["):
+        return _elements(body)
+    first, newline, _ = body.partition(b"\n")
+    if newline and _is_whole(first):
+        return _rows(body)
+    return [("the body", body)] if body else []
+
+
+def _elements(body: bytes) -> list[Row]:
+    if body.count(b",") > MOST_COMMAS:
+        raise Unfit("the array has too many values: send fewer, or objects one a line", is_large=True)
+    try:
+        return [(f"element {number}", bytes(raw).strip()) for number, raw in enumerate(_array(body), 1)]
+    except (msgspec.MsgspecError, RecursionError):
+        raise Unfit("the body is not valid JSON") from None
+
+
+def _is_whole(line: bytes) -> bool:
+    """Whether a first line is an object by itself, and not the beginning of one that is written over several lines."""
+    if not line.rstrip().endswith(b"}"):
+        return False
+    try:
+        msgspec.json.decode(line, type=msgspec.Raw)
+    except (msgspec.MsgspecError, RecursionError):
+        return False
+    return True
+
+
+# -- rows to documents -------------------------------------------------------------------------------------------------
+
+
+def _documents(rows: Sequence[Row], stream: Fields) -> Iterator[bytes]:
+    for run in _runs(rows):
+        texts = [text for _, text in run]
+        streams = own_streams(texts)
+        if streams is None:
+            yield from [_checked(row, stream) for row in run]
+        elif any(streams):
+            yield from [_with_whole_stream(text, own, stream) for text, own in zip(texts, streams, strict=True)]
+        else:
+            yield from texts
+
+
+def _runs(rows: Sequence[Row]) -> Iterator[list[Row]]:
+    """Yields rows that may be loaded together; raises Unfit for one that may not be loaded at all."""
+    run: list[Row] = []
+    size = 0
+    for where, text in rows:
+        _weigh(where, text)
+        if run and (len(run) == _RUN or size + len(text) > _RUN_BYTES):
+            yield run
+            run, size = [], 0
+        run.append((where, text))
+        size += len(text)
+    if run:
+        yield run
+
+
+def _weigh(where: str, text: bytes) -> None:
+    if len(text) * WORST <= MOST_UNFOLDED:
+        return
+    line = Line()
+    line.add(text)
+    if line.is_too_heavy:
+        raise Unfit(f"{where}: the document would take more than {Size(MOST_UNFOLDED)} of memory")
+
+
+def _checked(row: Row, stream: Fields) -> bytes:
+    where, text = row
+    try:
+        document, own = checked(text)
+    except ValueError as error:
+        raise Unfit(f"{where}: {error}") from None
+    return _with_whole_stream(document, own, stream)
+
+
+def _with_whole_stream(document: bytes, own: Fields | None, stream: Fields) -> bytes:
+    """Returns a document whose data stream, if it names one, is whole and valid."""
+    if own is None:
+        return document
+    whole = chosen(own, stream)
+    return document if own == {"data_stream": whole} else addressed(document, own, whole)
+
+
+def _parts(documents: Sequence[bytes] | Iterator[bytes]) -> Iterator[list[bytes]]:
+    part: list[bytes] = []
+    size = 0
+    for document in documents:
+        if part and size + len(document) > BATCH_BYTES:
+            yield part
+            part, size = [], 0
+        part.append(document)
+        size += len(document)
+    if part:
+        yield part
+
+
+def _too_many() -> Unfit:
+    return Unfit(f"a request has at most {MOST_EVENTS} events", is_large=True)

@@ -1,0 +1,352 @@
+"""The `http` input over real sockets: requests of a library and of curl, raw HTTP, keys that change, TLS."""
+
+import gzip
+import http.client
+import shutil
+import ssl
+import zlib
+from contextlib import asynccontextmanager
+
+import orjson
+import pytest
+import trio
+import trio.testing
+import trustme
+
+from shipper.plugin import Credential, Endpoint, Material, StartFailed
+from shipper.testing import RecordingInputContext
+from shipper_plugins.inputs import http_requests
+from shipper_plugins.inputs.elasticsearch import ServerTls
+from shipper_plugins.inputs.http import HttpInput
+
+OLD = Credential.parse({"bearer_token": "old-secret.of-the-test"})
+NEW = Credential.parse({"bearer_token": "new-secret.of-the-test"})
+ANN = Credential.parse({"username": "ann", "password": "pass"})
+API = Credential.parse({"api_key": "id:secret"})
+CREDENTIALS = {"old": OLD, "new": NEW, "ann": ANN, "api": API}
+JSON = {"Content-Type": "application/json"}
+TEXT = {"Content-Type": "text/plain"}
+HEAD = b"POST / HTTP/1.1\r\nHost: localhost\r\nContent-Type: text/plain\r\n"
+
+
+class Receiver:
+    """An input that runs, and a client for it, which runs in a thread."""
+
+    def __init__(self, context, source, port):
+        self.context, self.source, self.port = context, source, port
+
+    def change(self, known=CREDENTIALS, **settings):
+        self.source.change(an_input(**settings), known)
+
+    async def post(self, body, headers=JSON, *, key=None, path="/", method="POST"):
+        """Status and body of the answer."""
+        status, _, answer = await self.asked(body, headers, key=key, path=path, method=method)
+        return status, orjson.loads(answer)
+
+    async def asked(self, body, headers=JSON, *, key=None, path="/", method="POST"):
+        if key is not None:
+            headers = {**headers, "Authorization": key.authorization()}
+        with trio.fail_after(60):
+            return await trio.to_thread.run_sync(self._post, method, path, body, headers)
+
+    def _post(self, method, path, body, headers):
+        connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=60)
+        try:
+            connection.request(method, path, body, headers)
+            answer = connection.getresponse()
+            return answer.status, answer.headers, answer.read()
+        finally:
+            connection.close()
+
+    async def connect(self):
+        return await trio.open_tcp_stream("127.0.0.1", self.port)
+
+
+def an_input(**settings):
+    return HttpInput(**{"address": "127.0.0.1:0", **settings})
+
+
+@asynccontextmanager
+async def receiving(**settings):
+    context = RecordingInputContext(credentials=CREDENTIALS)
+    configured = an_input(**settings)
+    configured.load()
+    async with configured.open(context) as source, trio.open_nursery() as nursery:
+        nursery.start_soon(source.run)
+        port = (await context.listen(Endpoint("tcp", "127.0.0.1"))).getsockname()[1]
+        yield Receiver(context, source, port)
+        nursery.cancel_scope.cancel()
+
+
+async def test_an_answer_comes_when_the_events_are_stored():
+    async with receiving() as receiver:
+        assert await receiver.post(b'[{"a":1},{"b":2}]') == (200, {"events": 2})
+
+        assert receiver.context.events == [{"a": 1}, {"b": 2}]
+
+
+@pytest.mark.skipif(shutil.which("curl") is None, reason="needs curl")
+async def test_curl_posts_lines_of_any_type_where_the_format_is_set(tmp_path):
+    (tmp_path / "app.log").write_bytes(b"one\ntwo\n")
+    async with receiving(format="lines", path="/logs", credentials=("old",)) as receiver:
+        address = f"http://127.0.0.1:{receiver.port}/logs?x=1"
+        key = ["-H", f"Authorization: {OLD.authorization()}"]
+        ran = await trio.run_process(
+            ["curl", "-sS", "--fail-with-body", address, "--data-binary", f"@{tmp_path}/app.log", *key],
+            capture_stdout=True,
+        )
+
+        assert orjson.loads(ran.stdout) == {"events": 2}
+        assert receiver.context.events == [{"message": "one"}, {"message": "two"}]
+
+
+@pytest.mark.parametrize("pack", [gzip.compress, zlib.compress])
+async def test_a_compressed_body_is_taken(pack):
+    encoding = {gzip.compress: "gzip", zlib.compress: "deflate"}[pack]
+    async with receiving() as receiver:
+        answer = await receiver.post(pack(b"one\ntwo"), {**TEXT, "Content-Encoding": encoding})
+
+        assert answer == (200, {"events": 2})
+
+
+async def test_a_body_without_events_is_nothing_to_store():
+    async with receiving() as receiver:
+        assert await receiver.post(b"[]") == (200, {"events": 0})
+        assert await receiver.post(b"", TEXT) == (200, {"events": 0})
+
+        assert not receiver.context.batches
+
+
+async def test_of_a_body_with_an_invalid_object_nothing_is_stored():
+    async with receiving() as receiver:
+        status, answer = await receiver.post(b'{"a":1}\n{"secret', {"Content-Type": "application/x-ndjson"})
+
+        assert (status, answer) == (400, {"error": "line 2: the document is not valid JSON"})
+        assert not receiver.context.batches
+
+
+async def test_without_room_a_client_is_told_to_come_again():
+    async with receiving() as receiver:
+        receiver.context.full = True
+        status, headers, _ = await receiver.asked(b"[{}]")
+        assert (status, headers["Retry-After"]) == (429, "1")
+
+        receiver.context.full = False
+        assert (await receiver.post(b"[{}]"))[0] == 200
+
+
+@pytest.mark.parametrize("key", [OLD, ANN, API])
+async def test_a_key_opens_the_door(key):
+    async with receiving(credentials=("old", "ann", "api")) as receiver:
+        assert (await receiver.post(b"[{}]", key=key))[0] == 200
+
+        status, headers, answer = await receiver.asked(b"[{}]", key=NEW)
+        assert (status, headers["WWW-Authenticate"][:6]) == (401, "Bearer")
+        assert b"secret" not in answer
+        assert (await receiver.post(b"[{}]"))[0] == 401
+        assert receiver.context.count == 1
+
+
+async def test_a_removed_key_is_refused_on_a_connection_that_is_open():
+    request = HEAD + b"Authorization: %b\r\nContent-Length: 1\r\n\r\nx" % OLD.authorization().encode()
+    async with receiving(credentials=("old",)) as receiver, await receiver.connect() as stream:
+        with trio.fail_after(60):
+            await stream.send_all(request)
+            assert (await stream.receive_some()).startswith(b"HTTP/1.1 200 ")
+            receiver.change(credentials=("new",))
+            await stream.send_all(request)
+            assert (await stream.receive_some()).startswith(b"HTTP/1.1 401 ")
+        assert (await receiver.post(b"[{}]", key=NEW))[0] == 200
+
+
+async def test_with_withdrawn_keys_nobody_may_enter_until_one_is_there_again():
+    async with receiving(credentials=("old",)) as receiver:
+        receiver.change({}, credentials=("old",))
+        assert (await receiver.post(b"[{}]", key=OLD))[0] == 401
+        assert receiver.context.problem
+
+        receiver.change(credentials=("old",))
+        assert (await receiver.post(b"[{}]", key=OLD))[0] == 200
+        assert receiver.context.problem is None
+
+
+async def test_a_changed_path_and_format_hold_for_the_next_request():
+    async with receiving() as receiver:
+        receiver.change(path="/new", format="lines")
+
+        assert (await receiver.post(b"{}"))[0] == 404
+        assert await receiver.post(b"{}", path="/new") == (200, {"events": 1})
+        assert receiver.context.events == [{"message": "{}"}]
+
+
+@pytest.mark.parametrize(
+    ("method", "path", "headers", "status"),
+    [
+        ("POST", "/elsewhere", {}, 404),
+        ("GET", "/", {}, 405),
+        ("OPTIONS", "/", {}, 405),
+        ("POST", "/", {"Content-Type": "application/x-www-form-urlencoded"}, 415),
+        ("POST", "/", {"Content-Encoding": "br"}, 415),
+        ("POST", "/", {"Content-Encoding": "gzip"}, 400),
+        ("POST", "/", {"Host": "evil.example"}, 421),
+        ("POST", "/", {"Origin": "https://evil.example"}, 403),
+        ("POST", "/", {"Sec-Fetch-Site": "cross-site"}, 403),
+    ],
+)
+async def test_what_cannot_be_taken_is_refused_with_a_status(method, path, headers, status):
+    async with receiving() as receiver:
+        found, answer = await receiver.post(b"{}", {**JSON, **headers}, path=path, method=method)
+
+        assert found == status
+        assert answer["error"]
+        assert not receiver.context.batches
+
+
+async def test_the_answer_to_a_head_has_no_body(caplog):
+    async with receiving() as receiver:
+        status, headers, body = await receiver.asked(None, {}, method="HEAD")
+
+        assert (status, headers["Allow"], body) == (405, "POST, PUT", b"")
+    assert not caplog.records
+
+
+async def test_a_page_with_a_key_is_a_client_like_any_other():
+    async with receiving(credentials=("old",)) as receiver:
+        headers = {**JSON, "Origin": "https://own.example", "Host": "logs.example"}
+
+        assert (await receiver.post(b"{}", headers, key=OLD))[0] == 200
+
+
+@pytest.mark.parametrize("option", ["max_body_bytes", "max_decompressed_bytes"])
+async def test_a_body_over_a_limit_is_refused(option):
+    async with receiving(**{option: 100}) as receiver:
+        body, headers = b"x" * 101, TEXT
+        if option == "max_decompressed_bytes":
+            body, headers = gzip.compress(b"x" * (4 << 20)), {**TEXT, "Content-Encoding": "gzip"}
+
+        assert (await receiver.post(body, headers))[0] == 413
+        assert (await receiver.post(iter([body]), headers))[0] == 413
+        assert (await receiver.post(b"x" * 100, TEXT))[0] == 200
+
+
+async def test_requests_hold_so_much_memory_together_and_give_it_back():
+    async with receiving() as receiver:
+        memory = receiver.source._intake.memory
+        memory.held = memory.limit
+        assert (await receiver.post(b"{}"))[0] == 429
+
+        memory.held = 0
+        assert (await receiver.post(b"{}"))[0] == 200
+        with trio.fail_after(60):
+            while memory.held:
+                await trio.lowlevel.checkpoint()
+
+
+async def test_pipelined_requests_are_answered_one_after_the_other():
+    async with receiving() as receiver, await receiver.connect() as stream:
+        await stream.send_all((HEAD + b"Content-Length: 1\r\n\r\nx") * 3)
+        answers = b""
+        with trio.fail_after(60):
+            while answers.count(b"200 ") < 3:
+                answers += await stream.receive_some()
+
+
+async def test_a_client_that_waits_is_told_to_continue():
+    async with receiving() as receiver, await receiver.connect() as stream:
+        await stream.send_all(HEAD + b"Content-Length: 1\r\nExpect: 100-continue\r\n\r\n")
+        with trio.fail_after(60):
+            assert (await stream.receive_some()).startswith(b"HTTP/1.1 100 ")
+            await stream.send_all(b"x")
+            assert (await stream.receive_some()).startswith(b"HTTP/1.1 200 ")
+
+
+@pytest.mark.parametrize(
+    "garbage", [b"GET\r\n\r\n", b"\0" * 100, b"POST / HTTP/1.1\r\n\r\n", b"A: " + b"x" * 100_000, b"\x16\x03\x01" * 9]
+)
+async def test_garbage_ends_the_connection(garbage, caplog):
+    async with receiving() as receiver, await receiver.connect() as stream:
+        await stream.send_all(garbage)
+        await stream.send_eof()
+        with trio.fail_after(60):
+            while await stream.receive_some():
+                pass
+    assert not caplog.records
+
+
+async def test_framing_that_is_not_http_is_refused():
+    async with receiving() as receiver, await receiver.connect() as stream:
+        await stream.send_all(HEAD + b"Transfer-Encoding: chunked\r\n\r\nzz\r\n")
+        with trio.fail_after(60):
+            assert (await stream.receive_some()).startswith(b"HTTP/1.1 400 ")
+        assert not receiver.context.batches
+
+
+async def test_a_body_that_drips_is_given_up(monkeypatch):
+    monkeypatch.setattr(http_requests, "BODY_SECONDS", 0.05)
+    async with receiving() as receiver, await receiver.connect() as stream:
+        await stream.send_all(HEAD + b"Content-Length: 9\r\n\r\n")
+        with trio.fail_after(60):
+            assert (await stream.receive_some()).startswith(b"HTTP/1.1 408 ")
+
+
+async def test_a_client_that_goes_in_the_middle_leaves_nothing_behind(caplog):
+    async with receiving() as receiver:
+        async with await receiver.connect() as stream:
+            await stream.send_all(HEAD + b"Content-Length: 9\r\n\r\n{")
+            await trio.testing.wait_all_tasks_blocked()
+        assert (await receiver.post(b"{}"))[0] == 200
+        with trio.fail_after(60):
+            while receiver.source._intake.memory.held:
+                await trio.lowlevel.checkpoint()
+        assert receiver.context.count == 1
+    assert not caplog.records
+
+
+# -- TLS ---------------------------------------------------------------------------------------------------------------
+
+
+def server_tls(ca):
+    issued = ca.issue_cert("localhost")
+    key, chain = issued.private_key_pem.bytes(), b"".join(blob.bytes() for blob in issued.cert_chain_pems)
+    return ServerTls(certificate=Material("x.pem", chain.decode()), key=Material("x.pem", key.decode()))
+
+
+async def over_tls(ca, receiver, key):
+    client = ssl.create_default_context(cadata=ca.cert_pem.bytes().decode())
+    request = HEAD + b"Authorization: %b\r\nContent-Length: 1\r\n\r\nx" % key.authorization().encode()
+    async with await receiver.connect() as stream:
+        secured = trio.SSLStream(stream, client, server_hostname="localhost", https_compatible=True)
+        await secured.send_all(request)
+        return await secured.receive_some(12)
+
+
+async def test_events_come_over_tls_and_a_new_certificate_holds_for_new_connections():
+    ca, other = trustme.CA(), trustme.CA()
+    async with receiving(tls=server_tls(ca), credentials=("old",)) as receiver:
+        with trio.fail_after(60):
+            assert await over_tls(ca, receiver, OLD) == b"HTTP/1.1 200"
+
+            receiver.change(tls=server_tls(other), credentials=("old",))
+            await receiver.source.changed()
+
+            assert await over_tls(other, receiver, OLD) == b"HTTP/1.1 200"
+            with pytest.raises(trio.BrokenResourceError):
+                await over_tls(ca, receiver, OLD)
+
+
+async def test_a_connection_from_before_tls_is_refused():
+    request = HEAD + b"Content-Length: 1\r\n\r\nx"
+    async with receiving() as receiver, await receiver.connect() as stream:
+        with trio.fail_after(60):
+            await stream.send_all(request)
+            await stream.receive_some()
+            receiver.change(tls=server_tls(trustme.CA()))
+            await stream.send_all(request)
+            assert (await stream.receive_some()).startswith(b"HTTP/1.1 401 ")
+
+
+async def test_a_credential_of_the_wrong_shape_is_told_at_the_start():
+    context = RecordingInputContext(credentials={"old": Credential.parse({"token": "x"})})
+    with pytest.raises(StartFailed, match="bearer_token"):
+        async with an_input(credentials=("old",)).open(context):
+            pass
