@@ -1204,7 +1204,10 @@ def test_only_what_does_not_matter_to_queued_events_is_live() -> None:
 
     assert fields - ElasticsearchOutput.live == {
         "hosts",
+        "cloud_id",
         "credential",
+        "headers",
+        "secret_headers",
         "tls",
         "index",
         "pipeline",

@@ -51,8 +51,15 @@ from shipper.plugin import (
 )
 from shipper.sdk.http_answer import Unreachable, address
 from shipper_plugins.loopback import is_loopback
-from shipper_plugins.outputs import bulk, encoding, keyed
+from shipper_plugins.outputs import bulk, cloud_id, encoding, keyed
 from shipper_plugins.outputs.encoders import encoded
+from shipper_plugins.outputs.request_headers import (
+    HeaderName,
+    HeaderValue,
+    SecretHeader,
+    check_headers,
+    secret_values,
+)
 
 if TYPE_CHECKING:
     from shipper.sdk.http import Client
@@ -71,6 +78,7 @@ Host = Annotated[
         description="a URL that begins with http:// or https://, such as https://es-1:9200",
     ),
 ]
+CloudId = Annotated[str, msgspec.Meta(max_length=4096, description="a cloud id, such as name:bG9jYWwk…")]
 Index = Annotated[
     str,
     msgspec.Meta(
@@ -112,12 +120,18 @@ class ElasticsearchOutput(Output, frozen=True, kw_only=True):
     counts_requests: ClassVar[bool] = True
     tells_of_answers: ClassVar[bool] = True
 
-    hosts: Annotated[tuple[Host, ...], msgspec.Meta(min_length=1, max_length=64)]
-    """URLs of the nodes of one cluster, such as https://es-1:9200; requests take turns."""
+    hosts: Annotated[tuple[Host, ...], msgspec.Meta(min_length=1, max_length=64)] | None = None
+    """URLs of the nodes of one cluster, such as https://es-1:9200; requests take turns. Required without `cloud_id`."""
+    cloud_id: CloudId | None = None
+    """The id of a deployment at Elastic Cloud, instead of `hosts`."""
     credential: Annotated[CredentialId, takes(API_KEY, BASIC, BEARER_TOKEN, CERTIFICATE)] | None = None
     """The id of the secret to authenticate with."""
     tls: ClientTls = msgspec.field(default_factory=ClientTls)
     """How to check the hosts."""
+    headers: dict[HeaderName, HeaderValue] = msgspec.field(default_factory=dict)
+    """Headers for each request, such as X-Tenant; no secrets."""
+    secret_headers: dict[HeaderName, SecretHeader] = msgspec.field(default_factory=dict)
+    """Headers for each request whose values are secrets, each by the id of its secret."""
     index: Index | None = None
     """Index or data stream for all events (default: the one that the client named, else their own data stream)."""
     pipeline: Pipeline | None = None
@@ -138,13 +152,8 @@ class ElasticsearchOutput(Output, frozen=True, kw_only=True):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        for number, host in enumerate(self.hosts):
-            try:
-                check_host(host)
-            except ValueError as error:
-                raise BadOption(str(error), "hosts", number) from None
-            if host in self.hosts[:number]:
-                raise BadOption("a host is named twice", "hosts", number)
+        self._check_hosts()
+        check_headers(headers=self.headers, secret_headers=self.secret_headers)
         if self.index is not None and len(self.index.encode()) > 255:
             raise BadOption("the name of an index has at most 255 bytes", "index")
         if len(self.state_index.encode()) > 255:
@@ -157,6 +166,29 @@ class ElasticsearchOutput(Output, frozen=True, kw_only=True):
             raise BadOption("backoff.first is above 0 and at most backoff.longest", "backoff", "first")
         if self.bulk_max_bytes < 1024:
             raise BadOption("bulk_max_bytes is at least 1KiB", "bulk_max_bytes")
+
+    def _check_hosts(self) -> None:
+        if self.cloud_id is not None:
+            if self.hosts is not None:
+                raise BadOption("hosts and cloud_id name the same thing: leave one out", "cloud_id")
+            try:
+                cloud_id.url_of(self.cloud_id)
+            except ValueError as error:
+                raise BadOption(str(error), "cloud_id") from None
+        elif self.hosts is None:
+            raise ValueError("hosts is missing: the URLs of the nodes, such as [https://es-1:9200]; or a cloud_id")
+        for number, host in enumerate(self.hosts or ()):
+            try:
+                check_host(host)
+            except ValueError as error:
+                raise BadOption(str(error), "hosts", number) from None
+            if host in (self.hosts or ())[:number]:
+                raise BadOption("a host is named twice", "hosts", number)
+
+    @property
+    def urls(self) -> tuple[str, ...]:
+        """The URLs of the hosts."""
+        return (cloud_id.url_of(self.cloud_id),) if self.cloud_id is not None else self.hosts or ()
 
     def takes_state(self) -> bool:
         """See `Output.takes_state`."""
@@ -175,9 +207,9 @@ class ElasticsearchOutput(Output, frozen=True, kw_only=True):
         return [target] * batch.count if isinstance(target, str) else target
 
     def warnings(self) -> Sequence[str]:
-        if self.credential is None:
+        if self.credential is None and not self.secret_headers:
             return ()
-        plain = [host for host in self.hosts if host.startswith("http://") and not is_here(host)]
+        plain = [host for host in self.urls if host.startswith("http://") and not is_here(host)]
         return [f"the credential goes to {host} unencrypted; write https://" for host in plain]
 
     def load(self) -> None:
@@ -188,7 +220,7 @@ class ElasticsearchOutput(Output, frozen=True, kw_only=True):
     async def open(self, context: OutputContext) -> AsyncIterator[Sender]:
         credential = None if self.credential is None else context.credentials[self.credential]
         try:
-            headers = _headers(self, credential)
+            headers = _headers(self, credential) | secret_values(self.secret_headers, context.credentials)
             tls = await trio.to_thread.run_sync(_tls, self, credential)
         except ValueError as error:
             raise StartFailed(f"output {context.name}: {error}", code=Code.CREDENTIAL_INVALID) from None
@@ -231,6 +263,7 @@ def is_here(host: str) -> bool:
 def _headers(output: ElasticsearchOutput, credential: Credential | None) -> dict[str, str]:
     """Raises ValueError for a credential that cannot be used here; the message does not quote it."""
     headers = {
+        **output.headers,
         "Accept": "application/json",
         "Accept-Encoding": "gzip" if output.compression == "gzip" else "identity",
         "Content-Type": "application/x-ndjson",
@@ -238,7 +271,7 @@ def _headers(output: ElasticsearchOutput, credential: Credential | None) -> dict
     if output.compression == "gzip":
         headers["Content-Encoding"] = "gzip"
     if credential is not None and credential.fits(CERTIFICATE):
-        if any(host.startswith("http://") for host in output.hosts):
+        if any(host.startswith("http://") for host in output.urls):
             raise ValueError("a certificate needs hosts with https://")
     elif credential is not None:
         headers["Authorization"] = credential.authorization()
@@ -247,7 +280,7 @@ def _headers(output: ElasticsearchOutput, credential: Credential | None) -> dict
 
 def _tls(output: ElasticsearchOutput, credential: Credential | None) -> ssl.SSLContext | Literal[False]:
     """Returns the context of TLS; False where none is needed: reading the system's takes 20 ms a session."""
-    if all(host.startswith("http://") for host in output.hosts):
+    if all(host.startswith("http://") for host in output.urls):
         return False
     return client_context(output.tls, credential)
 
@@ -289,7 +322,7 @@ class _Bulk:
     def __init__(self, output: ElasticsearchOutput, client: Client) -> None:
         self._output = output
         self._client = client
-        self._rotation = Rotation(output.hosts)
+        self._rotation = Rotation(output.urls)
 
     async def send(self, batch: Batch) -> Answers:
         """Delivers a batch by as many requests as necessary.

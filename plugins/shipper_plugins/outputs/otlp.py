@@ -67,6 +67,7 @@ from shipper_plugins.outputs import otlp_answers
 from shipper_plugins.outputs.elasticsearch import Backoff, Host, check_host
 from shipper_plugins.outputs.encoders import encoded
 from shipper_plugins.outputs.otlp_answers import BadData
+from shipper_plugins.outputs.request_headers import HeaderValue, plain
 
 if TYPE_CHECKING:
     from shipper.sdk.http import Client
@@ -86,12 +87,6 @@ HeaderName = Annotated[
         pattern=r"^[a-z0-9][a-z0-9_.-]*(?!\n)$",
         max_length=128,
         description="the name of a header, in small letters, such as x-scope-orgid",
-    ),
-]
-HeaderValue = Annotated[
-    str,
-    msgspec.Meta(
-        pattern=r"^[\x21-\x7e]([\x20-\x7e]*[\x21-\x7e])?(?!\n)$", max_length=2048, description="a printable text"
     ),
 ]
 
@@ -206,19 +201,10 @@ def _headers(output: OtlpOutput, credential: Credential | None) -> dict[str, str
         if not output.endpoint.startswith("https://"):
             raise ValueError("a certificate needs an endpoint with https://")
     elif output.credential_header is not None:
-        headers[output.credential_header] = _plain(credential)
+        headers[output.credential_header] = plain(credential, output.credential_header)
     else:
         headers["authorization"] = credential.authorization()
     return headers
-
-
-def _plain(credential: Credential) -> str:
-    if not credential.fits(API_KEY, BEARER_TOKEN, TOKEN):
-        raise ValueError("credential_header needs a credential of the shape {api_key}, {bearer_token} or {token}")
-    [text] = credential.fields.values()
-    if not (text.isascii() and text.isprintable()) or text != text.strip():
-        raise ValueError("the credential has characters that are not valid in a header")
-    return text
 
 
 def _tls(output: OtlpOutput, credential: Credential | None) -> ssl.SSLContext | None:
