@@ -1,4 +1,5 @@
 # make run    a demonstration, from a fresh checkout        make test   every test                make bench   how fast
+# make docs   the site, in build/site
 # make prove  faults of every kind, some minutes of them (PROVE_ARGS='--size 1': hours); goes on where it stopped
 # Needs Python 3.11 or newer; everything else goes into .venv, anew whenever pyproject.toml changes.
 
@@ -9,7 +10,7 @@ PYTEST_ARGS ?=
 BENCH_ARGS ?=
 PROVE_ARGS ?= --size 0.01
 
-.PHONY: run test check bench prove clean
+.PHONY: run test check bench prove docs clean
 
 run: .venv/installed
 	$(BIN)/shipper demo
@@ -27,6 +28,9 @@ bench: .venv/tested
 
 prove: .venv/tested
 	$(BIN)/python -m tests.prove $(PROVE_ARGS)
+
+docs: .venv/tested
+	$(BIN)/python -m tests.docs.site
 
 clean:
 	rm -rf .venv .mypy_cache .ruff_cache .pytest_cache .hypothesis build dist
