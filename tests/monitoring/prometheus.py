@@ -18,7 +18,7 @@ from urllib.request import urlopen
 
 import trio
 
-from tests.ports import free_port
+from shipper_demo.ports import free_port
 
 RULES = Path(__file__).parents[2] / "packaging" / "monitoring" / "rules.yaml"
 PATIENCE = 90.0

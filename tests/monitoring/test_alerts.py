@@ -17,9 +17,9 @@ import trio
 
 from shipper.process.environment import boottime
 from shipper.testing import Document, Reply, Request
+from shipper_demo.ports import free_port
 from tests.disks import fill, small_disk
 from tests.monitoring.prometheus import RULES, Prometheus
-from tests.ports import free_port
 from tests.story.driver import Sidecar, launched
 from tests.story.test_story_relay import Relay
 from tests.story.world import World, open_world, secret
