@@ -41,7 +41,7 @@ INSIDE = {
     "fleet": [
         {"agent"},
         {"following", "questions", "releasing", "source"},
-        {"drafts", "election", "host", "http", "membership", "observer", "opening", "operations", "progress"},
+        {"drafts", "election", "host", "http", "membership", "observer", "opening", "operations", "page", "progress"},
         {"certificates", "publisher"},
         {"home", "pictures"},
         {"changes", "member", "overview", "publishing", "release"},

@@ -2,10 +2,12 @@
 
     GET /fleet/versions/7?stage=drained&wait=30s     `questions` has all of /fleet/
     GET /livez, /readyz, /metrics, /status           answered by the sidecar; 503 while there is none
+    GET /                                            a page of both, and its files; by the rules of /status
 
 The supervisor has the address, so that a question is answered while the sidecar restarts. A client on another host
 needs TLS and `Authorization: Bearer …` for questions about the fleet, and then for /metrics and /status, too. Where
-neither is configured, an address that is not loopback answers only the questions about the sidecar. Without a token, a
+neither is configured, an address that is not loopback answers only the questions about the sidecar. A browser may give
+the token as the password of `Authorization: Basic …`, with any name, which the page asks for. Without a token, a
 request needs a `Host` of this host (`sdk/hosts`), so that a web page whose name resolves to 127.0.0.1 reads nothing.
 
 A renewed certificate is taken at once; a question that waits on a connection of the previous one is still answered.
@@ -16,12 +18,15 @@ A client that disconnects ends its question at once. There are at most `LIMITS.c
 
 from __future__ import annotations
 
+import base64
+import binascii
 import hmac
 import socket
 import ssl
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
+from http import HTTPStatus
 from typing import NoReturn
 from urllib.parse import parse_qsl
 
@@ -36,6 +41,7 @@ from shipper.sdk.resolve import resolve
 from shipper.sdk.server import Limits, Peer, Server
 from shipper.sdk.sockets import BACKLOG
 from shipper.status.http import parse_address
+from shipper.status.page.document import FILES, PATHS
 
 LONGEST_WAIT = 300.0
 """Seconds of one question; a longer one is asked again."""
@@ -110,11 +116,26 @@ class Door:
             return False
         if not is_loopback(self.host) and not is_tls:
             raise Refused(refusal(403, "tls_needed", "questions about the fleet need TLS here"))
-        scheme, _, token = authorization.partition(" ")
-        given = token.strip().encode("latin-1", "replace")
-        if scheme.lower() != "bearer" or not any(hmac.compare_digest(given, one) for one in self.tokens):
+        given = _token(authorization)
+        if given is None or not any(hmac.compare_digest(given, one) for one in self.tokens):
             raise Refused(refusal(401, "unauthorized", "no known token", {"WWW-Authenticate": "Bearer"}))
         return True
+
+
+def _token(authorization: str) -> bytes | None:
+    """Returns the token that a request gives: itself, or as the password of any name."""
+    scheme, _, rest = authorization.partition(" ")
+    given = rest.strip().encode("latin-1", "replace")
+    if scheme.lower() == "bearer":
+        return given
+    try:
+        return base64.b64decode(given, validate=True).partition(b":")[2] if scheme.lower() == "basic" else None
+    except binascii.Error:
+        return None
+
+
+Page = Callable[[str, bytes | None, str, bool], Awaitable[Answer]]
+"""Returns the page, or a file of it: see `page.Page.answer`."""
 
 
 @asynccontextmanager
@@ -125,12 +146,14 @@ async def serve(
     sidecar: Callable[[], str | None],
     renewals: AsyncIterator[ssl.SSLContext] | None = None,
     without: Callable[[str], Answer | None] = lambda path: None,
+    page: Page | None = None,
 ) -> AsyncIterator[str | None]:
     """Serves while the block runs; yields the bound `host:port`, or None if it cannot be bound: the log has the reason.
 
     `ask` answers a question about the fleet or raises Refused, and is cancelled when its client disconnects. `sidecar`
     returns the address of the sidecar's own server, or None; what `without` returns for a path is answered then, in
-    place of 503. `renewals` are contexts that replace `door.tls`. Raises OptionError for an invalid address.
+    place of 503. `renewals` are contexts that replace `door.tls`; `page` makes the page. Raises OptionError for an
+    invalid address.
     """
     host, port = parse_address(address)
     try:
@@ -139,7 +162,9 @@ async def serve(
         _log.warning("the address could not be listened on", address=address, reason=error.strerror or str(error))
         yield None
         return
-    server = Server(lambda peer: _Connection(peer, door, ask, sidecar, without).talk(), tls=door.tls, limits=LIMITS)
+    server = Server(
+        lambda peer: _Connection(peer, door, ask, sidecar, without, page).talk(), tls=door.tls, limits=LIMITS
+    )
     try:
         async with trio.open_nursery() as nursery:
             for listener in listeners:
@@ -190,7 +215,9 @@ class _Connection:
         ask: Callable[[Request], Awaitable[Answer]],
         sidecar: Callable[[], str | None],
         without: Callable[[str], Answer | None],
+        page: Page | None,
     ) -> None:
+        self._page = page
         self._peer, self._door, self._ask, self._sidecar, self._without = peer, door, ask, sidecar, without
         self._http = h11.Connection(h11.SERVER, max_incomplete_event_size=_LARGEST_HEAD)
         self._is_head = False
@@ -221,12 +248,13 @@ class _Connection:
             try:
                 self._check(request)
                 if path in OF_SIDECAR:
-                    if path in PROBES or not self._door.tokens or not self._is_admitted(headers):
-                        self._check_host(headers)
+                    self._check_access(headers, is_open=path in PROBES)
                     found = self._without(path) if self._sidecar() is None else None
                     if found is None:
                         return await self._pass_on(request) and self._is_reusable()
                     answer = found
+                elif path in PATHS and self._page is not None:
+                    answer = await self._of_page(self._page, path, headers)
                 else:
                     answer = await self._about_the_fleet(path, query, headers)
             except Refused as refused:
@@ -250,6 +278,11 @@ class _Connection:
 
     def _is_reusable(self) -> bool:
         return self._http.our_state is h11.DONE and self._http.their_state is h11.DONE
+
+    def _check_access(self, headers: Mapping[str, str], *, is_open: bool = False) -> None:
+        """Raises Refused for who may not ask about the sidecar; `is_open`: without a token."""
+        if is_open or not self._door.tokens or not self._is_admitted(headers):
+            self._check_host(headers)
 
     def _check_host(self, headers: Mapping[str, str]) -> None:
         if not is_own_host(headers.get("host", self._door.host), self._door.host):
@@ -280,6 +313,42 @@ class _Connection:
                 _log.error("a question could not be answered", error=raised_at(error))
             nursery.cancel_scope.cancel()
         return answer
+
+    async def _of_page(self, page: Page, path: str, headers: Mapping[str, str]) -> Answer:
+        try:
+            self._check_access(headers)
+        except Refused as refused:
+            answer = refused.answer
+            if answer.status != HTTPStatus.UNAUTHORIZED:
+                raise
+            ask = {"WWW-Authenticate": 'Basic realm="shipper: any name, and the token", charset="UTF-8"'}
+            raise Refused(Answer(answer.status, answer.body, ask)) from None
+        if path in FILES:
+            return await page(path, None, "", False)
+        served, reason = await self._status_of_sidecar()
+        return await page(path, served, reason, self._may_ask(headers))
+
+    def _may_ask(self, headers: Mapping[str, str]) -> bool:
+        try:
+            self._is_admitted(headers)
+        except Refused:
+            return False
+        return True
+
+    async def _status_of_sidecar(self) -> tuple[bytes | None, str]:
+        """Returns what the sidecar says of its status; None if it says nothing, and why."""
+        address, said = self._sidecar(), _Said()
+        if address is None:
+            return None, "it does not run, or has no address"
+        request = h11.Request(method="GET", target="/status", headers=[("Host", address)])
+        with trio.move_on_after(_SIDECAR_SECONDS):
+            try:
+                await _asked(address, request, said.put)
+            except (OSError, trio.BrokenResourceError, h11.RemoteProtocolError):
+                return None, "it has ended"
+        if said.status != HTTPStatus.OK or not said.is_whole:
+            return None, "it has not answered in time"
+        return b"".join(said.blocks), ""
 
     async def _watch_peer(self) -> None:
         """Ends the connection when the peer disconnects, or sends too much that was not asked for yet."""
@@ -322,6 +391,22 @@ class _Connection:
 
     async def _put(self, *events: h11.Event) -> None:
         await self._peer.send(b"".join([self._http.send(event) or b"" for event in events]))
+
+
+class _Said:
+    """Collects an answer of the sidecar."""
+
+    def __init__(self) -> None:
+        self.status, self.is_whole = 0, False
+        self.blocks: list[bytes] = []
+
+    async def put(self, event: h11.Event) -> None:
+        if isinstance(event, h11.Response):
+            self.status = event.status_code
+        elif isinstance(event, h11.Data):
+            self.blocks.append(bytes(event.data))
+        elif isinstance(event, h11.EndOfMessage):
+            self.is_whole = True
 
 
 async def _asked(address: str, request: h11.Request, put: Callable[[h11.Event], Awaitable[None]]) -> None:

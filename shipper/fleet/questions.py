@@ -29,7 +29,8 @@ from shipper.fleet.http import LONGEST_WAIT, Answer, Door, Refused, Request, ref
 from shipper.fleet.judge import Asked, State, Verdict, asked
 from shipper.fleet.observer import Observer, Observers, wait
 from shipper.fleet.opening import Opened
-from shipper.fleet.overview import overview
+from shipper.fleet.overview import Fleet, overview
+from shipper.fleet.page import Page
 from shipper.fleet.seal import Unauthentic
 from shipper.fleet.settings import FleetSettings
 from shipper.fleet.store import StoreError, StoreRefused
@@ -75,15 +76,24 @@ class Questions:
         except StoreError as error:
             return refusal(503, "store_unreachable", str(error), _RETRY)
 
+    async def seen(self) -> Fleet:
+        """Returns the whole fleet for a page; raises StoreError or Unauthentic where there is no answer."""
+        found = await self._overview()
+        if self._restored():
+            raise StoreError(_RESTORED)
+        return found
+
+    async def _overview(self) -> Fleet:
+        async with self._observers.observing() as observer:
+            return overview(await observer.fresh())
+
     async def _answer(self, request: Request) -> Answer:
         if request.path == "/fleet/members":
             _check(request, ())
-            async with self._observers.observing() as observer:
-                return _json(200, overview(await observer.fresh()))
+            return _json(200, await self._overview())
         if request.path == _VERSIONS:
             _check(request, ())
-            async with self._observers.observing() as observer:
-                fleet = overview(await observer.fresh())
+            fleet = await self._overview()
             return _json(200, {"at": fleet.at, "newest": fleet.newest, "versions": fleet.versions})
         if request.path.startswith(f"{_VERSIONS}/"):
             question = _Question.of(request)
@@ -120,7 +130,8 @@ async def answering(
             renewed = None
             if own and own.certificate and own.key:
                 renewed = await stack.enter_async_context(aclosing(renewals(own.certificate, own.key, trouble)))
-            yield await stack.enter_async_context(serve(address, door, questions.answer, sidecar, renewed))
+            page = Page(questions.seen).answer
+            yield await stack.enter_async_context(serve(address, door, questions.answer, sidecar, renewed, page=page))
         nursery.cancel_scope.cancel()
 
 

@@ -13,6 +13,7 @@ from contextlib import asynccontextmanager
 import msgspec
 
 from shipper.fleet.http import OF_SIDECAR, Answer, Door, Refused, Request, refusal, serve
+from shipper.fleet.page import Page
 from shipper.status.http import parse_address
 
 OF_SIDECAR_ALONE = "127.0.0.1:0"
@@ -32,7 +33,7 @@ async def answering(address: str | None, sidecar: Callable[[], str | None]) -> A
         yield None
         return
     door = Door(parse_address(address)[0])
-    async with serve(address, door, _unknown, sidecar, without=_without_sidecar) as bound:
+    async with serve(address, door, _unknown, sidecar, without=_without_sidecar, page=Page().answer) as bound:
         yield bound
 
 
