@@ -156,12 +156,13 @@ class Tab:
             select.select([], [], [], 0.05)
         return found
 
-    def picture(self, path: Path) -> Path:
-        """Writes a picture of the whole page."""
-        height = self.run("document.documentElement.scrollHeight")
+    def picture(self, path: Path, selector: str = "body") -> Path:
+        """Writes a picture of an element, by default of the whole page."""
         width = self.run("document.documentElement.clientWidth")
-        self.resize(width, height)
-        shot = self.ask("Page.captureScreenshot", format="png", captureBeyondViewport=True)
+        self.resize(width, self.run("document.documentElement.scrollHeight"))
+        box = self.run(f"document.querySelector({json.dumps(selector)}).getBoundingClientRect().toJSON()")
+        clip = {name: box[name] for name in ("x", "y", "width", "height")}
+        shot = self.ask("Page.captureScreenshot", format="png", captureBeyondViewport=True, clip={**clip, "scale": 1})
         path.write_bytes(base64.b64decode(shot["data"]))
         return path
 

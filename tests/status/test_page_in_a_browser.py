@@ -2,17 +2,23 @@
 
 from __future__ import annotations
 
+import json
 import queue
 import threading
-from collections.abc import Iterator, Mapping
+from collections.abc import Awaitable, Callable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any
 
 import pytest
 import trio
 
+from shipper.fleet.http import Door, serve
+from shipper.fleet.page import Page
 from shipper.sdk.aio import open_asyncio
 from shipper.status.http import serve_status
+from tests.fleet.test_fleet_http import Asked
+from tests.fleet.test_fleet_page import Store
+from tests.raw_http import http, raw_server, saying
 from tests.status.browser import Browser, chromium
 from tests.status.documents import EDGE, PRINCIPAL, SERVED, later
 
@@ -39,7 +45,7 @@ CONTRAST = """
 
 
 class Served:
-    """A status server in a thread of its own; `status` can be replaced."""
+    """What a status server says, which can be replaced, and where."""
 
     def __init__(self, status: Mapping[str, Any]) -> None:
         self.status = status
@@ -47,25 +53,38 @@ class Served:
 
 
 @contextmanager
-def serving(status: Mapping[str, Any], address: str = "127.0.0.1:0") -> Iterator[Served]:
-    served = Served(status)
+def running(serve_all: Callable[[Callable[[str], None]], Awaitable[None]]) -> Iterator[str]:
+    """Runs servers in a thread of their own; yields the address that they say when they are ready."""
     began: queue.Queue[tuple[trio.lowlevel.TrioToken, trio.CancelScope, str]] = queue.Queue()
 
-    async def serve() -> None:
+    async def run() -> None:
         with trio.CancelScope() as scope:
-            async with open_asyncio() as aio, serve_status(aio, address, lambda: served.status) as bound:
-                assert bound is not None
-                began.put((trio.lowlevel.current_trio_token(), scope, bound))
-                await trio.sleep_forever()
+            token = trio.lowlevel.current_trio_token()
+            await serve_all(lambda address: began.put((token, scope, address)))
 
-    thread = threading.Thread(target=trio.run, args=(serve,))
+    thread = threading.Thread(target=trio.run, args=(run,))
     thread.start()
-    token, scope, served.address = began.get(timeout=60)
+    token, scope, address = began.get(timeout=60)
     try:
-        yield served
+        yield address
     finally:
         trio.from_thread.run_sync(scope.cancel, trio_token=token)
         thread.join()
+
+
+@contextmanager
+def serving(status: Mapping[str, Any], address: str = "127.0.0.1:0") -> Iterator[Served]:
+    """A status server."""
+    served = Served(status)
+
+    async def serve_all(ready: Callable[[str], None]) -> None:
+        async with open_asyncio() as aio, serve_status(aio, address, lambda: served.status) as bound:
+            assert bound is not None
+            ready(bound)
+            await trio.sleep_forever()
+
+    with running(serve_all) as served.address:
+        yield served
 
 
 @pytest.fixture(scope="module")
@@ -193,3 +212,48 @@ def test_it_is_readable_on_a_phone_and_on_a_screen_in_the_light_and_in_the_dark(
     assert "edge-001.example.org" in folded, "it is not connected"
     assert ("edge-199.example.org" in folded) is False
     assert ("more edges" in folded) is (edges == 200)
+
+
+@pytest.mark.parametrize("members", [3, 200])
+@pytest.mark.parametrize("dark", [False, True], ids=["light", "dark"])
+def test_a_fleet_says_who_is_behind_and_why_on_a_phone_and_on_a_screen(browser, tmp_path, members, dark):
+    with paged(members) as address, browser.tab(dark=dark) as tab:
+        for width in (390, 1280):
+            tab.resize(width, 900)
+            tab.open(f"http://{address}/")
+            wide, low = tab.run("document.documentElement.scrollWidth"), tab.run(CONTRAST)
+            tab.picture(tmp_path / f"fleet-{members}-{width}.png", "#fleet")
+
+            assert wide <= width
+            assert low == []
+        shown, rows = tab.text("#fleet"), tab.run("document.querySelectorAll('#fleet tbody tr').length")
+        complaints = tab.complaints()
+
+    assert rows == members
+    assert "its events drain: 401 from es-1:9200, events held" in shown
+    assert ("web-17" in shown) is ("web-42" in shown) is (members == 200)
+    assert complaints == []
+
+
+@contextmanager
+def paged(members: int) -> Iterator[str]:
+    """A member of a fleet, with its page."""
+    said = json.dumps(SERVED).encode()
+
+    async def serve_all(ready: Callable[[str], None]) -> None:
+        async with (
+            raw_server(saying(http(said))) as sidecar,
+            serve(
+                "127.0.0.1:0",
+                Door("127.0.0.1"),
+                Asked(),
+                lambda: sidecar.removeprefix("http://"),
+                page=Page(Store(members)).answer,
+            ) as address,
+        ):
+            assert address is not None
+            ready(address)
+            await trio.sleep_forever()
+
+    with running(serve_all) as address:
+        yield address

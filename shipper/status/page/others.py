@@ -12,7 +12,7 @@ from itertools import groupby
 
 from shipper.sdk.units import size_in_words
 from shipper.status.fleet import STEPS, Cell, Fleet, Member, Version
-from shipper.status.page.markup import Child, Markup, badge, quiet, row, section, strip, table, tag
+from shipper.status.page.markup import Child, Markup, badge, quiet, row, section, strip, table, tag, text
 from shipper.status.view import Edge, Principal, View
 from shipper.status.words import counted, span
 
@@ -120,12 +120,22 @@ def fleet(found: Fleet | None, problem: str = "") -> Markup:
         trouble,
         tag("p", tag("b", found.name), f": {newest} ", badge(found.state, _STATES.get(found.state, "warn"))),
         tag("ul", warnings, class_="warn box") if warnings else None,
-        tag("ol", [_version(one) for one in found.versions], class_="versions"),
-        quiet(f"{counted(found.older, 'older version')}: shipper fleet history" if found.older else ""),
+        _versions(found),
         _legend() if found.versions and found.present else None,
         _members(found),
         note=note,
     )
+
+
+def _versions(found: Fleet) -> Markup:
+    """Returns the versions up to the newest one that all have drained; the others are behind a fold."""
+    drained = (at for at, one in enumerate(found.versions, 1) if one.count("drained") == len(one.cells))
+    first = next(drained, len(found.versions))
+    rows = [_version(one) for one in found.versions]
+    older = f", and {found.older:,} that `shipper fleet history` has" if found.older else ""
+    title = f"{counted(len(rows) - first, 'older version')}{older}"
+    fold = tag("details", tag("summary", title), tag("ol", rows[first:], class_="versions")) if rows[first:] else None
+    return Markup(tag("ol", rows[:first], class_="versions") + text(fold))
 
 
 def _version(one: Version) -> Markup:
