@@ -384,7 +384,10 @@ def _request_seconds(seen: Mapping[str, Any], rates: Rates, name: str) -> float 
 
 
 def _queue(figures: Mapping[str, Any] | None, rates: Rates) -> Queue | None:
-    return Queue(**figures, change=rates.change("queue", "", "events")) if figures else None
+    if not figures:
+        return None
+    names = ("events", "bytes", "limit_bytes", "disk_bytes", "oldest_seconds")
+    return Queue(**{name: figures[name] for name in names}, change=rates.change("queue", "", "events"))
 
 
 def _credentials(
@@ -423,7 +426,10 @@ def _letters(observed: Mapping[str, Any], directory: str, orders: Collection[str
         events=figures["events"],
         bytes=figures["bytes"],
         oldest_seconds=figures.get("oldest_seconds", 0.0),
-        reasons=tuple(Reason(**one) for one in observed.get("dead_letter_reasons") or ()),
+        reasons=tuple(
+            Reason(**{name: one[name] for name in Reason.__slots__})
+            for one in observed.get("dead_letter_reasons") or ()
+        ),
         remedies=tuple(remedies.all_of_letters(directory)) if is_ordered else (),
     )
 

@@ -119,6 +119,14 @@ def test_a_shipper_that_has_said_nothing_yet_is_shown(document):
     assert (found.inputs, found.outputs, found.revisions, found.queue) == ((), (), (), None)
 
 
+def test_what_a_newer_shipper_says_beside_is_left_out():
+    queue, (reason, *_) = SERVED["queue"], SERVED["dead_letter_reasons"]
+    found = view.of({**SERVED, "queue": {**queue, "new": 1}, "dead_letter_reasons": [{**reason, "new": 1}]})
+
+    assert found.queue == view.of(SERVED).queue
+    assert len(found.letters.reasons) == 1
+
+
 def test_the_queue_has_the_share_of_its_limit():
     queue = view.of(SERVED, RATES).queue
     unknown = view.of({**SERVED, "queue": {**SERVED["queue"], "limit_bytes": 0}}).queue
