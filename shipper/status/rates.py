@@ -26,11 +26,16 @@ class Sample(NamedTuple):
 
     at: float
     counters: Mapping[Counter, float]
+    tables: frozenset[str] = frozenset()
+    """The tables that the document has: what is missing in one of them is 0."""
 
 
 def sample(document: Mapping[str, Any], at: float) -> Sample:
     """Returns the sample of a document: of `/status`, or of `shipper status --json`."""
-    return Sample(at, dict(_counters(document)))
+    counters = dict(_counters(document))
+    given = {name for name in ("inputs", "counters", "outputs") if document.get(name) is not None}
+    there = {table for table, of in _OF.items() if of in given} | {table for table, _, _ in counters}
+    return Sample(at, counters, frozenset(there))
 
 
 class Rates:
@@ -38,6 +43,7 @@ class Rates:
 
     def __init__(self, now: Sample, before: Sample | None = None) -> None:
         self._now, self._before = now.counters, before.counters if before is not None else {}
+        self._tables = before.tables if before is not None else frozenset()
         self._seconds = now.at - before.at if before is not None else 0.0
 
     def of(self, table: str, name: str, figure: str) -> float | None:
@@ -48,7 +54,7 @@ class Rates:
     def change(self, table: str, name: str, figure: str) -> float | None:
         """Returns the change in a second of a figure that may fall as well."""
         key = (table, name, figure)
-        if self._seconds <= 0 or key not in self._now or (key not in self._before and table not in _APPEAR):
+        if self._seconds <= 0 or key not in self._now or table not in self._tables:
             return None
         return (self._now[key] - self._before.get(key, 0.0)) / self._seconds
 
@@ -75,8 +81,8 @@ class Samples:
         return Rates(now, before)
 
 
-_APPEAR = ("responses", "failures")
-"""Tables whose figures are missing while they are 0."""
+_OF = {"inputs": "inputs", "counters": "counters", "outputs": "outputs", "responses": "outputs", "failures": "outputs"}
+"""The tables of samples, and those of the document that they are in."""
 
 
 def _counters(document: Mapping[str, Any]) -> Iterator[tuple[Counter, float]]:
@@ -86,7 +92,7 @@ def _counters(document: Mapping[str, Any]) -> Iterator[tuple[Counter, float]]:
     for name, seen in (document.get("outputs") or {}).items():
         yield ("outputs", name, "requests"), seen.get("requests", 0)
         yield ("outputs", name, "seconds"), seen.get("seconds", 0.0)
-        for table in _APPEAR:
+        for table in ("responses", "failures"):
             yield from (((table, name, figure), number) for figure, number in (seen.get(table) or {}).items())
     observed = document.get("observed") or document
     if queue := observed.get("queue"):

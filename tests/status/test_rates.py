@@ -24,11 +24,20 @@ def test_a_counter_that_fell_gives_no_rate_since_the_process_is_another_one():
     assert rates.of("inputs", "logs", "events") is None
 
 
-def test_a_new_input_has_no_rate_yet_but_an_answer_that_was_never_seen_before_has():
-    rates = Rates(sample(later(), 5.0), sample({"state": "HEALTHY", "outputs": {}}, 0.0))
+def test_what_was_never_counted_before_rises_from_zero():
+    """A new input, or the first answer of a kind."""
+    rates = Rates(sample(later(), 5.0), sample({"state": "STARTING", "inputs": {}, "outputs": {}, "counters": {}}, 0.0))
+
+    assert rates.of("inputs", "access", "events") == 4300.0
+    assert rates.of("responses", "main", "503") == 1.0
+
+
+def test_a_document_without_counters_gives_no_rate_to_the_next_one_with_them():
+    rates = Rates(sample(later(), 5.0), sample(asked(), 0.0))
 
     assert rates.of("inputs", "access", "events") is None
-    assert rates.of("responses", "main", "503") == 1.0
+    assert rates.of("responses", "main", "503") is None
+    assert rates.change("queue", "", "events") == 0.0
 
 
 def test_both_documents_have_the_same_drains_and_queue():

@@ -181,7 +181,8 @@ def revisions(view: View) -> Markup:
 
 def _revision(one: Revision) -> Markup:
     steps = [_step(one, at, step) for at, step in enumerate(_STEPS)]
-    own = quiet(f"{counted(one.events, 'event')} of its own drain") if one.own else None
+    waiting = "event that entered under it waits", "events that entered under it wait"
+    own = quiet(counted(one.events, *waiting)) if one.own else None
     runs = badge("runs", "good") if one.is_active else None
     title = tag("div", tag("b", f"revision {one.name}"), " ", runs, " ", own, class_="name")
     pending = [tag("li", wait_in_words(wait), *_ending(wait)) for wait in one.waits]
