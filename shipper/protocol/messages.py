@@ -129,6 +129,8 @@ class Known(msgspec.Struct, frozen=True):
     """The inputs and outputs that use it."""
     released: bool = False
     """Whether nothing uses it any more: it can be revoked."""
+    revoked: bool = False
+    """Whether `on_release` has revoked it, or others do that."""
     current: bool = True
     """Whether the newest revision uses it."""
 

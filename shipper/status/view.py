@@ -134,26 +134,36 @@ class Queue:
         return min(1.0, self.bytes / self.limit_bytes) if self.limit_bytes else None
 
 
+Use = Literal["wanted", "released", "revoked", "in use", "needed", "held"]
+"""`wanted`: events wait for it, and it is missing; `released`: nothing uses it ever again; `revoked`: and `on_release`
+is done; `needed`: only drains use it; `held`: nothing uses it yet."""
+
+
 @dataclass(frozen=True, slots=True)
 class Credential:
     """A credential by its id, and whether it may go."""
 
     id: str
     name: str
-    use: Literal["wanted", "released", "in use", "needed", "held"]
-    """`wanted`: events wait for it, and it is missing; `needed`: only drains use it; `held`: nothing uses it yet."""
+    use: Use
     units: tuple[str, ...] = ()
     needed_by: tuple[str, ...] = ()
     """The drains that need it, in words."""
 
     @property
     def may_go(self) -> bool:
-        """Whether it can be revoked: nothing uses it ever again."""
+        """Whether it can be revoked: nothing uses it ever again, and nobody has revoked it yet."""
         return self.use == "released"
 
     @property
     def tone(self) -> Tone:
-        tones: Mapping[str, Tone] = {"wanted": "bad", "released": "good", "needed": "busy", "held": "idle"}
+        tones: Mapping[str, Tone] = {
+            "wanted": "bad",
+            "released": "good",
+            "needed": "busy",
+            "held": "idle",
+            "revoked": "idle",
+        }
         return tones.get(self.use, "good")
 
 
@@ -405,11 +415,9 @@ def _credentials(
         yield Credential(id, one.get("name", ""), use, tuple(one.get("units") or ()), needed_by)
 
 
-def _use(
-    id: str, one: Mapping[str, Any], observed: Mapping[str, Any]
-) -> Literal["wanted", "released", "in use", "needed", "held"]:
+def _use(id: str, one: Mapping[str, Any], observed: Mapping[str, Any]) -> Use:
     if one.get("released"):
-        return "released"
+        return "revoked" if one.get("revoked") else "released"
     if id in (observed.get("credentials_wanted") or ()):
         return "wanted"
     if id not in (observed.get("credentials_in_use") or ()):

@@ -8,6 +8,7 @@ state. Meanwhile the sidecar continues to ship; other members are not affected.
 from __future__ import annotations
 
 import math
+from collections import deque
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any, Protocol
@@ -53,6 +54,8 @@ _SAVE_SECONDS = (0.1, 10.0)
 _OVERTIME_SECONDS = 5.0
 _KILLED_SECONDS = 1.0
 _ANSWER_SECONDS = 1.0
+_MOST_GONE = 16
+"""Released credentials that the page still names."""
 
 
 class Around(Protocol):
@@ -133,6 +136,7 @@ class Member:
         self._offered = trio.Event()
         self._child: Child | None = None
         self._sent_supervision: Mapping[str, Any] | None = None
+        self._gone: deque[Mapping[str, Any]] = deque(maxlen=_MOST_GONE)
         """The last `supervision` that was sent to this sidecar."""
         self._orders = Orders()
         self._observed = trio.Event()
@@ -286,6 +290,9 @@ class Member:
 
     async def forget(self, id: str) -> None:
         """Removes a revoked credential; returns when that is durable."""
+        if (kept := self.ledger.kept.get(id)) is not None:
+            revoked = self._options.config.on_release is not None or kept.shared
+            self._gone.append(standing.gone(kept, revoked=revoked))
         await self._perform(self._conversation.forget(id))
         self._released.discard(id)
 
@@ -407,7 +414,7 @@ class Member:
         child.send({"type": "observe", "supervisor": self._sent_supervision})
 
     def _supervision(self) -> dict[str, Any]:
-        return standing.supervision(self._conversation, self.troubles, self._restarts, self.state)
+        return standing.supervision(self._conversation, self.troubles, self._restarts, self.state, self._gone)
 
     def _launch_failed(self, reason: str, seconds: float) -> None:
         self.troubles.begin(UNABLE, [reason])

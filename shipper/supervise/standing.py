@@ -19,6 +19,7 @@ from shipper import __version__
 from shipper.protocol.messages import Observed
 from shipper.status.health import hindered
 from shipper.supervise.conversation import Conversation
+from shipper.supervise.ledger import Kept
 
 UNABLE = "the sidecar cannot start"
 UNSERVED = "there is no status server"
@@ -122,10 +123,13 @@ def noting_askers(troubles: Troubles, say: Callable[[str, Mapping[str, Any]], No
     return note
 
 
-def supervision(conversation: Conversation, troubles: Troubles, restarts: int, directory: Path) -> dict[str, Any]:
+def supervision(
+    conversation: Conversation, troubles: Troubles, restarts: int, directory: Path, gone: Iterable[Mapping[str, Any]]
+) -> dict[str, Any]:
     """Returns the `messages.Supervision` for the sidecar's status server.
 
-    `directory` is the state directory, for commands to copy. Where secrets are read from is not said there: that server
+    `directory` is the state directory, for commands to copy; `gone` are the credentials that were released lastly, and
+    are not known any more (`gone`). Where secrets are read from is not said there: that server
     may answer anybody on this host.
     """
     return {
@@ -136,8 +140,16 @@ def supervision(conversation: Conversation, troubles: Troubles, restarts: int, d
         "pid": os.getpid(),
         "directory": os.fspath(directory.absolute()).encode(errors="replace").decode(),
         "wanted": list(conversation.ledger.at),
-        "credentials": _credentials(conversation, ("id", "name", "units", "released")),
+        "credentials": [
+            *_credentials(conversation, ("id", "name", "units", "released")),
+            *(one for one in gone if one["id"] not in conversation.ledger.kept),
+        ],
     }
+
+
+def gone(kept: Kept, *, revoked: bool) -> dict[str, Any]:
+    """Returns a credential that is being forgotten, as a `messages.Known`; `revoked`: by `on_release`, or by others."""
+    return {"id": kept.id, "name": kept.name, "released": True, "revoked": revoked, "current": False}
 
 
 def _credentials(conversation: Conversation, names: Sequence[str]) -> list[dict[str, Any]]:

@@ -115,6 +115,7 @@ SERVED: dict[str, Any] = {
             {"id": "es-3f9c0a7be2d1", "name": "es", "units": ["outputs.main"], "released": False, "current": False},
             {"id": "es-81d04c5f6a77", "name": "es", "units": ["outputs.main"], "released": False, "current": True},
             {"id": "es-00aa00aa00aa", "name": "es", "units": [], "released": True, "current": False},
+            {"id": "es-00000aaaaaaa", "name": "es", "released": True, "revoked": True, "current": False},
         ],
     },
 }

@@ -84,6 +84,7 @@ def test_credentials_say_which_may_go_and_what_the_others_are_needed_for():
         ("es-3f9c0a7be2d1", "needed", False),
         ("es-81d04c5f6a77", "in use", False),
         ("es-00aa00aa00aa", "released", True),
+        ("es-00000aaaaaaa", "revoked", False),
     ]
     assert found["es-3f9c0a7be2d1"].needed_by == ("revision 6 on main",)
 

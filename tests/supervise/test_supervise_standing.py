@@ -182,6 +182,7 @@ async def test_the_status_server_shows_what_hinders_the_supervisor_and_is_ready_
         metrics = (await got(address, "/metrics")).decode().splitlines()
         (site.directory / "mended").touch()
         healed = await shown(address, lambda view: not view["supervisor"]["unrevoked"])
+        page = (await got(address, "/")).decode()
         process.send_signal(signal.SIGTERM)
         assert await site.ended(process) == 0
 
@@ -197,6 +198,12 @@ async def test_the_status_server_shows_what_hinders_the_supervisor_and_is_ready_
     assert f"{site.policy}:5:5" in str(bad["supervisor"]["troubles"])
     assert ready == {"ready": True, "reason": "DEGRADED: the files are not a valid policy"}
     assert [one["kind"] for one in unrevoked["supervisor"]["troubles"]] == ["on_release"]
+    assert [(one["name"], one["released"], one["revoked"]) for one in healed["supervisor"]["credentials"]] == [
+        ("k2", False, False),
+        ("k1", True, True),
+    ]
+    for words in (f"revision {healed['supervisor']['wanted'][1]}", "elasticsearch", "in use", "revoked"):
+        assert words in page
     for line in (
         'shipper_supervisor_troubles{kind="on_release"} 1.0',
         'shipper_supervisor_troubles{kind="policy"} 0.0',
