@@ -39,6 +39,7 @@ FOR_PEOPLE = {
     "validate": "Check policy files, and report every mistake with its place.",
     "test": "Run the tests of policy files, or ask the destinations of one.",
     "status": "Show the state of a running shipper.",
+    "top": "Watch a running shipper on a terminal.",
     "tap": "Show a sample of the events that pass a point.",
     "order": "End a drain that cannot end by itself, and look after dead letters.",
     "fleet": "Publish one policy for many hosts, and ask whether all have drained.",

@@ -58,14 +58,12 @@ class Local:
         try:
             await private_socket.serve(directory, OF_SHIPPER, self._converse, self._tell, task_status)
         except OSError as error:
-            _log.warning(
-                "`shipper top` and `shipper tap` cannot ask this process", file=OF_SHIPPER, error=in_words(error)
-            )
+            _log.warning("`shipper top` cannot ask this process", file=OF_SHIPPER, error=in_words(error))
             task_status.started()
 
     def _tell(self, reason: str | None) -> None:
         if reason is not None and not self._is_short:
-            _log.warning("`shipper top` and `shipper tap` are not answered", error=reason)
+            _log.warning("`shipper top` is not answered", error=reason)
         self._is_short = reason is not None
 
     async def _converse(self, stream: trio.SocketStream) -> None:
