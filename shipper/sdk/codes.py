@@ -180,6 +180,8 @@ Every `error`, every entry of `nack.errors`, every unit and drain of `observed` 
 codes, people read messages: a message may be reworded, a code may not. A later version may have more codes, so treat an
 unknown one as `failed`. Plugins may have codes of their own.
 
+[Troubles](troubles.md) says what to do about each code that an input or output may have.
+
 A unit with several problems has the code of its own cause (`unauthorized`), not of a consequence (`deadline_passed`).
 """
 

@@ -1,0 +1,118 @@
+"""docs/troubles.md has a section for each code of a unit, each kind of trouble of a supervisor, and each alert.
+
+A section says what to do, with a command. The commands of shipper are read by their own parsers.
+"""
+
+from __future__ import annotations
+
+import re
+import shlex
+import subprocess
+from pathlib import Path
+
+import click
+import pytest
+import yaml
+
+from shipper.__main__ import shipper
+from shipper.fleet.membership import troubles as of_fleets
+from shipper.kubernetes.membership.troubles import CAUSES
+from shipper.protocol.messages import TROUBLES
+from shipper.sdk.codes import Code
+from tests.monitoring.prometheus import RULES
+
+DOCS = RULES.parents[2] / "docs"
+TEXT = (DOCS / "troubles.md").read_text()  # docs/troubles.md
+SECTIONS = dict(re.findall(r"^### `?(\w+)`?\n(.*?)(?=^##|\Z)", TEXT, re.M | re.S))
+COMMANDS = [
+    (name, line)
+    for name, body in [("", TEXT.partition("## Alerts")[0]), *SECTIONS.items()]
+    for block in re.findall(r"^```sh\n(.*?)^```$", body, re.M | re.S)
+    for line in block.splitlines()
+]
+ALERTS = [rule["alert"] for group in yaml.safe_load(RULES.read_text())["groups"] for rule in group["rules"]]
+WELL = {Code.OK, Code.END_OF_INPUT, Code.DELIVERING}
+ANSWERS = {
+    *(Code.MALFORMED, Code.UNKNOWN_TYPE, Code.LINE_TOO_LONG, Code.HELLO_FIRST, Code.SECOND_HELLO),
+    *(Code.UNKNOWN_PROTOCOL, Code.STATE_KEYS_INVALID, Code.STOPPING, Code.UNKNOWN_ACTION, Code.BAD_PARAMS),
+    *(Code.NOTHING_TO_ORDER, Code.NOT_FORWARDED, Code.TOO_MANY_ACTIONS, Code.NOT_RUNNING, Code.INVALID, Code.SYNTAX),
+    *(Code.UNKNOWN_KEY, Code.MISSING_KEY, Code.BAD_VALUE, Code.BAD_OPTION, Code.UNKNOWN_PLUGIN, Code.UNKNOWN_OUTPUT),
+    *(Code.SECRET_IN_POLICY, Code.SECRET_UNAVAILABLE, Code.SHA256_MISMATCH, Code.STALE, Code.CONFLICT),
+    *(Code.SUPERSEDED, Code.ERRORS_LEFT_OUT, Code.CREDENTIAL_CONFLICT, Code.CREDENTIAL_RELEASED),
+    *(Code.TOO_MANY_CREDENTIALS, Code.STATE_BUSY, Code.STATE_NEWER, Code.STATE_UNUSABLE),
+}
+"""Codes of errors, nacks and results alone; a message comes with each, to whoever asked."""
+PROGRAMS = {
+    *("curl", "df", "du", "fuser", "getent", "grep", "ip", "journalctl", "kubectl", "ls", "openssl", "ss", "sudo"),
+    *("sysctl", "systemctl", "usermod"),
+}
+
+
+def test_every_code_of_a_unit_every_trouble_and_every_alert_has_a_section_and_no_other_has() -> None:
+    codes = set(Code) - WELL - ANSWERS
+
+    assert SECTIONS.keys() == {*map(str, codes), *TROUBLES, *ALERTS}
+
+
+@pytest.mark.parametrize("name", SECTIONS)
+def test_a_section_says_what_it_means_and_has_a_command(name: str) -> None:
+    words, _, commands = SECTIONS[name].partition("```sh\n")
+
+    assert len(words.split()) >= 8
+    assert commands.strip()
+
+
+def test_what_keeps_a_member_from_taking_part_is_in_a_table() -> None:
+    causes = {value for key, value in vars(of_fleets).items() if key.isupper() and isinstance(value, str)}
+    rows = {
+        kind: set(re.findall(r"`(\w+)`", "".join(re.findall(r"^\|([^|]*)\|", SECTIONS[kind], re.M))))
+        for kind in ("fleet", "kubernetes")
+    }
+
+    assert rows["fleet"] == {cause for cause in causes if re.fullmatch("[a-z_]+", cause)}
+    assert rows["kubernetes"] == set(CAUSES)
+
+
+@pytest.mark.parametrize(("name", "line"), COMMANDS)
+def test_a_command_is_one_that_exists(name: str, line: str) -> None:
+    """Those of shipper are parsed by the verbs themselves, up to where they would run."""
+    program, *arguments = shlex.split(line)
+    if program != "shipper":
+        assert program in PROGRAMS
+        return
+    command: click.Command = shipper
+    context: click.Context | None = None
+    while isinstance(command, click.Group) and arguments and not arguments[0].startswith("-"):
+        context = click.Context(command, parent=context)
+        found = command.get_command(context, arguments.pop(0))
+        assert found is not None
+        command = found
+    with command.make_context(command.name, arguments, parent=context) as parsed:
+        assert parsed.params
+
+
+def test_links_lead_to_sections() -> None:
+    headings = {re.sub(r"[^\w -]", "", one).lower().replace(" ", "-") for one in re.findall(r"^##+ (.*)", TEXT, re.M)}
+
+    assert set(re.findall(r"\]\(#([^)]*)\)", TEXT)) - headings == set()
+
+
+@pytest.mark.parametrize("page", ["monitoring.md", "troubles.md"])
+def test_commands_of_a_page_are_commands_of_a_shell(page: str) -> None:
+    """docs/monitoring.md, docs/troubles.md"""
+    blocks = re.findall(r"^```sh\n(.*?)^```$", (DOCS / page).read_text(), re.M | re.S)
+    ended = subprocess.run(["sh", "-n"], input="\n".join(blocks), text=True, capture_output=True, check=False)
+
+    assert (blocks != [], ended.returncode, ended.stderr) == (True, 0, "")
+
+
+def test_the_examples_of_monitoring_are_configurations(tmp_path: Path) -> None:
+    """docs/monitoring.md"""
+    from tests.monitoring.test_rules import promtool
+
+    files = dict(re.findall(r"^```yaml file=(\S+)\n(.*?)^```$", (DOCS / "monitoring.md").read_text(), re.M | re.S))
+    (tmp_path / "prometheus.yml").write_text(files["prometheus.yml"])
+    (tmp_path / "rules.yaml").write_text(RULES.read_text())
+    promtool("check", "config", str(tmp_path / "prometheus.yml"))
+
+    assert yaml.safe_load(files["alertmanager.yml"])["inhibit_rules"][0]["equal"] == ["instance"]
