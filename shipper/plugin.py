@@ -52,6 +52,7 @@ import msgspec
 
 from shipper.sdk.aio import Asyncio
 from shipper.sdk.answers import Answer, Answers, Outcome, Ranked
+from shipper.sdk.asking import Finding, Prepared, Question, Tell, TellPrepared, of_no_answer, reached
 from shipper.sdk.codes import Code, of_os_error
 from shipper.sdk.columns import Column, encoded, join
 from shipper.sdk.conditions import Condition
@@ -138,6 +139,7 @@ __all__ = [
     "Failure",
     "Feeding",
     "Fields",
+    "Finding",
     "Gauge",
     "Held",
     "Histogram",
@@ -161,8 +163,10 @@ __all__ = [
     "Oversized",
     "Part",
     "PluginFault",
+    "Prepared",
     "Principal",
     "Processor",
+    "Question",
     "Quota",
     "Ranked",
     "Requests",
@@ -177,6 +181,8 @@ __all__ = [
     "Stage",
     "StageContext",
     "StartFailed",
+    "Tell",
+    "TellPrepared",
     "TooLarge",
     "Unreadable",
     "Version",
@@ -196,7 +202,9 @@ __all__ = [
     "meters",
     "nested",
     "newly_lost",
+    "of_no_answer",
     "of_os_error",
+    "reached",
     "receive_buffer",
     "resolve",
     "server_context",
@@ -714,3 +722,29 @@ class Output(Settings, frozen=True):
         Leaving the block closes every connection; no credential is used after that.
         """
         raise NotImplementedError
+
+    async def ask(self, context: OutputContext, question: Question, tell: Tell) -> None:
+        """Asks the destination whether it would take the events of a policy, for a person who waits; sends no event.
+
+        Calls `tell` with each finding as soon as it is known. It may be cancelled at any wait, and then leaves no
+        connection open. Raises StartFailed, as `open` does. An output without it says nothing before events are sent.
+        """
+        raise NotImplementedError
+
+    async def set_up(self, context: OutputContext, question: Question, tell: TellPrepared, *, write: bool) -> None:
+        """Tells what the destination should have for the events of a policy, such as index templates, and what it has;
+        with `write`, writes what is missing or an older form of its own. Never overwrites what is somebody else's.
+
+        Called again, it writes nothing. Raises as `ask` does. An output without it needs nothing.
+        """
+        raise NotImplementedError
+
+    @property
+    def can_ask(self) -> bool:
+        """Whether the class defines `ask`."""
+        return type(self).ask is not Output.ask
+
+    @property
+    def can_set_up(self) -> bool:
+        """Whether the class defines `set_up`."""
+        return type(self).set_up is not Output.set_up

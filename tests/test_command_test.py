@@ -1,5 +1,6 @@
 """`shipper test` with the cases of a policy."""
 
+import json
 import re
 from pathlib import Path
 
@@ -190,3 +191,50 @@ def test_the_example_of_the_documentation_is_good(tmp_path):
 
     assert result.exit_code == 0, result.output
     assert result.stdout.replace(str(path), "shop.yaml") in DOCUMENT.read_text()
+
+
+def test_outputs_are_asked_and_their_findings_are_told(policy):
+    result = asked("output", policy("", POLICY.replace("https://es:9200", "http://127.0.0.1:1")))
+
+    assert result.exit_code == 1
+    assert result.stdout.splitlines() == [
+        "outputs.main",
+        "  bad      secret file:/no/such/secret: cannot be read: No such file or directory",
+        "outputs.audit",
+        "  unknown  destination audit: outputs of the type console say nothing before events",
+        "1 bad",
+    ]
+
+
+def test_a_credential_is_asked_with_a_given_secret_and_told_to_programs(policy, tmp_path):
+    (tmp_path / "new").write_text("id:hunter2")
+    path = policy("", POLICY.replace("https://es:9200", "http://127.0.0.1:1"))
+    result = asked("credential", path, "--secret", tmp_path / "new", "--json")
+
+    assert result.exit_code == 1
+    assert json.loads(result.stdout) == [
+        {
+            "unit": "outputs.main",
+            "asked": "secret",
+            "of": "the given one",
+            "verdict": "good",
+            "text": "id",
+            "code": "ok",
+        },
+        {
+            "unit": "outputs.main",
+            "asked": "address",
+            "of": "127.0.0.1:1",
+            "verdict": "bad",
+            "text": "connection refused",
+            "code": "unreachable",
+        },
+    ]
+
+
+def test_what_cannot_be_asked_is_refused_with_a_reason(policy, tmp_path):
+    path = policy("")
+
+    assert "there is no output nope; there are: main, audit" in str(asked("output", path, "--output", "nope").exception)
+    assert "No such file" in str(asked("output", path, "--secret", tmp_path / "none").exception)
+    assert asked("output", policy("quue: 1")).exit_code == 78

@@ -11,13 +11,14 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from datetime import datetime
 from itertools import groupby
 
 import trio
 
 from shipper.asking.matching import Compared, compared
 from shipper.pipeline.chain import Link, chained
-from shipper.pipeline.entrance import Ready, Route, flushed, processed
+from shipper.pipeline.entrance import Route, flushed, processed
 from shipper.pipeline.envelope import Envelope
 from shipper.pipeline.plan import InputPlan
 from shipper.pipeline.stages import Opened, Place, open_all
@@ -53,6 +54,18 @@ async def tried(cases: Iterable[Case], inputs: Mapping[str, InputPlan]) -> list[
 
 
 async def _tried(case: Case, input: InputPlan, context: StageContext) -> Outcome:
+    made = await passed(batches(case.events), input, context, case.at)
+    came = {name: [event for batch in those for event in batch.plain()] for name, those in made.items()}
+    envelope = Envelope.of(input.spec.config)
+    given = [event for batch in batches(case.events) for event in envelope.on(batch, case.at).plain()]
+    before = given if case.exact else None
+    return Outcome(case, came, {name: compared(those, came[name], before) for name, those in case.expect.items()})
+
+
+async def passed(
+    given: Iterable[Batch], input: InputPlan, context: StageContext, arrived: datetime
+) -> dict[str, list[Batch]]:
+    """Returns what the processors of an input and of its outputs make of batches, by output; raises as `tried` does."""
     async with trio.open_nursery() as nursery:
 
         async def start(place: Place, opened: Opened) -> None:
@@ -60,14 +73,14 @@ async def _tried(case: Case, input: InputPlan, context: StageContext) -> Outcome
 
         opened = await open_all(input.all_processors(), {}, start)
         route = _route(input, opened)
-        made, _ = processed(route, case.input, list(batches(case.events)), case.at, Taps())
-        held, _ = flushed(route, case.at, Taps())
+        made, _ = processed(route, context.name, list(given), arrived, Taps())
+        held, _ = flushed(route, arrived, Taps())
         for one in opened.values():
             one.close()
-    came = {name: list(_events((*made, *held), name)) for name in input.outputs}
-    given = [event for batch in batches(case.events) for event in route.envelope.on(batch, case.at).plain()]
-    before = given if case.exact else None
-    return Outcome(case, came, {name: compared(those, came[name], before) for name, those in case.expect.items()})
+    return {
+        name: [one.batch for one in (*made, *held) if one.outputs is None or name in one.outputs]
+        for name in input.outputs
+    }
 
 
 def _route(input: InputPlan, opened: Mapping[Place, Opened]) -> Route:
@@ -93,9 +106,3 @@ def batches(events: Sequence[str | Fields]) -> Iterator[Batch]:
 
 def _is_line(event: str | Fields) -> bool:
     return isinstance(event, str) and "\n" not in event
-
-
-def _events(made: Ready, output: str) -> Iterator[Fields]:
-    for one in made:
-        if one.outputs is None or output in one.outputs:
-            yield from one.batch.plain()

@@ -11,19 +11,22 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
+from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 
 from shipper.commands import PATH
-from shipper.sdk.errors import PolicyError
+from shipper.sdk.errors import OptionError, PolicyError
 
 if TYPE_CHECKING:
     from shipper.asking.matching import Compared
     from shipper.asking.trial import Outcome
     from shipper.policy.registry import Registry
+    from shipper.sdk.asking import Finding
+    from shipper.sdk.credentials import Credential
 
 FAILED, REFUSED = 1, 78
 _OWN = "cases"
@@ -58,6 +61,7 @@ def command() -> None:
     Example:       shipper test policy.yaml
     What comes:    shipper test --show policy.yaml
     Ask really:    shipper test output policy.yaml
+    Before a rotation: shipper test credential policy.yaml --secret /run/keys/es-new
     """
 
 
@@ -98,6 +102,159 @@ def _outcomes(path: Path, registry: Registry) -> Sequence[Outcome]:
 
     found = planned(path, os.environ, registry)
     return trio.run(tried, cases_of(found.tests, found.plan.policy), found.plan.inputs)
+
+
+# -- asking destinations -----------------------------------------------------------------------------------------------
+
+_ASKING = (
+    click.argument("file", type=PATH),
+    click.option("--output", "outputs", multiple=True, metavar="NAME", help="Ask this output only; may be repeated."),
+    click.option("--place", "places", multiple=True, metavar="NAME", help="Ask about one more index, stream or topic."),
+    click.option("--secret", type=PATH, metavar="FILE", help="Ask with this secret, and not with that of the policy."),
+    click.option("--as", "shape", metavar="SHAPE", help="The shape of a bare text in --secret, such as bearer_token."),
+    click.option(
+        "--try", "may_try", is_flag=True, help="Also send a request that must be refused; may create an index."
+    ),
+    click.option(
+        "--timeout", default=60.0, show_default=True, type=click.FloatRange(1, 3600), help="Seconds an output."
+    ),
+    click.option("--json", "as_json", is_flag=True, help="Print the findings for programs."),
+)
+
+
+def _asking(function: Callable[..., None]) -> Callable[..., None]:
+    for decorate in reversed(_ASKING):
+        function = decorate(function)
+    return function
+
+
+@command.command("output")
+@_asking
+def ask_outputs(as_json: bool, **options: Any) -> None:
+    """Ask the destinations of a policy whether they would take its events.
+
+    Addresses, TLS, the login, and what the credential may do at each place to which events would go. No event is sent.
+    The exit status is 1 if something is refused or missing.
+
+    \b
+    Example:       shipper test output policy.yaml
+    One of them:   shipper test output policy.yaml --output main
+    """
+    _report(as_json, lambda finding: True, with_inputs=False, **options)
+
+
+@command.command("credential")
+@_asking
+def ask_credentials(as_json: bool, **options: Any) -> None:
+    """Read the secrets of a policy, and ask the destinations whether they know them.
+
+    With --secret, a new credential is asked about before the policy has it. No event is sent, and no secret is shown.
+
+    \b
+    Example:       shipper test credential policy.yaml
+    A new one:     shipper test credential policy.yaml --output main --secret /run/keys/es-new
+    """
+    of_credentials = ("secret", "login", "privilege")
+    _report(as_json, lambda one: one.verdict == "bad" or one.asked in of_credentials, with_inputs=True, **options)
+
+
+def _report(as_json: bool, is_shown: Callable[[Finding], bool], *, with_inputs: bool, **options: Any) -> None:
+    """Asks, and prints each finding when it is known; exits with 1 if one is bad."""
+    found: list[tuple[str, Finding]] = []
+    last = ""
+
+    def tell(unit: str, finding: Finding) -> None:
+        nonlocal last
+        if not is_shown(finding):
+            return
+        found.append((unit, finding))
+        if not as_json:
+            if unit != last:
+                click.echo(unit)
+            click.echo(f"  {_told(finding)}")
+        last = unit
+
+    try:
+        _ask(tell, with_inputs=with_inputs, **options)
+    except PolicyError as error:
+        click.echo("\n".join(map(str, error.problems)), err=as_json)
+        click.get_current_context().exit(REFUSED)
+    bad = sum(finding.verdict == "bad" for _, finding in found)
+    if as_json:
+        click.echo(json.dumps([{"unit": unit, **asdict(finding)} for unit, finding in found], indent=2))
+    elif not found:
+        click.echo("there is nothing to ask")
+    else:
+        click.echo(f"{bad} bad" if bad else "nothing is bad")
+    click.get_current_context().exit(FAILED if bad else 0)
+
+
+def _ask(
+    tell: Callable[[str, Finding], None],
+    *,
+    with_inputs: bool,
+    file: Path,
+    outputs: Sequence[str],
+    places: Sequence[str],
+    secret: Path | None,
+    shape: str | None,
+    may_try: bool,
+    timeout: float,
+) -> None:
+    """Tells the findings, each with its unit, such as `outputs.main`. Raises PolicyError and OptionError."""
+    import trio
+
+    from shipper.asking import destinations
+    from shipper.asking.planned import planned
+    from shipper.policy.registry import Registry
+
+    found = planned(file, os.environ, Registry.installed())
+    held = destinations.Secrets(found, os.environ, None if secret is None else _given(secret, shape))
+    names = _chosen(found.plan.outputs, outputs)
+    if with_inputs:
+        names = [name for name in names if held.are_used(found.plan.outputs[name].spec)]
+        for name, input in found.plan.inputs.items() if not outputs else ():
+            for finding in held.of(input.spec)[1]:
+                tell(f"inputs.{name}", finding)
+
+    async def asked() -> None:
+        await destinations.each(
+            names,
+            found,
+            held,
+            destinations.ask,
+            lambda name, finding: tell(f"outputs.{name}", finding),
+            seconds=timeout,
+            targets=places,
+            may_try=may_try,
+        )
+
+    trio.run(asked)
+
+
+def _given(secret: Path, shape: str | None) -> Credential:
+    """Returns the secret of a file; raises OptionError."""
+    from shipper.supervise import secrets
+
+    try:
+        return secrets.read(secrets.Reference.parse(secrets.of_file(secret, shape)), os.environ)
+    except ValueError as error:
+        raise OptionError(str(error)) from None
+
+
+def _chosen(there: Collection[str], names: Sequence[str]) -> Sequence[str]:
+    """Returns the outputs to ask; raises OptionError for one that there is not."""
+    for name in names:
+        if name not in there:
+            raise OptionError(f"there is no output {name}; there are: {', '.join(there) or 'none'}")
+    return names or list(there)
+
+
+def _told(finding: Finding) -> str:
+    from shipper.process import log
+
+    text = f"{finding.verdict:7}  {finding.asked} {finding.of}" + (f": {finding.text}" if finding.text else "")
+    return click.style(log.printable(text), fg={"good": "green", "bad": "red"}.get(finding.verdict))
 
 
 # -- in words ----------------------------------------------------------------------------------------------------------

@@ -117,6 +117,13 @@ class Place(NamedTuple):
         return self.problem(text, Code.SECRET_UNAVAILABLE)
 
 
+def of_file(path: Path, shape: str | None = None) -> Node:
+    """Returns the reference to a file, as a policy has it."""
+    mark = document.Mark(1, 1)
+    fields = {"file": str(path.absolute()), **({} if shape is None else {"as": shape})}
+    return Node({key: Node(value, mark) for key, value in fields.items()}, mark)
+
+
 def references(tree: Node, registry: Registry) -> dict[Reference, list[Place]]:
     """Returns every reference and its places; raises PolicyError for invalid ones."""
     found: dict[Reference, list[Place]] = {}

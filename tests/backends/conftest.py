@@ -27,6 +27,12 @@ def opensearch():
 
 
 @pytest.fixture(scope="package")
+def elasticsearch_node():
+    """A running Elasticsearch node with security: `url`, `ca`, and its administrator's requests."""
+    yield from _running("elasticsearch_node")
+
+
+@pytest.fixture(scope="package")
 def kafka():
     """A running Kafka broker: its addresses, `ca`, and its administrator's requests."""
     yield from _running("kafka")

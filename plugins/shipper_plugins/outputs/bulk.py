@@ -81,11 +81,16 @@ def read(answer: bytes, request: Request) -> dict[int, Answer]:
     """
     if _all_created(answer, request.count) and all(b'"_id":' + id in answer for id in request.ends()):
         return {}
-    items = [entry.create for entry in decoded(_bulk, answer).items]
-    check(items, request)
+    said = items(answer)
+    check(said, request)
     judged = cache(judge)  # thousands of items are refused for a few reasons
-    answers = ((position, judged(item.status, item.error)) for position, item in enumerate(items, request.first))
+    answers = ((position, judged(item.status, item.error)) for position, item in enumerate(said, request.first))
     return {position: answer for position, answer in answers if answer is not None}
+
+
+def items(answer: bytes) -> list[Item]:
+    """Returns the items of an answer to events; raises Later if it has another form."""
+    return [entry.create for entry in decoded(_bulk, answer).items]
 
 
 def decoded(decoder: msgspec.json.Decoder[Body], answer: bytes) -> Body:

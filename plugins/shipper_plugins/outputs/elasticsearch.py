@@ -41,17 +41,19 @@ from shipper.plugin import (
     NotBegun,
     Output,
     OutputContext,
+    Question,
     Sender,
     Settings,
     Size,
     StartFailed,
+    Tell,
     TooLarge,
     client_context,
     takes,
 )
 from shipper.sdk.http_answer import Unreachable, address
 from shipper_plugins.loopback import is_loopback
-from shipper_plugins.outputs import bulk, cloud_id, encoding, keyed
+from shipper_plugins.outputs import bulk, cloud_id, elasticsearch_asked, encoding, keyed
 from shipper_plugins.outputs.encoders import encoded
 from shipper_plugins.outputs.request_headers import (
     HeaderName,
@@ -240,6 +242,12 @@ class ElasticsearchOutput(Output, frozen=True, kw_only=True):
         ) as client:
             yield _Bulk(self, client)
 
+    async def ask(self, context: OutputContext, question: Question, tell: Tell) -> None:
+        """See `Output.ask`."""
+        async with self.open(context) as sender:
+            assert isinstance(sender, _Bulk)
+            await elasticsearch_asked.ask(self, sender.client, question, tell)
+
 
 def check_host(host: str) -> None:
     url = urlsplit(host)
@@ -321,7 +329,7 @@ class _Bulk:
 
     def __init__(self, output: ElasticsearchOutput, client: Client) -> None:
         self._output = output
-        self._client = client
+        self.client = client
         self._rotation = Rotation(output.urls)
 
     async def send(self, batch: Batch) -> Answers:
@@ -419,7 +427,7 @@ class _Bulk:
         read: Callable[[bytes], Said],
         headers: Mapping[str, str] | None,
     ) -> Said:
-        response = await self._client.post(host, path, body, headers=headers, most=_LARGEST_ANSWER)
+        response = await self.client.post(host, path, body, headers=headers, most=_LARGEST_ANSWER)
         try:
             if response.status == 200:
                 return read(bulk.inflated(response.body, response.headers.get("Content-Encoding", "")))

@@ -1,0 +1,196 @@
+"""A real Elasticsearch node with security, on loopback, from Maven Central alone.
+
+It is the distribution for integration tests, which has users, roles and API keys, and lacks most other modules: there
+is no answer to `GET /`, and none about data streams. `elasticsearch_source` has what its index of users needs; a JDK
+compiles it. The rest is as for `opensearch`.
+"""
+
+from __future__ import annotations
+
+import http.client
+import json
+import os
+import pwd
+import secrets
+import shutil
+import subprocess
+import tempfile
+import time
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from tests.backends import opensearch
+from tests.backends.opensearch import OpenSearch, Unavailable
+from tests.ports import free_port
+
+VERSION = "8.19.4"  # the newest 8; 9 needs Java 21
+CACHE = Path(__file__).parents[2] / ".cache" / "elasticsearch"
+SOURCE = Path(__file__).with_name("elasticsearch_source")
+WRITER = {"indices": [{"names": ["logs-*"], "privileges": ["create_doc", "auto_configure"]}]}
+"""A role that may write to `logs-*` and do nothing else."""
+
+_ARTIFACT = ("org.elasticsearch.distribution.integ-test-zip", "elasticsearch", VERSION)
+_DESCRIPTION = f"""\
+name=analysis
+description=what the index of users needs
+version=1
+classname=shipper.analysis.Analysis
+java.version=17
+elasticsearch.version={VERSION}
+"""
+_LEFT_OUT = ("gc.log", "HeapDump", "ErrorFile", "UseG1GC")
+_JVM_OPTIONS = "-Xms512m\n-Xmx512m\n-XX:+UseSerialGC\n-XX:TieredStopAtLevel=1\n"
+
+__all__ = ["Elasticsearch", "Unavailable", "running"]
+
+
+@dataclass
+class Elasticsearch(OpenSearch):
+    """A running node. `url` and `ca` are what a policy needs; the methods act as its administrator."""
+
+    def create_writer(self, name: str, role: Mapping[str, object] = WRITER) -> tuple[str, str]:
+        """A user with a role of its own; returns user name and password."""
+        password = secrets.token_urlsafe(18)
+        self.change("PUT", f"/_security/role/{name}", role)
+        self.change("PUT", f"/_security/user/{name}", {"password": password, "roles": [name]})
+        return name, password
+
+    def create_api_key(self, name: str, role: Mapping[str, object] = WRITER) -> tuple[str, str]:
+        """An API key with these rights; returns its id and `id:secret`."""
+        made = self.change("POST", "/_security/api_key", {"name": name, "role_descriptors": {name: role}})
+        return made["id"], f"{made['id']}:{made['api_key']}"
+
+    def delete_api_key(self, id: str) -> None:
+        """When this returns, the next request with it is answered 401."""
+        self.change("DELETE", "/_security/api_key", {"ids": [id]})
+
+    def delete_user(self, name: str) -> None:
+        """When this returns, the next request of the user is answered 401."""
+        self.change("DELETE", f"/_security/user/{name}")
+
+
+@contextmanager
+def running() -> Iterator[Elasticsearch]:
+    """Start a node, wait until it answers, and stop it; raises Unavailable where there can be none."""
+    distribution = _distribution()
+    root = Path(tempfile.mkdtemp(prefix="elasticsearch-"))
+    root.chmod(0o755)
+    password = secrets.token_urlsafe(18)
+    try:
+        home = opensearch._for_nobody(distribution, root)
+        url = _configure(home, root)
+        identity = _for_nobody(root)
+        process = _start(home, root, password, identity)
+        try:
+            node = Elasticsearch(url, root / "config/certs/ca.pem", ("elastic", password), process)
+            _wait(node, root / "logs/stdout.log")
+            yield node
+        finally:
+            opensearch._stop(process)
+    finally:
+        shutil.rmtree(root, ignore_errors=True)
+
+
+def _distribution() -> Path:
+    """The unpacked distribution with the plugin in it."""
+    home = CACHE / f"elasticsearch-{VERSION}"
+    if opensearch._java_home() is None or shutil.which("javac") is None:
+        raise Unavailable("there is no javac")
+    if not home.exists():
+        if shutil.which("mvn") is None:
+            raise Unavailable("there is no mvn to download Elasticsearch with")
+        CACHE.mkdir(parents=True, exist_ok=True)
+        with tempfile.TemporaryDirectory(dir=CACHE) as scratch:
+            archive = opensearch._download(Path(scratch), *_ARTIFACT)
+            opensearch._unzip(archive, Path(scratch))
+            _compile(Path(scratch) / home.name)
+            (Path(scratch) / home.name).rename(home)
+    return home
+
+
+def _compile(home: Path) -> None:
+    place = home / "plugins" / "analysis"
+    classes = place / "classes"
+    classes.mkdir(parents=True)
+    compile = ["javac", "--release", "17", "-proc:none", "-nowarn", "-cp", f"{home}/lib/*", "-d", str(classes)]
+    subprocess.run([*compile, str(SOURCE / "Analysis.java")], check=True, capture_output=True, timeout=300)
+    subprocess.run(["jar", "cf", str(place / "analysis.jar"), "-C", str(classes), "."], check=True, timeout=300)
+    shutil.rmtree(classes)
+    (place / "plugin-descriptor.properties").write_text(_DESCRIPTION)
+
+
+def _configure(home: Path, root: Path) -> str:
+    config = root / "config"
+    shutil.copytree(home / "config", config)
+    for name in ("data", "logs", "tmp", "config/certs"):
+        (root / name).mkdir()
+    opensearch._write_certificates(config / "certs")
+    port, transport = free_port(), free_port()
+    settings: dict[str, Any] = {
+        "cluster.name": "test",
+        "discovery.type": "single-node",
+        "network.host": "127.0.0.1",
+        "http.port": port,
+        "transport.port": transport,
+        "path.data": str(root / "data"),
+        "path.logs": str(root / "logs"),
+        "cluster.routing.allocation.disk.threshold_enabled": False,  # a full disk of the machine would block writes
+        "xpack.security.enabled": True,
+        "xpack.security.autoconfiguration.enabled": False,
+        "xpack.security.authc.api_key.enabled": True,
+    }
+    for layer in ("transport", "http"):
+        settings[f"xpack.security.{layer}.ssl.enabled"] = True
+        settings[f"xpack.security.{layer}.ssl.certificate"] = "certs/node.pem"
+        settings[f"xpack.security.{layer}.ssl.key"] = "certs/node.key"
+        settings[f"xpack.security.{layer}.ssl.certificate_authorities"] = ["certs/ca.pem"]
+    (config / "elasticsearch.yml").write_text("".join(f"{key}: {json.dumps(one)}\n" for key, one in settings.items()))
+    options = (config / "jvm.options").read_text().splitlines()
+    kept = [line for line in options if not any(part in line for part in _LEFT_OUT)]
+    (config / "jvm.options").write_text("\n".join(kept) + "\n" + _JVM_OPTIONS)
+    return f"https://localhost:{port}"
+
+
+def _for_nobody(root: Path) -> dict[str, Any]:
+    """Who runs the node: it refuses to run as root."""
+    if os.geteuid() != 0:
+        return {}
+    nobody = pwd.getpwnam("nobody")
+    for folder, _, files in os.walk(root):
+        for path in (folder, *(os.path.join(folder, file) for file in files)):
+            os.chown(path, nobody.pw_uid, nobody.pw_gid)
+    return {"user": nobody.pw_uid, "group": nobody.pw_gid, "extra_groups": []}
+
+
+def _start(home: Path, root: Path, password: str, identity: Mapping[str, Any]) -> subprocess.Popen[bytes]:
+    environment = {
+        "PATH": os.environ["PATH"],
+        "HOME": str(root / "tmp"),
+        "ES_JAVA_HOME": str(opensearch._java_home()),
+        "ES_PATH_CONF": str(root / "config"),
+        "ES_TMPDIR": str(root / "tmp"),
+    }
+    more: dict[str, Any] = {"env": environment, "cwd": root / "tmp", **identity}
+    keystore = str(home / "bin/elasticsearch-keystore")
+    subprocess.run([keystore, "create"], check=True, capture_output=True, timeout=120, **more)
+    given = [keystore, "add", "-x", "bootstrap.password"]
+    subprocess.run(given, input=password.encode(), check=True, capture_output=True, timeout=120, **more)
+    with (root / "logs/stdout.log").open("wb") as output:
+        command = [home / "bin/elasticsearch"]
+        return subprocess.Popen(command, stdout=output, stderr=output, start_new_session=True, **more)
+
+
+def _wait(node: Elasticsearch, output: Path, seconds: float = 180) -> None:
+    """Until the cluster answers its administrator (before, it is not there, or says 503)."""
+    deadline = time.monotonic() + seconds
+    while time.monotonic() < deadline and node.process.poll() is None:
+        try:
+            if node.request("GET", "/_cluster/health?wait_for_status=yellow&timeout=5s").status == 200:
+                return
+        except (OSError, http.client.HTTPException):
+            pass
+        time.sleep(0.2)
+    raise RuntimeError(f"Elasticsearch does not answer; it wrote:\n{output.read_text(errors='replace')[-4000:]}")

@@ -1,0 +1,166 @@
+"""What real destinations say when they are asked before any event is sent."""
+
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner
+
+from shipper.commands.test import command
+
+pytestmark = pytest.mark.backend
+
+NARROW = {"indices": [{"names": ["logs-app-*"], "privileges": ["create_doc"]}]}
+
+
+def asked(kind, path, *options):
+    result = CliRunner().invoke(command, [kind, str(path), *options])
+    return result.exit_code, [line.strip() for line in result.stdout.splitlines()]
+
+
+@pytest.fixture
+def policy(tmp_path: Path):
+    """Writes a policy whose output `main` goes to a node with a secret."""
+
+    def write(node, secret, more="", host=None):
+        (tmp_path / "secret").write_text(secret)
+        (tmp_path / "secret").chmod(0o600)
+        (tmp_path / "policy.yaml").write_text(
+            "version: 1\n"
+            "inputs:\n"
+            "  app: {type: file, paths: [/a.log], data_stream: {dataset: app, namespace: prod}}\n"
+            "  web: {type: file, paths: [/b.log], data_stream: {dataset: web}}\n"
+            "outputs:\n"
+            f'  main: {{type: elasticsearch, hosts: ["{host or node.url}"], credential: {{file: secret}}, '
+            f"tls: {{ca: {node.ca}}}{more}}}\n"
+        )
+        return tmp_path / "policy.yaml"
+
+    return write
+
+
+def written(user):
+    return f"username: {user[0]}\npassword: {user[1]}\n"
+
+
+def where(node):
+    return node.url.removeprefix("https://")
+
+
+def test_elasticsearch_names_what_a_user_may_write(elasticsearch_node, policy):
+    user = elasticsearch_node.create_writer("asked-wide")
+    status, lines = asked("output", policy(elasticsearch_node, written(user)))
+    host = where(elasticsearch_node)
+
+    assert (status, lines[0], lines[-1]) == (0, "outputs.main", "nothing is bad")
+    assert f"good     address {host}" in lines
+    assert f"good     tls {host}" in lines
+    assert f"good     login {host}: user asked-wide" in lines
+    assert "good     privilege logs-app-prod: create_doc" in lines
+    assert "good     privilege logs-web-default: create_doc" in lines
+
+
+def test_elasticsearch_names_what_is_missing_for_each_stream(elasticsearch_node, policy):
+    user = elasticsearch_node.create_writer("asked-narrow", NARROW)
+    status, lines = asked("output", policy(elasticsearch_node, written(user)))
+
+    assert (status, lines[-1]) == (1, "1 bad")
+    assert (
+        "bad      privilege logs-web-default: missing: create_doc, auto_configure; give it to the role or the API key, "
+        "for the index logs-web-default"
+    ) in lines
+    assert [line for line in lines if line.startswith("unknown  privilege logs-app-prod: it may write, but not create")]
+
+
+def test_what_may_not_be_created_may_be_there(elasticsearch_node, policy):
+    role = {"indices": [{"names": ["logs-app-*"], "privileges": ["create_doc", "view_index_metadata"]}]}
+    user = elasticsearch_node.create_writer("asked-there", role)
+    elasticsearch_node.change("PUT", "/logs-app-prod")
+    try:
+        _, lines = asked("output", policy(elasticsearch_node, written(user)))
+    finally:
+        elasticsearch_node.change("DELETE", "/logs-app-prod")
+
+    assert "good     privilege logs-app-prod: create_doc" in lines
+
+
+def test_an_api_key_is_known_until_it_is_invalidated(elasticsearch_node, policy):
+    id, secret = elasticsearch_node.create_api_key("asked-key")
+    path = policy(elasticsearch_node, secret)
+    status, lines = asked("credential", path)
+
+    assert status == 0
+    assert f"good     secret file:{path.parent}/secret: {id}" in lines
+    assert f"good     login {where(elasticsearch_node)}: API key asked-key of user elastic" in lines
+    assert not [line for line in lines if "address" in line or secret in line]
+    elasticsearch_node.delete_api_key(id)
+    status, lines = asked("credential", path)
+    assert (status, lines[-1]) == (1, "1 bad")
+    assert [line for line in lines if line.startswith(f"bad      login {where(elasticsearch_node)}: 401 Unauthorized")]
+
+
+def test_a_new_credential_is_asked_about_before_the_policy_has_it(elasticsearch_node, policy, tmp_path):
+    _, new = elasticsearch_node.create_api_key("asked-new", NARROW)
+    path = policy(elasticsearch_node, "id:the-old-and-dead-secret")
+    (tmp_path / "new").write_text(new)
+    status, lines = asked("credential", path, "--secret", str(tmp_path / "new"))
+
+    assert status == 1
+    assert f"good     login {where(elasticsearch_node)}: API key asked-new of user elastic" in lines
+    assert [line for line in lines if line.startswith("bad      privilege logs-web-default: missing: create_doc")]
+
+
+def test_nothing_is_written_to_elasticsearch(elasticsearch_node, policy):
+    user = elasticsearch_node.create_writer("asked-nothing")
+    before = elasticsearch_node.change("GET", "/_cat/indices?format=json&h=index,docs.count")
+    asked("output", policy(elasticsearch_node, written(user)), "--try")
+
+    assert elasticsearch_node.change("GET", "/_cat/indices?format=json&h=index,docs.count") == before
+
+
+def test_a_certificate_that_is_not_trusted_and_a_closed_port_are_told_apart(elasticsearch_node, policy):
+    user = elasticsearch_node.create_writer("asked-tls")
+    host = where(elasticsearch_node)
+    path = policy(elasticsearch_node, written(user))
+    path.write_text(path.read_text().replace(f"tls: {{ca: {elasticsearch_node.ca}}}", "workers: 1"))
+    _, untrusted = asked("output", path)
+    _, closed = asked("output", policy(elasticsearch_node, written(user), host="https://localhost:1"))
+
+    assert f"good     address {host}" in untrusted
+    assert [line for line in untrusted if line.startswith(f"bad      tls {host}: certificate verify failed")]
+    assert "bad      address localhost:1: connection refused" in closed
+
+
+def test_opensearch_knows_the_user_and_tells_privileges_only_when_it_is_tried(opensearch, policy):
+    user = opensearch.create_writer("asked-open", {**NARROW_ACTIONS})
+    path = policy(opensearch, written(user))
+    status, lines = asked("output", path)
+
+    assert status == 0
+    assert f"good     login {where(opensearch)}: user asked-open" in lines
+    assert [line for line in lines if line.startswith("unknown  privilege logs-app-prod: OpenSearch does not tell")]
+    before = opensearch.count("logs-app-prod")
+    status, lines = asked("output", path, "--try")
+    assert status == 1
+    assert "good     privilege logs-app-prod: a document may be created" in lines
+    assert [line for line in lines if line.startswith("bad      privilege logs-web-default: 403 security_exception")]
+    assert opensearch.count("logs-app-prod") == before
+
+
+def test_opensearch_does_not_know_a_wrong_password(opensearch, policy):
+    name, _ = opensearch.create_writer("asked-wrong")
+    status, lines = asked("output", policy(opensearch, written((name, "hunter2"))))
+
+    assert status == 1
+    assert [line for line in lines if line.startswith(f"bad      login {where(opensearch)}: 401 Unauthorized")]
+    assert not [line for line in lines if "hunter2" in line]
+
+
+NARROW_ACTIONS = {
+    "cluster_permissions": ["indices:data/write/bulk"],
+    "index_permissions": [
+        {
+            "index_patterns": ["logs-app-*"],
+            "allowed_actions": ["indices:data/write/bulk*", "indices:data/write/index", "indices:admin/create"],
+        }
+    ],
+}
