@@ -52,7 +52,7 @@ import msgspec
 
 from shipper.sdk.aio import Asyncio
 from shipper.sdk.answers import Answer, Answers, Outcome, Ranked
-from shipper.sdk.asking import Finding, Prepared, Question, Tell, TellPrepared, of_no_answer, reached
+from shipper.sdk.asking import Asked, Finding, Prepared, Question, Tell, TellPrepared, Verdict, of_no_answer, reached
 from shipper.sdk.codes import Code, of_os_error
 from shipper.sdk.columns import Column, encoded, join
 from shipper.sdk.conditions import Condition
@@ -117,6 +117,7 @@ __all__ = [
     "AddressInfo",
     "Answer",
     "Answers",
+    "Asked",
     "Asyncio",
     "Backpressure",
     "BadOption",
@@ -185,6 +186,7 @@ __all__ = [
     "TellPrepared",
     "TooLarge",
     "Unreadable",
+    "Verdict",
     "Version",
     "Waits",
     "answers_key",

@@ -16,7 +16,7 @@ import signal
 import subprocess
 import tempfile
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager, suppress
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -57,6 +57,9 @@ _POM = f"""\
 """
 _COPY = "org.apache.maven.plugins:maven-dependency-plugin:3.8.1:copy-dependencies"
 _JAVA = ("-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC", "-Dorg.slf4j.simpleLogger.defaultLogLevel=warn")
+
+
+WRITING = (AclOperation.WRITE, AclOperation.DESCRIBE)
 
 
 class Unavailable(Exception):
@@ -150,7 +153,7 @@ class Kafka:
         self.permit(f"User:{name}", topics)
         return name, password
 
-    def permit(self, principal: str, topics: str) -> None:
+    def permit(self, principal: str, topics: str, operations: Sequence[AclOperation] = WRITING) -> None:
         """Let somebody write to topics that begin so."""
         rules = [
             AclBinding(
@@ -162,7 +165,7 @@ class Kafka:
                 operation,
                 AclPermissionType.ALLOW,
             )
-            for operation in (AclOperation.WRITE, AclOperation.DESCRIBE)
+            for operation in operations
         ]
         self._done(self._admin.create_acls(rules))
 

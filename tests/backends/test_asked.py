@@ -4,6 +4,7 @@ from pathlib import Path
 
 import pytest
 from click.testing import CliRunner
+from confluent_kafka.admin import AclOperation
 
 from shipper.commands.test import command
 
@@ -164,3 +165,75 @@ NARROW_ACTIONS = {
         }
     ],
 }
+
+
+@pytest.fixture
+def streaming(tmp_path: Path):
+    """Writes a policy whose output `main` goes to a broker."""
+
+    def write(kafka, host, topics, user=None, ca=None):
+        login = "" if user is None else ", sasl: {credential: {file: secret}, mechanism: SCRAM-SHA-512}"
+        tls = "" if ca is None else f", tls: {{ca: {ca}}}"
+        if user is not None:
+            (tmp_path / "secret").write_text(written(user))
+        inputs = "".join(
+            f"  i{number}: {{type: generate, processors: [{{type: add_fields, fields: {{topic: {topic}}}}}]}}\n"
+            for number, topic in enumerate(topics)
+        )
+        (tmp_path / "policy.yaml").write_text(
+            f"version: 1\ninputs:\n{inputs}outputs:\n"
+            f'  main: {{type: kafka, hosts: ["{host}"], topic_field: topic{login}{tls}}}\n'
+        )
+        return tmp_path / "policy.yaml"
+
+    return write
+
+
+def test_a_broker_names_the_topics_that_are_missing_or_forbidden(kafka, streaming):
+    kafka.create_topic("asked-mine")
+    kafka.create_topic("asked-other")
+    user = kafka.create_user("asked-ship", topics="asked-mine")
+    topics = ["asked-mine", "asked-other", "asked-none"]
+    status, lines = asked("output", streaming(kafka, kafka.sasl, topics, user, kafka.ca))
+    _, of_admin = asked("output", streaming(kafka, kafka.plain, topics))
+
+    assert status == 1
+    assert lines[1:] == [
+        f"good     secret file:{lines[1].split('file:')[1]}",
+        f"good     address {kafka.sasl}",
+        f"good     tls {kafka.sasl}",
+        f"good     login {kafka.sasl}",
+        "good     privilege asked-mine: Write",
+        "bad      privilege asked-none: topic asked-none: TOPIC_AUTHORIZATION_FAILED",
+        "bad      privilege asked-other: topic asked-other: TOPIC_AUTHORIZATION_FAILED",
+        "2 bad",
+    ]
+    assert "bad      privilege asked-none: topic asked-none: UNKNOWN_TOPIC_OR_PARTITION: create the topic" in of_admin
+    assert "good     privilege asked-other: Write" in of_admin
+    assert kafka.count("asked-mine") == kafka.count("asked-other") == 0
+
+
+def test_a_user_that_may_read_a_topic_and_not_write_to_it_is_told_apart(kafka, streaming):
+    """Metadata show such a topic: only a request to write is refused."""
+    kafka.create_topic("asked-read")
+    user = kafka.create_user("asked-reader", topics="asked-elsewhere")
+    kafka.permit("User:asked-reader", "asked-read", [AclOperation.DESCRIBE])
+    _, lines = asked("output", streaming(kafka, kafka.sasl, ["asked-read"], user, kafka.ca))
+
+    assert (
+        "bad      privilege asked-read: topic asked-read: TOPIC_AUTHORIZATION_FAILED: the user lacks Write" in lines
+    ), lines
+
+
+def test_a_broker_does_not_know_a_wrong_password_and_has_a_trusted_certificate(kafka, streaming):
+    name, _ = kafka.create_user("asked-wrong")
+    _, wrong = asked("output", streaming(kafka, kafka.sasl, ["asked-mine"], (name, "hunter2"), kafka.ca))
+    path = streaming(kafka, kafka.sasl, ["asked-mine"], (name, "hunter2"), kafka.ca)
+    path.write_text(path.read_text().replace(f"{{ca: {kafka.ca}}}", "{}"))
+    _, untrusted = asked("output", path)
+    _, closed = asked("output", streaming(kafka, "127.0.0.1:1", ["asked-mine"]))
+
+    assert [line for line in wrong if line.startswith(f"bad      login {kafka.sasl}: ")]
+    assert f"good     tls {kafka.sasl}" in wrong
+    assert [line for line in untrusted if line.startswith(f"bad      tls {kafka.sasl}: ")]
+    assert [line for line in closed if line.startswith("bad      address 127.0.0.1:1: ")]

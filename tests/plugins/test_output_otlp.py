@@ -33,6 +33,7 @@ from shipper.plugin import (
     NotBegun,
     Outcome,
     OutputContext,
+    Question,
     StartFailed,
     TooLarge,
 )
@@ -566,3 +567,62 @@ def test_a_page_of_a_proxy_rejects_nothing():
 
 def test_json_is_what_the_encoding_says():
     assert orjson.loads(jsons.encoded(GROUPS))["resourceLogs"][0]["scopeLogs"][0]["scope"] == {"name": "lib"}
+
+
+async def findings(protocol, receiver, **settings):
+    """What a receiver is found to say, by what was asked."""
+    told = []
+    with (over_grpc if protocol == "grpc" else over_http)(receiver) as port:
+        url = f"http://127.0.0.1:{port}" + ("/base" if protocol == "http" else "")
+        output = OtlpOutput(endpoint=url, protocol=protocol, credential="key", **settings)
+        output.load()
+        async with open_asyncio() as aio:
+            with trio.fail_after(60):
+                await output.ask(OutputContext("main", aio, {"key": TOKEN}), Question(), told.append)
+    return {finding.asked: (finding.verdict, finding.text) for finding in told}
+
+
+@both
+@pytest.mark.parametrize("compression", ["gzip", "none"])
+async def test_a_receiver_is_asked_by_an_export_without_logs(protocol, compression):
+    receiver = Receiver()
+    told = await findings(protocol, receiver, compression=compression)
+
+    assert told == {
+        "address": ("good", ""),
+        "login": ("good", "it takes an export without logs"),
+        "destination": ("good", "a receiver of OTLP"),
+    }
+    assert receiver.requests == [[]]
+    assert receiver.headers[0]["authorization"] == "Bearer secret.of-the-test"
+
+
+@both
+@pytest.mark.parametrize(
+    ("code", "asked", "verdict"),
+    [
+        (Grpc.UNAUTHENTICATED, "login", "bad"),
+        (Grpc.PERMISSION_DENIED, "login", "bad"),
+        (Grpc.UNAVAILABLE, "destination", "bad"),
+        (Grpc.UNIMPLEMENTED, "destination", "bad"),
+        (Grpc.INVALID_ARGUMENT, "destination", "unknown"),
+    ],
+)
+async def test_what_a_receiver_refuses_is_told_apart(protocol, code, asked, verdict):
+    told = await findings(protocol, Receiver(refusing(code, "secret.of-the-test")))
+
+    assert told["address"] == ("good", "")
+    assert told[asked][0] == verdict
+    assert "secret" not in told[asked][1]
+
+
+@both
+async def test_a_receiver_that_is_not_there_is_an_address(protocol):
+    told = []
+    async with open_asyncio() as aio:
+        output = OtlpOutput(endpoint="http://127.0.0.1:1", protocol=protocol)
+        await output.ask(OutputContext("main", aio, {}), Question(), told.append)
+
+    assert [(finding.asked, finding.verdict, finding.text) for finding in told] == [
+        ("address", "bad", "connection refused")
+    ]

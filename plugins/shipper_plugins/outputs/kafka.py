@@ -38,15 +38,18 @@ from shipper.plugin import (
     Outcome,
     Output,
     OutputContext,
+    Question,
     Sender,
     Settings,
     Size,
     StartFailed,
+    Tell,
     client_context,
     takes,
 )
 from shipper_plugins import extras
 from shipper_plugins.loopback import is_loopback
+from shipper_plugins.outputs import kafka_asked
 from shipper_plugins.outputs.kafka_rows import TOPIC, Layout, Rows, rows, topics
 
 if TYPE_CHECKING:
@@ -185,6 +188,13 @@ class KafkaOutput(Output, frozen=True, kw_only=True):
             with trio.CancelScope(shield=True):
                 await context.aio.call(client.close)
 
+    async def ask(self, context: OutputContext, question: Question, tell: Tell) -> None:
+        """See `Output.ask`."""
+        brokers = self.hosts[0] if len(self.hosts) == 1 else f"{self.hosts[0]}, …"
+        async with self.open(context) as sender:
+            assert isinstance(sender, _Kafka)
+            await kafka_asked.ask(sender.client, context.aio, brokers, question, tell, is_tls=self.tls is not None)
+
 
 def _path(field: str | None) -> tuple[str, ...] | None:
     return None if field is None else tuple(field.split("."))
@@ -221,7 +231,7 @@ class _Kafka:
         self._output = output
         self._layout = output.layout()
         self._aio = context.aio
-        self._client = client
+        self.client = client
         self._limits: dict[str, int] = {}
         """The limits of topics that are lower than that of a request."""
         self._turn = 0
@@ -244,17 +254,17 @@ class _Kafka:
         return sending.answers()
 
     async def _recall(self, sending: _Sending) -> None:
-        if self._client.remembers:
-            delivered, waiting = await self._aio.call(self._client.recall, sending.batch.id_texts())
+        if self.client.remembers:
+            delivered, waiting = await self._aio.call(self.client.recall, sending.batch.id_texts())
             sending.recalled(delivered, waiting)
 
     async def _deliver(self, sending: _Sending) -> None:
-        places, refused = await self._aio.call(self._client.places, sending.topics())
+        places, refused = await self._aio.call(self.client.places, sending.topics())
         sending.refuse(refused)
         if not sending.open:
             return
         chunks = await trio.to_thread.run_sync(self._chunks, sending, places, limiter=self._encoder)
-        sending.learn(await self._aio.call(self._client.deliver, chunks, sending.ids))
+        sending.learn(await self._aio.call(self.client.deliver, chunks, sending.ids))
 
     def _chunks(self, sending: _Sending, places: Mapping[str, Places]) -> list[Chunk]:
         from shipper_plugins.outputs.kafka_records import chunks

@@ -24,6 +24,8 @@ INVALID_RECORD = 87
 
 FINAL = frozenset({TOO_LARGE, INVALID_TOPIC, RECORD_LIST_TOO_LARGE, 32, INVALID_RECORD})
 """The broker always refuses the same bytes."""
+OF_NOTHING = frozenset({2, 42, INVALID_RECORD})
+"""A broker's answers to a request without records, of a client that may write."""
 UNKNOWN_PRODUCER = frozenset({45, 47, 59, 90})
 """The broker has lost the producer's last sequence numbers: a new producer begins."""
 MOVED = frozenset({UNKNOWN_TOPIC, LEADER_NOT_AVAILABLE, 6, 9, 74, 75, 100})

@@ -260,6 +260,19 @@ class Client:
                 last = error
         raise Later(str(last), last.retry_after, code=last.code)
 
+    async def ask_to_write(self, topic: str) -> int:
+        """Returns the code of a leader's answer to a request without records, for a topic of `places`.
+
+        The broker checks the privilege and then refuses it: nothing is appended. Raises Later, Held or NotBegun.
+        """
+        leaders = ((number, leader) for number, leader in self._topics[topic].leaders.items() if leader is not None)
+        number, leader = next(leaders)
+        connection = await self._connection(self._brokers[leader])
+        request = ProduceRequest_v8(None, -1, int(self._access.seconds * 1000), [(topic, [(number, b"")])])
+        answer = await connection.request(request)
+        found = [code for _, partitions in answer.topics or () for _, code, *_ in partitions or ()]
+        return int(found[0]) if found else codes.INVALID_RECORD
+
     # -- connections ---------------------------------------------------------------------------------------------------
 
     async def _connection(self, address: Address) -> Connection:

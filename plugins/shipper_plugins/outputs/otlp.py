@@ -49,10 +49,12 @@ from shipper.plugin import (
     Outcome,
     Output,
     OutputContext,
+    Question,
     Requests,
     Sender,
     Size,
     StartFailed,
+    Tell,
     TooLarge,
     client_context,
     takes,
@@ -63,7 +65,7 @@ from shipper_plugins.otlp import events, grpc
 from shipper_plugins.otlp.libraries import check
 from shipper_plugins.otlp.model import Unfit
 from shipper_plugins.otlp.status import HTTP_OF, Grpc
-from shipper_plugins.outputs import otlp_answers
+from shipper_plugins.outputs import otlp_answers, otlp_asked
 from shipper_plugins.outputs.elasticsearch import Backoff, Host, check_host
 from shipper_plugins.outputs.encoders import encoded
 from shipper_plugins.outputs.otlp_answers import BadData
@@ -183,6 +185,12 @@ class OtlpOutput(Output, frozen=True, kw_only=True):
         transport = _over_grpc if self.protocol == "grpc" else _over_http
         async with transport(self, context, headers, tls) as post:
             yield _Logs(self, post)
+
+    async def ask(self, context: OutputContext, question: Question, tell: Tell) -> None:
+        """See `Output.ask`."""
+        async with self.open(context) as sender:
+            assert isinstance(sender, _Logs)
+            await otlp_asked.ask(self.endpoint, sender.export_nothing, tell)
 
 
 def _headers(output: OtlpOutput, credential: Credential | None) -> dict[str, str]:
@@ -356,6 +364,10 @@ class _Logs:
                 return Answers.until(part.first, error, batch.count, others)
         return Answers(batch.count, others)
 
+    async def export_nothing(self) -> int:
+        """Sends an export without logs. Raises what `send` raises, and BadData."""
+        return await self._post(_request(self._output, _codec(self._output).encoded([])))
+
     async def _encoded(self, part: _Part) -> bytes:
         """Returns the body of a request; raises TooLarge for several events above the limit."""
         return await encoded(_encode, self._output, part.batch)
@@ -373,6 +385,11 @@ def _encode(output: OtlpOutput, batch: Batch) -> bytes:
     message: bytes = _codec(output).encoded(events.groups(batch))
     if len(message) > output.request_max_bytes and batch.count > 1:
         raise TooLarge("larger than request_max_bytes")
+    return _request(output, message)
+
+
+def _request(output: OtlpOutput, message: bytes) -> bytes:
+    """Returns the body of a request with an encoded export."""
     is_packed = output.compression == "gzip"
     if is_packed:
         stream = isal_zlib.compressobj(_LEVEL, isal_zlib.DEFLATED, _GZIP)

@@ -20,7 +20,7 @@ import ssl
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import replace
-from typing import Annotated, ClassVar, Literal
+from typing import TYPE_CHECKING, Annotated, ClassVar, Literal
 
 import msgspec
 import trio
@@ -39,15 +39,21 @@ from shipper.plugin import (
     Feeding,
     Output,
     OutputContext,
+    Question,
     Sender,
     StartFailed,
+    Tell,
     client_context,
     takes,
 )
+from shipper_plugins.outputs import relay_asked
 from shipper_plugins.outputs.elasticsearch import Backoff, Host, check_host, is_here
 from shipper_plugins.outputs.relay_sender import Relay
 from shipper_plugins.outputs.relay_sessions import IDLE_SECONDS
 from shipper_plugins.relay import state
+
+if TYPE_CHECKING:
+    from shipper.sdk.http import Client
 
 MOST_SENT = 32
 """Batches that are on their way at once."""
@@ -117,6 +123,23 @@ class RelayOutput(Output, frozen=True, kw_only=True):
 
     @asynccontextmanager
     async def open(self, context: OutputContext) -> AsyncIterator[Sender]:
+        async with self._connected(context) as client:
+            sender = Relay(self, client, context)
+            async with trio.open_nursery() as nursery:
+                for _ in range(self.workers):
+                    nursery.start_soon(sender.deliver)
+                nursery.start_soon(sender.attend)
+                nursery.start_soon(sender.listen)
+                yield sender
+                nursery.cancel_scope.cancel()
+
+    async def ask(self, context: OutputContext, question: Question, tell: Tell) -> None:
+        """See `Output.ask`."""
+        async with self._connected(context) as client:
+            await relay_asked.ask(self.hosts, client, tell)
+
+    @asynccontextmanager
+    async def _connected(self, context: OutputContext) -> AsyncIterator[Client]:
         credential = context.credentials[self.credential]
         try:
             headers = _headers(self, credential)
@@ -138,14 +161,7 @@ class RelayOutput(Output, frozen=True, kw_only=True):
             may_begin=context.may_begin,
             requests=context.requests,
         ) as client:
-            sender = Relay(self, client, context)
-            async with trio.open_nursery() as nursery:
-                for _ in range(self.workers):
-                    nursery.start_soon(sender.deliver)
-                nursery.start_soon(sender.attend)
-                nursery.start_soon(sender.listen)
-                yield sender
-                nursery.cancel_scope.cancel()
+            yield client
 
 
 def _headers(output: RelayOutput, credential: Credential) -> dict[str, str]:

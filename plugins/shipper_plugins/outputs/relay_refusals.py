@@ -42,7 +42,7 @@ def read(response: Response, kind: type[frames.M], host: str) -> frames.M:
 
 def refusal(response: Response, host: str) -> Exception:
     """Returns the error for an answer that is no confirmation."""
-    status, code = response.status, _code(response)
+    status, code = response.status, code_of(response)
     text = f"{address(host)}: {status} {code}".rstrip()
     if code == "session_over":
         return Over(text)
@@ -67,7 +67,7 @@ class _Errors(msgspec.Struct):
     error: _Error
 
 
-def _code(response: Response) -> str:
+def code_of(response: Response) -> str:
     """Returns the code of a refusal; empty if the answer is not from a relay."""
     try:
         code = frames.read(response.body, _Errors).error.code
