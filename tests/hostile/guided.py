@@ -40,7 +40,10 @@ CONCERNED = {
     "backend-answer": ("shipper_plugins.outputs.bulk",),
     "backend-headers": ("shipper_plugins.outputs.bulk",),
     "stored": ("shipper.sdk.event", "shipper_plugins.inputs.tail.stream"),
-    "log-lines": ("shipper_plugins.processors.parse", "shipper_plugins.processors.nginx", "shipper.sdk.event"),
+    "log-lines": (
+        *("shipper_plugins.processors.parse", "shipper_plugins.processors.nginx", "shipper_plugins.processors.access"),
+        "shipper.sdk.event",
+    ),
 }
 """By target."""
 WORK = Path(".cache") / "guided"

@@ -65,6 +65,7 @@ HOSTS = SEARCH + "hosts: [http://a], "
         (PROCESSORS, "{type: parse, format: nginx, target: ", "a", "processors[0].target"),
         (PROCESSORS, "{type: parse, format: json, field: ", "a..b", "processors[0].field"),
         (PROCESSORS, "{type: parse, format: json, dashboards: ", "true", "processors[0].dashboards"),
+        (PROCESSORS, "{type: parse, format: syslog, timezone: ", "Nowhere", "processors[0].timezone"),
         (PROCESSORS, "{type: parse, format: csv, columns: [a, ", "b..c]", "processors[0].columns[1]"),
         (PROCESSORS, "{type: parse, format: regex, pattern: ", "'(a)'", "processors[0].pattern"),
     ],

@@ -88,18 +88,36 @@ class Reading:
         return text if name == "utf-8" else text.encode(errors="replace").decode()
 
 
+def of_line(text: str, zone: tzinfo | None, now: datetime) -> Fields:
+    """Returns the fields of a line of a file, which need not have a priority if it begins with a time.
+
+    There is no host of the event among them. Raises ValueError, with the reason, for any other line.
+    """
+    if _PRIORITY.match(text):
+        event = _parsed(text, zone, now)
+    else:
+        event = _of_3164(text, {}, zone, now)
+        if "@timestamp" not in event:
+            raise ValueError("the text is no line of syslog: it begins neither with a time nor with a priority")
+    if UNPARSED in event.get("tags", ()):
+        raise ValueError(f"the text is {event['error']['message']}")
+    event.pop("host", None)
+    return event
+
+
 def _parsed(text: str, zone: tzinfo | None, now: datetime) -> Fields:
-    priority = _PRIORITY.match(text)
-    if priority is None or int(priority[1]) >= len(FACILITIES) * len(SEVERITIES):
+    found = _PRIORITY.match(text)
+    if found is None or int(found[1]) >= len(FACILITIES) * len(SEVERITIES):
         return _unparsed(text, {}, "it does not begin with a priority, such as <13>")
-    syslog = _priority(int(priority[1]))
-    version = _OF_5424.match(text, priority.end())
+    syslog = priority(int(found[1]))
+    version = _OF_5424.match(text, found.end())
     if version is None:
-        return _of_3164(text[priority.end() :], syslog, zone, now)
+        return _of_3164(text[found.end() :], syslog, zone, now)
     return _of_5424(text, version.end(), syslog | {"version": version[1]}, zone, now)
 
 
-def _priority(number: int) -> Fields:
+def priority(number: int) -> Fields:
+    """Returns the fields of a priority: its number, its facility and its severity."""
     facility, severity = divmod(number, len(SEVERITIES))
     return {
         "priority": number,

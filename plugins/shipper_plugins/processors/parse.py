@@ -13,6 +13,7 @@ r"""`parse`: turns a text into fields.
 - `nginx`, `apache`: the access log (combined; of Apache also common and vhost_combined) and the error log become ECS
   fields; `message` is kept. The error log has no time zone: its times count as local ones of this host. Escapes are
   decoded. With `dashboards` each event has the fields of Kibana's stock dashboards too: see `dashboards`.
+- `syslog`: a line of a syslog file, or a message as it is sent; its message replaces the text: see `syslog_lines`.
 - `kv`: pairs of keys and values (`level=info msg="it works"`): see `pairs`.
 - `csv`: separated values (RFC 4180), with the names in `columns`: see `separated`.
 - `regex`: the named groups of a regular expression in the syntax of RE2, which takes linear time. It is searched for
@@ -33,6 +34,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
+from datetime import tzinfo
 from functools import lru_cache, partial
 from typing import Annotated, Any, Literal
 
@@ -41,7 +43,18 @@ import msgspec
 from shipper.plugin import BadOption, Batch, Fields, Processor, merged, tagged
 from shipper.sdk.fields import check_name, find, look_up, without
 from shipper.sdk.patterns import check_groups, grouper
-from shipper_plugins.processors import access, apache, dashboards, json_lines, json_runs, nginx, pairs, separated
+from shipper_plugins.inputs.syslog_time import zone_of
+from shipper_plugins.processors import (
+    access,
+    apache,
+    dashboards,
+    json_lines,
+    json_runs,
+    nginx,
+    pairs,
+    separated,
+    syslog_lines,
+)
 
 LONGEST_SEARCHED = 64 << 10
 """Bytes of a text that `regex` searches."""
@@ -52,7 +65,7 @@ _Read = Callable[[Sequence[bytes]], Sequence[Fields | None]]
 class Parse(Processor, frozen=True):
     """Turns a text into fields."""
 
-    format: Literal["json", "nginx", "apache", "kv", "csv", "regex"]
+    format: Literal["json", "nginx", "apache", "syslog", "kv", "csv", "regex"]
     """The format of the text."""
     field: str = "message"
     """The (dotted) name of the field that holds the text."""
@@ -62,6 +75,8 @@ class Parse(Processor, frozen=True):
     dashboards: bool = False
     """With `nginx` and `apache`: add the fields of Kibana's stock dashboards, such as `url.path`, `user_agent.name` and
     `event.outcome`."""
+    timezone: str = "local"
+    """With `syslog`: the zone of times without one, such as `Europe/Berlin` or `+02:00`; `local`: this host's."""
     field_split: str = " "
     """With `kv`: what ends a pair, beside the end of a line."""
     value_split: str = "="
@@ -103,6 +118,8 @@ class Parse(Processor, frozen=True):
         if server := _SERVERS.get(self.format):
             service = self.format if self.dashboards else None
             return access.at_once(batch, server.ORDINARY, lambda event: self._parsed(event, batch.shared), service)
+        if self.format == "syslog":
+            return syslog_lines.at_once(batch, lambda event: self._parsed(event, batch.shared), _zone(self.timezone))
         if self.format == "json":
             return json_runs.at_once(batch, shape, self.target)
         reading = json_runs.Reading(self._read(), lambda event: self._parsed(event, shape))
@@ -121,6 +138,9 @@ class Parse(Processor, frozen=True):
                 if self.dashboards:
                     made = dashboards.added(made, kind, self.format, look_up(event, shape)("@timestamp"))
                 return merged(event, made)
+            if self.format == "syslog":
+                before = look_up(event, shape)("@timestamp")
+                return syslog_lines.read(without(event, self.field), text, _zone(self.timezone), before)
             (made,) = self._read()([text.encode(errors="replace")])
             if made is None:
                 raise ValueError(_NOTHING[self.format])
@@ -147,6 +167,11 @@ def _grouper(pattern: str) -> Callable[[bytes], dict[str, bytes] | None]:
     return grouper(pattern)
 
 
+@lru_cache(maxsize=64)
+def _zone(name: str) -> tzinfo | None:
+    return zone_of(name)
+
+
 # -- options -----------------------------------------------------------------------------------------------------------
 
 _SERVERS: Mapping[str, Any] = {"nginx": nginx, "apache": apache}
@@ -154,6 +179,7 @@ _OF_TEXTS = ("kv", "csv", "regex")
 _OPTIONS: Mapping[str, Sequence[str]] = {
     "target": ("json", *_OF_TEXTS),
     "dashboards": ("nginx", "apache"),
+    "timezone": ("syslog",),
     "field_split": ("kv",),
     "value_split": ("kv",),
     "columns": ("csv",),
@@ -164,6 +190,7 @@ _OPTIONS: Mapping[str, Sequence[str]] = {
 _DEFAULTS: Mapping[str, Any] = {
     "target": None,
     "dashboards": False,
+    "timezone": "local",
     "field_split": " ",
     "value_split": "=",
     "columns": (),
@@ -207,4 +234,16 @@ def _check_regex(settings: Parse) -> None:
     check_groups(settings.pattern, "pattern")
 
 
-_CHECKS: Mapping[str, Callable[[Parse], None]] = {"kv": _check_kv, "csv": _check_csv, "regex": _check_regex}
+def _check_syslog(settings: Parse) -> None:
+    try:
+        _zone(settings.timezone)
+    except ValueError as error:
+        raise BadOption(str(error), "timezone") from None
+
+
+_CHECKS: Mapping[str, Callable[[Parse], None]] = {
+    "syslog": _check_syslog,
+    "kv": _check_kv,
+    "csv": _check_csv,
+    "regex": _check_regex,
+}
