@@ -314,7 +314,7 @@ PROCESSORS: dict[str, list[Processor]] = {
     "drop_fields": [DropFields(fields=("host", "log.offset"))],
     "parse": [
         *(Parse(format="json"), Parse(format="nginx"), Parse(format="kv", value_split=":")),
-        *(Parse(format="apache"), Parse(format="syslog"), Parse(format="nginx", dashboards=True)),
+        *(Parse(format="apache"), Parse(format="syslog"), Parse(format="cri"), Parse(format="nginx", dashboards=True)),
         *(Parse(format="csv", columns=("a",)), Parse(format="regex", pattern="(?P<first>li.*)")),
     ],
     "redact": [Redact(patterns=("line",))],

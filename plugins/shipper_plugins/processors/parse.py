@@ -14,6 +14,8 @@ r"""`parse`: turns a text into fields.
   fields; `message` is kept. The error log has no time zone: its times count as local ones of this host. Escapes are
   decoded. With `dashboards` each event has the fields of Kibana's stock dashboards too: see `dashboards`.
 - `syslog`: a line of a syslog file, or a message as it is sent; its message replaces the text: see `syslog_lines`.
+- `cri`: a line of a container's log, of CRI or of Docker; what the container wrote replaces the text, and the parts of
+  a divided line become one event: see `containers`.
 - `kv`: pairs of keys and values (`level=info msg="it works"`): see `pairs`.
 - `csv`: separated values (RFC 4180), with the names in `columns`: see `separated`.
 - `regex`: the named groups of a regular expression in the syntax of RE2, which takes linear time. It is searched for
@@ -32,21 +34,22 @@ another.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from contextlib import suppress
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from contextlib import asynccontextmanager, suppress
 from datetime import tzinfo
 from functools import lru_cache, partial
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, ClassVar, Literal
 
 import msgspec
 
-from shipper.plugin import BadOption, Batch, Fields, Processor, merged, tagged
+from shipper.plugin import BadOption, Batch, Fields, Processor, Stage, StageContext, merged, tagged
 from shipper.sdk.fields import check_name, find, look_up, without
 from shipper.sdk.patterns import check_groups, grouper
 from shipper_plugins.inputs.syslog_time import zone_of
 from shipper_plugins.processors import (
     access,
     apache,
+    containers,
     dashboards,
     json_lines,
     json_runs,
@@ -65,7 +68,13 @@ _Read = Callable[[Sequence[bytes]], Sequence[Fields | None]]
 class Parse(Processor, frozen=True):
     """Turns a text into fields."""
 
-    format: Literal["json", "nginx", "apache", "syslog", "kv", "csv", "regex"]
+    keeps: ClassVar[str] = (
+        "with format `cri`, the parts of divided lines, about 16 MiB of them and for 5 s. At either limit what is "
+        "there becomes an event with `log.flags: [partial]`. No event is lost with them, since lines are acknowledged "
+        "only afterwards."
+    )
+
+    format: Literal["json", "nginx", "apache", "syslog", "cri", "kv", "csv", "regex"]
     """The format of the text."""
     field: str = "message"
     """The (dotted) name of the field that holds the text."""
@@ -106,6 +115,16 @@ class Parse(Processor, frozen=True):
                 return self._at_once(batch)
         shape = json_lines.shape(batch.shared)
         return batch.replace([self._parsed(event, shape) for event in batch.own()])
+
+    @property
+    def is_stage(self) -> bool:
+        """Whether parts of lines are held."""
+        return self.format == "cri"
+
+    @asynccontextmanager
+    async def open(self, context: StageContext) -> AsyncIterator[Stage]:
+        """Acquires nothing."""
+        yield containers.Containers(self.field, context)
 
     @property
     def is_slow(self) -> bool:

@@ -1,0 +1,239 @@
+r"""Lines of container logs, for `parse` of `cri`: those of the runtimes of Kubernetes, and those of Docker.
+
+    2026-05-17T12:34:56.789012345Z stdout F text                                      CRI: containerd, CRI-O
+    {"log":"text\n","stream":"stdout","time":"2026-05-17T12:34:56.789012345Z"}        Docker's json-file
+
+The text that the container wrote becomes `message`, its time `@timestamp`, and `stream` is `stdout` or `stderr`;
+Docker's `attrs` become `docker.attrs`.
+
+A runtime divides a long line: each part but the last has the tag `P`, or no line feed in Docker's text. The parts of
+one stream of one file become one event, with the time and the offset of the first. They are held meanwhile, and the
+position of the file does not move; after a crash they are read again. If the last part does not come within
+`LONGEST_HELD` seconds, or the line gets longer than `LARGEST`, what is there becomes an event with `log.flags:
+[partial]`, and so does what follows: nothing is lost.
+
+`at_once` reads the text lines of a batch by columns if none is divided: 2 µs a line of 100 bytes, 3 of Docker. One by
+one they take 15 µs.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import NamedTuple
+
+import orjson
+
+from shipper.plugin import Batch, Column, Fields, Part, Stage, StageContext, join, merged, tagged
+from shipper.sdk.fields import find, look_up, without
+from shipper_plugins.processors.instants import are_exact, instant
+from shipper_plugins.processors.json_runs import with_others
+
+LONGEST_HELD = 5.0
+"""Seconds; a runtime writes the parts of a line as fast as it reads them."""
+LARGEST = 1 << 20
+"""Characters of a line."""
+_MOST = 16 << 20
+"""Characters that are held."""
+
+_CRI = re.compile(r"(\S+) (stdout|stderr) ([A-Z])(?::\S*)? (.*)", re.DOTALL)
+_WHOLE = re.compile(rb"(?:(\d{4}-\d\d-\d\dT[\d:.]++(?:Z|[+-]\d\d:\d\d)) (stdout|stderr) F ([^\n]*+))?+[^\n]*+\n")
+_STREAMS = ("stdout", "stderr")
+_REPLACED = ("@timestamp", "log")
+"""Shared fields that every event replaces by its own."""
+
+
+class _Line(NamedTuple):
+    """What is in a line."""
+
+    time: str
+    stream: str
+    text: str
+    is_whole: bool
+    """Whether it is the last part of a line."""
+    beside: Fields
+
+
+# -- a line of any kind ------------------------------------------------------------------------------------------------
+
+
+def _read(text: str) -> _Line:
+    """Returns what is in a line; raises ValueError if it is neither of CRI nor of Docker."""
+    if text.startswith("{"):
+        return _of_docker(text)
+    found = _CRI.fullmatch(text)
+    if found is None:
+        raise ValueError("the text is no line of a container's log")
+    try:
+        return _Line(instant(found[1]), found[2], found[4], found[3] != "P", {})
+    except ValueError:
+        raise ValueError("the time of the line does not exist") from None
+
+
+def _of_docker(text: str) -> _Line:
+    try:
+        made = orjson.loads(text)
+        log, stream, time = made["log"], made["stream"], instant(made["time"])
+    except (ValueError, KeyError, TypeError):
+        raise ValueError("the text is no line of Docker's json-file") from None
+    if not isinstance(log, str) or stream not in _STREAMS:
+        raise ValueError("the text is no line of Docker's json-file")
+    attrs = made.get("attrs")
+    beside: Fields = {"docker": {"attrs": attrs}} if attrs and isinstance(attrs, dict) else {}
+    return _Line(time, stream, log.removesuffix("\n").removesuffix("\r"), log.endswith("\n"), beside)
+
+
+def _event(own: Fields, line: _Line, text: str) -> Fields:
+    return merged(own, {"@timestamp": line.time, "stream": line.stream, "message": text, **line.beside})
+
+
+# -- the lines of a batch ----------------------------------------------------------------------------------------------
+
+
+def _at_once(batch: Batch) -> Batch:
+    """Returns the batch with the fields of its text lines, if no line is divided, and most are of the plain form.
+
+    Raises ValueError otherwise.
+    """
+    rows = _docker_rows(batch.body) if batch.body.startswith(b"{") else _WHOLE.findall(batch.body)
+    others = [place for place, row in enumerate(rows) if not row[0]]
+    shared = {key: value for key, value in batch.shared.items() if key not in _REPLACED}
+    if len(others) == len(rows) or "stream" in shared:
+        raise ValueError("not at once")
+    times, streams, texts = zip(*rows, strict=True)
+    if not are_exact([time.decode() for time in times if time]):
+        raise ValueError("a time has to be rewritten")
+    own = batch.own() if others else []
+    events = {place: _alone(own[place]) for place in others}
+    head = (b'{"@timestamp":"', times, b'","stream":"', streams, b'",', *batch.log_columns())
+    body = join(batch.count, *head, b',"message":"', _escaped(texts), b'"}\n')
+    return batch.rewritten(with_others(batch, shared, body, events) if events else body, shared)
+
+
+def _docker_rows(body: bytes) -> list[tuple[bytes, bytes, bytes]]:
+    rows = []
+    for made in map(orjson.loads, body.split(b"\n")[:-1]):
+        if type(made) is not dict or made.keys() != {"log", "stream", "time"}:
+            raise ValueError("not at once")
+        log, stream, time = made["log"], made["stream"], made["time"]
+        if (
+            type(log) is not str
+            or not log
+            or log.find("\n") != len(log) - 1
+            or stream not in _STREAMS
+            or type(time) is not str
+        ):
+            raise ValueError("not at once")
+        rows.append((time.encode(), stream.encode(), log[:-1].removesuffix("\r").encode()))
+    return rows
+
+
+def _escaped(texts: Sequence[bytes]) -> Column:
+    return Batch.lines(b"\n".join(texts) + b"\n", offset=0, shared={}).line_columns()[-2]
+
+
+def _alone(own: Fields) -> Fields:
+    """Returns the event of a line without a plain form; raises ValueError for a part of a line."""
+    try:
+        line = _read(own["message"])
+    except ValueError as error:
+        return tagged(own, f"parse: {error}")
+    if not line.is_whole:
+        raise ValueError("not at once")
+    return _event(own, line, line.text)
+
+
+# -- divided lines -----------------------------------------------------------------------------------------------------
+
+
+@dataclass(slots=True)
+class _Held:
+    """The parts of a line, without the last one."""
+
+    own: Fields
+    line: _Line
+    """Of the first part."""
+    texts: list[str]
+    length: int
+    batch: Batch
+    """Of the first part, without events: it has the fields and the route that they share."""
+    outputs: frozenset[str] | None
+
+    def event(self, *last: str) -> Fields:
+        return _event(self.own, self.line, "".join([*self.texts, *last]))
+
+    def partial(self) -> Fields:
+        log = look_up(self.own, self.batch.shared)("log")
+        flags = log.get("flags", []) if isinstance(log, dict) else []
+        return merged(self.event(), {"log": {"flags": [*flags, "partial"]}})
+
+
+class Containers(Stage):
+    """Joins the parts of lines."""
+
+    def __init__(self, field: str, context: StageContext) -> None:
+        self._field, self._now = field, context.now
+        self._held: dict[tuple[object, ...], _Held] = {}
+        self._since = 0.0
+
+    def process(self, part: Part) -> Sequence[Part]:
+        """Returns the events of whole lines."""
+        batch = part.batch
+        if batch.is_lines and self._field == "message" and not self._held:
+            try:
+                return [Part(_at_once(batch), part.outputs)]
+            except ValueError:
+                pass  # it has divided lines, or others than plain ones
+        events, positions = [], []
+        for position, own in enumerate(batch.own()):
+            if (event := self._taken(own, part)) is not None:
+                events.append(event)
+                positions.append(position)
+        return [Part(batch.replace(events, positions), part.outputs)] if events else []
+
+    def _taken(self, own: Fields, part: Part) -> Fields | None:
+        """Returns the event that a line completes; None if more is to come."""
+        look = look_up(own, part.batch.shared)
+        text = look(self._field)
+        if not isinstance(text, str):
+            return tagged(own, f"parse: there is no text in {self._field}")
+        try:
+            line = _read(text)
+        except ValueError as error:
+            return tagged(own, f"parse: {error}")
+        key = (look("log.file.path"), line.stream, part.outputs, part.batch.route)
+        held = self._held.get(key)
+        if line.is_whole:
+            return self._held.pop(key).event(line.text) if held else _event(self._bare(own), line, line.text)
+        if held is None:
+            self._since = self._since if self._held else self._now()
+            empty = replace(part.batch.pick([]), ids=None)
+            held = self._held[key] = _Held(self._bare(own), line, [], 0, empty, part.outputs)
+        held.texts.append(line.text)
+        held.length += len(line.text)
+        return self._held.pop(key).partial() if held.length > LARGEST else None
+
+    def _bare(self, own: Fields) -> Fields:
+        return own if find(own, self._field) is None else without(own, self._field)
+
+    @property
+    def due(self) -> float | None:
+        """`LONGEST_HELD` after the first part that is held, or at once if too much is."""
+        if not self._held:
+            return None
+        is_full = sum(held.length for held in self._held.values()) > _MOST
+        return self._now() if is_full else self._since + LONGEST_HELD
+
+    def flush(self) -> Sequence[Part]:
+        """Returns the beginnings of lines."""
+        parts = []
+        for held in self._held.values():
+            batch = Batch.events([held.partial()], shared=held.batch.shared)
+            parts.append(Part(replace(batch, route=held.batch.route), held.outputs))
+        self._held = {}
+        return parts
+
+    def rollback(self) -> None:
+        """Forgets all parts: they come again."""
+        self._held = {}
