@@ -75,6 +75,12 @@ def searcher(pattern: str) -> Callable[[str], bool]:
     return lambda text: search(text.encode(errors="replace")) is not None
 
 
+def finder(pattern: str) -> Callable[[bytes], bool]:
+    """Returns a function that searches a text, as UTF-8, for a checked pattern; reuse it for many texts."""
+    search = _compiled(pattern).search
+    return lambda text: search(text) is not None
+
+
 def replacer(pattern: str, replacement: str) -> Callable[[str], str]:
     """Returns a function that replaces each occurrence of a checked pattern in a text; reuse it for many texts.
 

@@ -30,6 +30,7 @@ HOSTS = SEARCH + "hosts: [http://a], "
         (TAIL, "exclude: [", "a/b]", "inputs.a.exclude[0]"),
         (TAIL, "max_line_bytes: ", "1B", "inputs.a.max_line_bytes"),
         (TAIL, "encoding: ", "nope", "inputs.a.encoding"),
+        (TAIL, "exclude_lines: [a, ", "'(']", "inputs.a.exclude_lines[1]"),
         (TAIL, "multiline: {pattern: ", "'('}", "inputs.a.multiline.pattern"),
         (BULK, "address: ", "'9200'", "inputs.a.address"),
         (BULK, "address: ", "'0.0.0.0:9200'", "inputs.a.address"),

@@ -1,6 +1,6 @@
 """The `file` input: tails log files, with globs, rotation, compressed files, encodings, events of several lines.
 
-    {type: file, paths: ["/var/log/nginx/*.log"]}
+    {type: file, paths: ["/var/log/nginx/*.log"], exclude_lines: ['GET /health '], ignore_older: 48h}
 
 This module has the settings; the package `tail` has the parts.
 """
@@ -14,8 +14,10 @@ from typing import Annotated, Any, ClassVar, Literal
 
 import msgspec
 
-from shipper.plugin import BadOption, Fields, Input, InputContext, Size, Source
+from shipper.plugin import BadOption, Duration, Fields, Input, InputContext, Size, Source
+from shipper.sdk.patterns import check_pattern as check_regular
 from shipper_plugins.inputs.tail.discovery import check_pattern
+from shipper_plugins.inputs.tail.filtering import Filter
 from shipper_plugins.inputs.tail.lines import Charset
 from shipper_plugins.inputs.tail.multiline import Multiline
 from shipper_plugins.inputs.tail.opening import tailing
@@ -44,6 +46,15 @@ class FileInput(Input, frozen=True, kw_only=True):
     """The encoding of the files (`latin-1`, `utf-16`, …); bytes that are invalid in it are replaced."""
     multiline: Multiline | None = None
     """The lines that belong together (default: each line is an event)."""
+    include_lines: Annotated[tuple[str, ...], msgspec.Meta(max_length=64)] = ()
+    """Regular expressions (RE2: no look-around), searched for in each line, or event of several lines: only those with
+    one of them are kept (default: all)."""
+    exclude_lines: Annotated[tuple[str, ...], msgspec.Meta(max_length=64)] = ()
+    """Regular expressions: events with one of them are left out, also of those that `include_lines` keeps. They are
+    counted as `lines_filtered`."""
+    ignore_older: Duration = Duration(0)
+    """A file that was last written so long before the input first saw it is not read, but for what is written later
+    (default: every file is). One that was begun, or is a rotated copy of such a one, is read to its end."""
     stop_at_end: bool = False
     """Stop at the end of the files, for one-shot use."""
 
@@ -56,6 +67,11 @@ class FileInput(Input, frozen=True, kw_only=True):
             if os.sep in pattern and not os.path.isabs(pattern):
                 raise BadOption("neither an absolute path nor a name, such as *.gz", "exclude", number)
             check_pattern(pattern, "exclude", number)
+        for option, patterns in (("include_lines", self.include_lines), ("exclude_lines", self.exclude_lines)):
+            for number, pattern in enumerate(patterns):
+                check_regular(pattern, option, number)
+        if self.ignore_older < 0:
+            raise BadOption("ignore_older is a time, such as 48h", "ignore_older")
         if not 16 <= self.max_line_bytes <= 1 << 30:
             raise BadOption("max_line_bytes is between 16B and 1GiB", "max_line_bytes")
         try:
@@ -77,9 +93,15 @@ class FileInput(Input, frozen=True, kw_only=True):
             max_line_bytes=self.max_line_bytes,
             encoding=self.encoding,
             multiline=self.multiline,
+            filter=self._filter(),
+            ignore_older=self.ignore_older,
             stop_at_end=self.stop_at_end,
             fields=self._fields,
         )
+
+    def _filter(self) -> Filter | None:
+        is_wanted = self.include_lines or self.exclude_lines
+        return Filter(self.include_lines, self.exclude_lines) if is_wanted else None
 
     def _fields(self, path: str) -> Fields:
         return {"event": {"dataset": self.data_stream.dataset}, "ecs": {"version": "8.17.0"}}

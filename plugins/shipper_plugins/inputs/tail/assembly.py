@@ -23,7 +23,8 @@ class Assembly:
     def cutter(self, options: Options, path: str, offset: int, head: bytes) -> Cutter:
         """What cuts the chunks of a file with these first bytes; they matter until its encoding is known."""
         shared = {"log": {"file": {"path": path}}, **options.fields(path)}
-        return Cutter(self._charset(options.encoding, offset, head), options.max_line_bytes, options.multiline, shared)
+        charset = self._charset(options.encoding, offset, head)
+        return Cutter(charset, options.max_line_bytes, options.multiline, shared, options.filter)
 
     def _charset(self, encoding: str, offset: int, head: bytes) -> Charset:
         """Settled once the bytes are there that may be a byte order mark."""

@@ -31,7 +31,7 @@ class Taken:
     @property
     def is_stored(self) -> bool:
         """Whether there is anything to store."""
-        return bool(self.cut.batches) or self.place.done is not None
+        return bool(self.cut.batches or self.cut.filtered) or self.place.done is not None
 
     @property
     def behind(self) -> bool:

@@ -13,12 +13,13 @@ from __future__ import annotations
 import codecs
 import re
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import pairwise
 
 import orjson
 
 from shipper.plugin import Batch, Fields
+from shipper_plugins.inputs.tail.filtering import Filter
 from shipper_plugins.inputs.tail.multiline import Multiline
 
 _BOMS = {"utf-8": codecs.BOM_UTF8, "utf-16-le": codecs.BOM_UTF16_LE, "utf-16-be": codecs.BOM_UTF16_BE}
@@ -102,6 +103,8 @@ class Cut:
     """Whether the next byte is inside a line that was cut."""
     pending: int = 0
     """Bytes after those consumed that are whole lines of an unfinished event."""
+    filtered: int = 0
+    """Events that were left out of the batches."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,11 +115,12 @@ class Cutter:
     max_line_bytes: int
     multiline: Multiline | None
     shared: Fields
+    filter: Filter | None = None
 
     @property
     def slow(self) -> bool:
         """Whether it takes Python per line: then it belongs into a thread."""
-        return self.multiline is not None or self.charset.name != "utf-8"
+        return self.multiline is not None or self.charset.name != "utf-8" or self.filter is not None
 
     def cut(self, chunk: bytes, at: int, *, skipping: bool = False, final: bool = False, flush: bool = False) -> Cut:
         """Cut a chunk that was read at offset `at`.
@@ -124,6 +128,10 @@ class Cutter:
         `final` says that nothing will follow: a last line without an end is a line. `flush` says that no line will
         join an unfinished event. A chunk longer than `max_line_bytes` and all line ends always gives something.
         """
+        cut = self._cut(chunk, at, skipping=skipping, final=final, flush=flush)
+        return cut if self.filter is None else _filtered(self.filter, cut)
+
+    def _cut(self, chunk: bytes, at: int, *, skipping: bool, final: bool, flush: bool) -> Cut:
         start = 0
         if skipping:
             start = self.charset.find(chunk)
@@ -209,6 +217,12 @@ class Cutter:
 
     def _batch(self, events: Sequence[bytes]) -> Batch:
         return Batch.documents(events, shared={key: value for key, value in self.shared.items() if key != "log"})
+
+
+def _filtered(filter: Filter, cut: Cut) -> Cut:
+    kept = list(map(filter.kept, cut.batches))
+    filtered = sum(before.count - after.count for before, after in zip(cut.batches, kept, strict=True))
+    return replace(cut, batches=tuple([batch for batch in kept if batch.count]), filtered=filtered)
 
 
 def _ends(lines: Sequence[bytes], at: int) -> Iterator[int]:

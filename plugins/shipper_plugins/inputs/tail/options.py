@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from shipper.plugin import Fields
+from shipper_plugins.inputs.tail.filtering import Filter
 from shipper_plugins.inputs.tail.multiline import Multiline
 
 
@@ -27,6 +28,10 @@ class Options:
     max_line_bytes: int = 1 << 20
     encoding: str = "utf-8"
     multiline: Multiline | None = None
+    filter: Filter | None = None
+    """Which events are kept; None: all."""
+    ignore_older: float = 0
+    """Seconds since the last write after which a file that is new to the input is not read; 0: it is."""
     stop_at_end: bool = False
     """Whether to read what is there and stop."""
 

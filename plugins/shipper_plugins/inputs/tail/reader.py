@@ -37,6 +37,7 @@ class Reader:
         self._followed = followed
         self._turning = Turning(followed)
         self._context = context
+        self._filtered = context.meters.counter("lines_filtered", "Lines, or events of several, that were left out.")
         self._calls = calls
         self._act = act
         """Does what was decided."""
@@ -115,6 +116,7 @@ class Reader:
             batches = [batch for one in taken for batch in one.cut.batches]
             await self._context.emit(*batches, positions={**tidy, **positions})
             followed.tidied(tidy)
+            self._filtered.add(sum(one.cut.filtered for one in taken))
         more = [self._turning.stored(one) for one in taken]
         self._act()
         return more

@@ -58,7 +58,7 @@ class Sight:
     size: int
     """Bytes on disk, before anything else was looked at."""
     written: int
-    """When it was last written, in nanoseconds; of a compressed file only."""
+    """When it was last written, in nanoseconds; 0 for a plain file of which some is read."""
     was_open: bool
     head: bytes | None
     """Its first bytes, if they were wanted, or it had to be opened."""
@@ -105,7 +105,7 @@ def sight_of(wish: Wish, content: Content, chunk_bytes: int, *, was_open: bool) 
     """What is seen of an open file; raises OSError."""
     size = content.size()
     compressed = content.compressed
-    written = content.written() if compressed else 0
+    written = content.written() if compressed or not wish.offset else 0
     if (compressed != wish.compressed and wish.is_settled) or (wish.done is not None and wish.done == size):
         return Sight(wish, compressed, size, written, was_open, None, None)
     head = look = None

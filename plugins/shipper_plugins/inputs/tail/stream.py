@@ -104,6 +104,8 @@ class Stream:
     place: Place = BEGINNING
     born: int = 0
     """The number of the scan that saw it first; 0 if it was known before."""
+    first_seen: int = 0
+    """When a scan saw it first, in nanoseconds; 0 if it was known before, or has its file from another one."""
     former: str = ""
     """The key of the stream that its file was before: a plain file is no copy of what it was itself."""
     sighting: Sighting = field(default_factory=Sighting)

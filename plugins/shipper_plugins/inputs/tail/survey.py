@@ -83,13 +83,18 @@ class Survey:
             elif stream not in recovered and not scan.hides(stream.path):
                 changed |= self._missing(stream, traces, is_open)
         for found in here.values():
-            stream = known.reunite(found) or known.new(found.path, found.file, followed.scans)
+            stream = known.reunite(found) or self._first_seen(found)
             stream.sighting.scan(found.size, found.changed)
             followed.wake([stream])
             changed = new = True
         followed.rotated = {path: stream for path, stream in followed.rotated.items() if stream.file is not None}
         followed.tidy |= dict.fromkeys(known.expire(followed.clock.now(), KEPT))
         return Outcome(changed, new)
+
+    def _first_seen(self, found: Found) -> Stream:
+        stream = self._followed.known.new(found.path, found.file, self._followed.scans)
+        stream.first_seen = self._followed.clock.of_files()
+        return stream
 
     def _chosen(self, scan: Scan) -> dict[File, Found]:
         """One path for each file: the present one, if it is still right."""

@@ -11,6 +11,7 @@ from shipper_plugins.inputs.tail.chunk import Taken
 from shipper_plugins.inputs.tail.content import HEAD, MAGIC, Look, Moved
 from shipper_plugins.inputs.tail.copying import Copying
 from shipper_plugins.inputs.tail.followed import Followed
+from shipper_plugins.inputs.tail.ignoring import Ignoring
 from shipper_plugins.inputs.tail.lines import Cut, Cutter
 from shipper_plugins.inputs.tail.sight import Sight
 from shipper_plugins.inputs.tail.stream import Stream, shown
@@ -25,6 +26,7 @@ class Turning:
     def __init__(self, followed: Followed) -> None:
         self._followed = followed
         self._copying = Copying(followed)
+        self._ignoring = Ignoring(followed)
 
     def take(self, sight: Sight, chunk_bytes: int) -> Steps[Taken | bool]:
         """Make a chunk of what was seen of a stream; nothing moves before it is stored. Raises OSError.
@@ -44,6 +46,8 @@ class Turning:
             return is_packed
         if not stream.kinship.settled and not (yield from self._copying.settle(stream, sight)):
             return False
+        if (yield from self._ignoring.ignore(stream, sight)):
+            return True
         look = sight.look
         if look is None or not sight.wish.is_current:
             return True
