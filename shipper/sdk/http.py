@@ -105,6 +105,10 @@ class Client:
         """See `request`."""
         return await self.request("POST", host, path, body, headers=headers, most=most)
 
+    def uncounted(self) -> Client:
+        """The same connections, for requests that are no part of the metrics, such as probes of a host."""
+        return Client(self._pool, Requests())
+
 
 @asynccontextmanager
 async def open_client(

@@ -48,7 +48,8 @@ from shipper.sdk.connection import RESET
 from shipper.testing import BulkDestination, Reply, check_output, open_destination
 from shipper_demo.ports import free_port
 from shipper_plugins.outputs import elasticsearch as module
-from shipper_plugins.outputs.elasticsearch import Backoff, ElasticsearchOutput, Rotation
+from shipper_plugins.outputs import host_rotation
+from shipper_plugins.outputs.elasticsearch import Backoff, ElasticsearchOutput
 from tests.raw_http import Talk, http, raw_server, read_request, saying, some
 from tests.sdk.test_resolve import hanging
 
@@ -906,28 +907,79 @@ async def test_after_a_failure_the_next_attempt_asks_another_host(aio: Asyncio, 
     assert (len(destination.log), other.total) == (1, 4)
 
 
-def test_a_host_set_aside_comes_last_and_comes_back() -> None:
-    rotation = Rotation(["a", "b", "c"])
-    rotation.failed("b", 100.0)
+async def test_a_host_that_answers_503_gets_no_request_until_a_probe_succeeds(
+    aio: Asyncio, destination: BulkDestination, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(host_rotation, "PROBE_FIRST", 0.01)
+    monkeypatch.setattr(host_rotation, "PROBE_LONGEST", 0.05)
+    bulks, probes, is_down, back = [], [], True, trio.Event()
 
-    assert all(rotation.order(now)[-1] == "b" for now in (100.0, 110.0, 129.0))
-    assert {rotation.order(130.0)[0] for _ in range(3)} == {"a", "b", "c"}
+    async def talk(stream: trio.SocketStream) -> None:
+        while True:
+            request = await read_request(stream)
+            (probes if request.startswith(b"GET / ") else bulks).append(request)
+            await stream.send_all(http(b"", "503 Service Unavailable") if is_down else created(request))
+            if not is_down:
+                back.set()
+
+    settings = {"compression": "none"}
+    async with raw_server(talk) as url, sender(aio, destination.url, url, **settings) as main:
+        for seq in range(2):
+            with suppress(Later):
+                await main.send(lines(1, seq))
+        with trio.fail_after(60):
+            while len(probes) < 3:
+                await main.send(lines(1, 2))
+        assert len(bulks) == 1
+        assert _KEY.authorization().encode() in probes[0]
+
+        is_down = False
+        with trio.fail_after(60):
+            await back.wait()
+            while len(bulks) < 2:
+                await main.send(lines(1, 3))
 
 
-def test_a_host_that_answers_is_as_good_as_the_others() -> None:
-    rotation = Rotation(["a", "b"])
-    rotation.failed("a", 100.0)
-    rotation.answered("a")
+async def test_an_overloaded_host_keeps_its_turns(aio: Asyncio, destination: BulkDestination) -> None:
+    destination.script = lambda request, documents: Reply(status=429)
+    async with open_destination(aio, keys={_KEY}) as other, sender(aio, other.url, destination.url) as main:
+        for seq in range(4):
+            with suppress(Later):
+                await main.send(lines(1, seq))
 
-    assert {rotation.order(100.0)[0] for _ in range(2)} == {"a", "b"}
+    assert (len(destination.log), other.total) == (2, 2)
 
 
-def test_if_all_have_failed_the_one_that_failed_longest_ago_is_first() -> None:
-    rotation = Rotation(["a", "b", "c"])
-    for now, host in enumerate("bca"):
-        rotation.failed(host, float(now))
+async def test_while_all_hosts_are_down_an_attempt_asks_each_of_them_once(aio: Asyncio) -> None:
+    dead = [f"http://127.0.0.1:{free_port()}" for _ in range(3)]
+    async with counted(aio, *dead) as (main, requests):
+        for _ in range(4):
+            with pytest.raises(Later, match="connection refused"):
+                await main.send(lines(1))
 
-    assert [rotation.order(5.0) for _ in range(3)] == [["b", "c", "a"]] * 3
+    assert requests.failures == {"unreachable": 12}
+
+
+async def test_probes_are_not_counted_among_the_requests(
+    aio: Asyncio, destination: BulkDestination, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(host_rotation, "PROBE_FIRST", 0.01)
+    probed = trio.Event()
+
+    async def talk(stream: trio.SocketStream) -> None:
+        request = await read_request(stream)
+        if request.startswith(b"GET"):
+            probed.set()
+        await stream.send_all(http(b"", "503 Service Unavailable"))
+
+    async with raw_server(talk) as url, counted(aio, url, destination.url) as (main, requests):
+        for seq in range(2):
+            with suppress(Later):
+                await main.send(lines(1, seq))
+        with trio.fail_after(60):
+            await probed.wait()
+
+    assert requests.responses == {"200": 1, "503": 1}
 
 
 # -- whether anybody answered ------------------------------------------------------------------------------------------

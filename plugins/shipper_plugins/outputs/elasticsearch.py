@@ -4,7 +4,8 @@ the network; this module decides what is sent where.
     send(batch) ── encode, in a thread ──> requests ── one after the other, each to the next host ──> answers by item
 
 - No retry and no backoff: a request gets one answer, or the lane gets the reason. Only if no connection could be made,
-so that nothing was sent, the same body goes to the next host at once, at most once to each.
+so that nothing was sent, the same body goes to the next host at once, at most once to each. Which host is the next
+one, and which gets nothing for a while, is decided by `host_rotation`.
 - One `Client`, and so one connection pool, for each lane: connections of two credentials never mix, and leaving `open`
 ends every use of the credential.
 """
@@ -15,6 +16,7 @@ import ssl
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import replace
+from functools import partial
 from typing import TYPE_CHECKING, Annotated, ClassVar, Literal, TypeVar
 from urllib.parse import urlencode, urlsplit
 
@@ -51,10 +53,11 @@ from shipper.plugin import (
     client_context,
     takes,
 )
-from shipper.sdk.http_answer import Unreachable, address
+from shipper.sdk.http_answer import NoAnswer, Unreachable, address
 from shipper_plugins.loopback import is_loopback
 from shipper_plugins.outputs import bulk, cloud_id, elasticsearch_asked, encoding, keyed
 from shipper_plugins.outputs.encoders import encoded
+from shipper_plugins.outputs.host_rotation import Probes, Rotation, probing
 from shipper_plugins.outputs.request_headers import (
     HeaderName,
     HeaderValue,
@@ -66,9 +69,9 @@ from shipper_plugins.outputs.request_headers import (
 if TYPE_CHECKING:
     from shipper.sdk.http import Client
 
-_ASIDE = 30.0
 _LARGEST_ANSWER = 64 << 20
 _JSON = {"Content-Type": "application/json"}
+_NO_BODY = {"Content-Type": "application/json", "Content-Encoding": "identity"}
 
 Said = TypeVar("Said")
 
@@ -229,18 +232,22 @@ class ElasticsearchOutput(Output, frozen=True, kw_only=True):
 
         from shipper.sdk.http import open_client
 
-        async with open_client(
-            context.aio,
-            headers,
-            tls,
-            server_name=self.tls.server_name,
-            connections=self.workers + 1,  # see `Feeding.in_flight`
-            seconds=self.timeout,
-            answered=context.answered,
-            may_begin=context.may_begin,
-            requests=context.requests,
-        ) as client:
-            yield _Bulk(self, client)
+        hosts = self.urls
+        async with (
+            open_client(
+                context.aio,
+                headers,
+                tls,
+                server_name=self.tls.server_name,
+                connections=self.workers + 1 + (len(hosts) > 1),  # see `Feeding.in_flight`; one for probes
+                seconds=self.timeout,
+                answered=context.answered,
+                may_begin=context.may_begin,
+                requests=context.requests,
+            ) as client,
+            probing(hosts, partial(_probe, client.uncounted()), context) as (rotation, probes),
+        ):
+            yield _Bulk(self, client, rotation, probes)
 
     async def ask(self, context: OutputContext, question: Question, tell: Tell) -> None:
         """See `Output.ask`."""
@@ -293,44 +300,16 @@ def _tls(output: ElasticsearchOutput, credential: Credential | None) -> ssl.SSLC
     return client_context(output.tls, credential)
 
 
-# -- which host --------------------------------------------------------------------------------------------------------
-
-
-class Rotation:
-    """Decides which host gets the next request; times are monotonic seconds. A host that failed is set aside for a
-    while."""
-
-    def __init__(self, hosts: Sequence[str]) -> None:
-        self._hosts = hosts
-        self._turn = 0
-        self._until = dict.fromkeys(hosts, 0.0)
-
-    def order(self, now: float) -> list[str]:
-        """Returns all hosts, the next one first; those that are set aside come last, the one that failed longest ago
-        first."""
-        self._turn = (self._turn + 1) % len(self._hosts)
-        turned = [*self._hosts[self._turn :], *self._hosts[: self._turn]]
-        return sorted(turned, key=lambda host: max(self._until[host] - now, 0.0))
-
-    def failed(self, host: str, now: float) -> None:
-        """Sets a host aside."""
-        self._until[host] = now + _ASIDE
-
-    def answered(self, host: str) -> None:
-        """Ends that."""
-        self._until[host] = 0.0
-
-
 # -- sending -----------------------------------------------------------------------------------------------------------
 
 
 class _Bulk:
     """The Sender of an open `elasticsearch` output."""
 
-    def __init__(self, output: ElasticsearchOutput, client: Client) -> None:
+    def __init__(self, output: ElasticsearchOutput, client: Client, rotation: Rotation, probes: Probes) -> None:
         self._output = output
         self.client = client
-        self._rotation = Rotation(output.urls)
+        self._rotation, self._probes = rotation, probes
 
     async def send(self, batch: Batch) -> Answers:
         """Delivers a batch by as many requests as necessary.
@@ -405,17 +384,11 @@ class _Bulk:
     ) -> Said:
         """Returns the answer of one host; raises Later, Held, TooLarge or NotBegun if none can be reached."""
         unreachable: Unreachable | None = None
-        for host in self._rotation.order(trio.current_time()):
+        for host in self._rotation.order():
             try:
-                said = await self._ask_host(host, path, body, read, headers)
-            except Later as error:
-                self._rotation.failed(host, trio.current_time())
-                if not isinstance(error, Unreachable):
-                    raise
+                return await self._ask_host(host, path, body, read, headers)
+            except Unreachable as error:
                 unreachable = error
-            else:
-                self._rotation.answered(host)
-                return said
         assert unreachable is not None
         raise unreachable
 
@@ -427,10 +400,31 @@ class _Bulk:
         read: Callable[[bytes], Said],
         headers: Mapping[str, str] | None,
     ) -> Said:
-        response = await self.client.post(host, path, body, headers=headers, most=_LARGEST_ANSWER)
+        """Returns the answer of this host; it gets no more requests if it gives none, or none that can be read."""
         try:
-            if response.status == 200:
-                return read(bulk.inflated(response.body, response.headers.get("Content-Encoding", "")))
+            response = await self.client.post(host, path, body, headers=headers, most=_LARGEST_ANSWER)
+        except NoAnswer as error:
+            self._probes.failed(host, error)
+            raise
+        if response.status != 200:
+            refusal = bulk.refusal(response.status, response.headers, response.body, address(host))
+            if isinstance(refusal, Later) and response.status >= 500:
+                self._probes.failed(host, refusal)
+            else:
+                self._probes.answered(host)
+            raise refusal
+        try:
+            said = read(bulk.inflated(response.body, response.headers.get("Content-Encoding", "")))
         except Later as error:
-            raise Later(f"{address(host)}: {error}", code=error.code) from None
+            unreadable = Later(f"{address(host)}: {error}", code=error.code)
+            self._probes.failed(host, unreadable)
+            raise unreadable from None
+        self._probes.answered(host)
+        return said
+
+
+async def _probe(client: Client, host: str) -> None:
+    """Asks a host for what it is; raises Later unless it answers, and NotBegun."""
+    response = await client.request("GET", host, "/", headers=_NO_BODY)
+    if response.status >= 500:
         raise bulk.refusal(response.status, response.headers, response.body, address(host))

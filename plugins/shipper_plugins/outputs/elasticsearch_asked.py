@@ -93,7 +93,7 @@ class Node:
 async def ask(output: ElasticsearchOutput, client: Client, question: Question, tell: Tell) -> None:
     """See `Output.ask`."""
     known: tuple[Node, bool] | None = None
-    for host in output.hosts:
+    for host in output.urls:
         node = Node(output, client, host)
         try:
             is_open = await _login(node, output, tell)
