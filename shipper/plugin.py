@@ -30,6 +30,7 @@ The other public modules:
 
     shipper.sdk.http, http_answer   an HTTP client that aborts its connections when it is closed; imports aiohttp, so
                                     import it in `Output.load`
+    shipper.sdk.proxies             the proxy of a request, by a setting or by the environment
     shipper.sdk.connection          such connections for an output with a protocol of its own
     shipper.sdk.server              serves a listening socket within bounds; `rooms` and `crowd` decide for it
     shipper.sdk.sockets             options and counters of sockets

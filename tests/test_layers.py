@@ -197,6 +197,7 @@ PUBLIC = {
     "sdk.http",
     "sdk.http_answer",
     "sdk.patterns",
+    "sdk.proxies",
     "sdk.rooms",
     "sdk.server",
     "sdk.sockets",

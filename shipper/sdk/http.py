@@ -45,6 +45,7 @@ from shipper.sdk.connection import RESET, cause_of, cause_of_name
 from shipper.sdk.descriptors import is_short
 from shipper.sdk.errors import NotBegun
 from shipper.sdk.http_answer import USER_AGENT, NoAnswer, Response, Unreachable, address
+from shipper.sdk.proxies import Choice, Proxy, no_proxy
 from shipper.sdk.resolve import AddressInfo, resolve
 from shipper.sdk.tallies import Failure, Requests
 
@@ -123,6 +124,7 @@ async def open_client(
     answered: Callable[[], object] = lambda: None,
     may_begin: Callable[[], bool] = lambda: True,
     requests: Requests | None = None,
+    proxy: Choice = no_proxy,
 ) -> AsyncIterator[Client]:
     """A client that contacts nobody by itself; at the end of the block every connection is aborted and closed.
 
@@ -130,7 +132,8 @@ async def open_client(
     no host is asked by https; `server_name` is asked for and checked instead of the host's. There are at most so many
     `connections`, each kept for `idle` seconds after a request, and a request takes so many `seconds`, a wait for one
     of them included. `answered`, `may_begin` and, for an output that `counts_requests`, `requests` are those of
-    `OutputContext`; a request that was cancelled or did not begin is not counted.
+    `OutputContext`; a request that was cancelled or did not begin is not counted. `proxy` chooses the proxy of a host;
+    one that makes no tunnel is told as Unreachable.
     """
     pool = Pool(
         headers,
@@ -142,6 +145,7 @@ async def open_client(
         idle=idle,
         answered=answered,
         may_begin=may_begin,
+        proxy=proxy,
     )
     with trio.CancelScope(shield=True):
         await aio.call(pool.open)
@@ -171,8 +175,10 @@ class Pool:
         idle: float = IDLE_SECONDS,
         answered: Callable[[], object] = lambda: None,
         may_begin: Callable[[], bool] = lambda: True,
+        proxy: Choice = no_proxy,
     ) -> None:
         self.aio = aio
+        self._proxy = proxy
         self._headers = CIMultiDict({"User-Agent": USER_AGENT})
         self._headers.update(headers)
         self._tls = tls
@@ -196,7 +202,6 @@ class Pool:
                 socket_factory=self._socket,
                 resolver=_Names(self.aio),
             ),
-            headers=self._headers,
             cookie_jar=aiohttp.DummyCookieJar(),
             timeout=aiohttp.ClientTimeout(total=self._seconds, sock_connect=self._connecting),
             auto_decompress=False,
@@ -222,21 +227,24 @@ class Pool:
         self, method: Method, host: str, path: str, body: Sequence[bytes], headers: Mapping[str, str], most: int
     ) -> Response:
         """See `Client.request`."""
+        proxy = self._proxy(host)
+        shown = CIMultiDict(self._headers)
+        shown.update(headers)
         try:
             async with self._session.request(
                 method,
                 host.rstrip("/") + path,
                 data=_Body(body) if body else None,
-                headers=headers,
                 allow_redirects=False,
                 server_hostname=self._server_name if host.startswith("https://") else None,
+                **_through(proxy, shown, is_tunnel=host.startswith("https://")),
             ) as response:
                 self._note_answer()
                 return await _read(response, most)
         except (aiohttp.ClientError, OSError) as error:
-            nothing_sent = isinstance(error, (aiohttp.ClientConnectorError, aiohttp.ConnectionTimeoutError))
-            kind = Unreachable if nothing_sent else NoAnswer
-            raise kind(f"{address(host)}: {self._cause(error)}", _failure(error), _code(error)) from None
+            kind = Unreachable if isinstance(error, _NOTHING_SENT) else NoAnswer
+            where = address(host) if proxy is None else f"{address(host)} by the proxy {proxy.address}"
+            raise kind(f"{where}: {self._cause(error)}", _failure(error), _code(error)) from None
 
     def _note_answer(self) -> None:
         if self._answered is not None:
@@ -258,10 +266,28 @@ class Pool:
                 return cause_of(cause)
             case aiohttp.ClientPayloadError():
                 return "the answer was broken off, or is too large"
+            case aiohttp.ClientHttpProxyError(status=status):
+                return f"the proxy answered {status}"
             case aiohttp.ClientResponseError():
                 return "the answer is not HTTP"
             case _:
                 return cause_of(error)
+
+
+_NOTHING_SENT = (aiohttp.ClientConnectorError, aiohttp.ConnectionTimeoutError, aiohttp.ClientHttpProxyError)
+
+
+def _through(proxy: Proxy | None, headers: CIMultiDict[str], *, is_tunnel: bool) -> dict[str, Any]:
+    """Returns what a request is told of its headers and of its proxy.
+
+    Never as headers of the session: aiohttp shows those to a proxy too, a credential as `Proxy-Authorization`.
+    """
+    if proxy is None:
+        return {"headers": headers}
+    own = {"Proxy-Authorization": proxy.authorization} if proxy.user else {}
+    if is_tunnel:
+        return {"headers": headers, "proxy": proxy.url, "proxy_headers": own}
+    return {"headers": CIMultiDict([*headers.items(), *own.items()]), "proxy": proxy.url}
 
 
 def _failure(error: Exception) -> Failure:
@@ -271,7 +297,7 @@ def _failure(error: Exception) -> Failure:
             return "timeout"
         case aiohttp.ClientSSLError() | ssl.SSLError() | aiohttp.ClientOSError(__cause__=ssl.SSLError()):
             return "tls"
-        case aiohttp.ClientConnectorError():
+        case aiohttp.ClientConnectorError() | aiohttp.ClientHttpProxyError():
             return "unreachable"
         case _:
             return "broken"
@@ -283,6 +309,8 @@ def _code(error: Exception) -> Code:
             return Code.NAME_NOT_FOUND
         case OSError() if is_short(error):
             return Code.NO_DESCRIPTORS
+        case aiohttp.ClientHttpProxyError():
+            return Code.UNREACHABLE
         case aiohttp.ClientPayloadError() | aiohttp.ClientResponseError():
             return Code.BAD_ANSWER
         case _:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import ssl
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import replace
@@ -10,20 +11,36 @@ from typing import Any
 
 import pytest
 import trio
+import trustme
 
-from shipper.plugin import Asyncio, Batch, Credential, CredentialId, OutputContext, Sender
+from shipper.plugin import (
+    Asyncio,
+    Batch,
+    ClientTls,
+    Credential,
+    CredentialId,
+    Later,
+    Material,
+    OutputContext,
+    Sender,
+    StartFailed,
+)
 from shipper.policy.policy import parse
 from shipper.policy.registry import Registry
 from shipper.policy.uses import uses
 from shipper.sdk.aio import open_asyncio
 from shipper.sdk.errors import PolicyError
-from shipper.testing import open_destination
+from shipper.testing import BulkDestination, open_destination
 from shipper_plugins.outputs.elasticsearch import ElasticsearchOutput
+from tests.ports import free_port
+from tests.proxy import ForwardProxy, open_proxy
 from tests.raw_http import http, raw_server, read_request
 
 KEY = Credential.parse({"api_key": "id:canary-secret"})
 GATEWAY = Credential.parse({"token": "canary-of-the-gateway"})
-CREDENTIALS = {CredentialId("es"): KEY, CredentialId("gateway"): GATEWAY}
+PROXY = Credential.parse({"username": "ann", "password": "pröxy"})
+CREDENTIALS = {CredentialId("es"): KEY, CredentialId("gateway"): GATEWAY, CredentialId("proxy"): PROXY}
+SECRET: dict[str, Any] = {"secret_headers": {"X-Gateway": CredentialId("gateway")}}
 CREATED = b'{"errors":false,"items":[{"create":{"status":201}}]}'
 
 
@@ -65,8 +82,7 @@ async def test_each_request_has_the_headers_of_the_policy_and_the_secret_ones(
         requests.append(await read_request(stream))
         await stream.send_all(http(CREATED))
 
-    settings = {"headers": {"X-Tenant": "shop"}, "secret_headers": {"X-Gateway": CredentialId("gateway")}}
-    async with raw_server(talk) as url, sender(aio, url, **settings) as main:
+    async with raw_server(talk) as url, sender(aio, url, headers={"X-Tenant": "shop"}, **SECRET) as main:
         await main.send(documents(b'{"a":1}'))
 
     headers = named(requests[0])
@@ -128,8 +144,173 @@ def test_an_output_has_either_hosts_or_a_cloud_id(hosts: str, path: str) -> None
     assert [problem.path for problem in refused.value.problems] == [path]
 
 
-async def test_events_arrive_as_before(aio: Asyncio) -> None:
-    async with open_destination(aio, keys={KEY}) as destination, sender(aio, destination.url) as main:
-        await main.send(documents(b'{"a":1}', b'{"a":2}'))
+# -- proxies -----------------------------------------------------------------------------------------------------------
 
-    assert destination.total == 2
+CA = trustme.CA()
+TRUST = ClientTls(ca=Material("ca", CA.cert_pem.bytes().decode()))
+ES = "es.test:9200"
+
+
+def server_context(*names: str) -> ssl.SSLContext:
+    context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
+    CA.issue_cert(*names).configure_cert(context)
+    return context
+
+
+def port_of(destination: BulkDestination) -> int:
+    return int(destination.url.rpartition(":")[2])
+
+
+@asynccontextmanager
+async def behind_a_proxy(aio: Asyncio, **options: Any) -> AsyncIterator[tuple[BulkDestination, ForwardProxy]]:
+    """A destination over TLS named es.test:9200, which only the proxy knows."""
+    async with (
+        open_destination(aio, keys={KEY}, tls=server_context("es.test")) as destination,
+        open_proxy({ES: port_of(destination)}, **options) as proxy,
+    ):
+        yield destination, proxy
+
+
+async def test_a_proxy_makes_a_tunnel_and_sees_nothing_of_a_request(
+    aio: Asyncio, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.DEBUG)
+    async with (
+        behind_a_proxy(aio) as (destination, proxy),
+        sender(aio, f"https://{ES}", tls=TRUST, proxy=proxy.url, **SECRET, compression="none") as main,
+    ):
+        for seq in range(3):
+            await main.send(documents(b'{"a":"canary of an event"}', seq=seq))
+
+    assert destination.total == 3
+    assert [head.split("\r\n")[0] for head in proxy.heads] == [f"CONNECT {ES} HTTP/1.1"]
+    seen = proxy.heads[0].lower() + proxy.tunnelled.decode("latin-1").lower()
+    assert "authorization" not in seen
+    assert "x-gateway" not in seen
+    assert KEY.authorization().split()[1].lower() not in seen
+    assert "canary" not in seen
+    assert "canary" not in caplog.text
+
+
+async def test_a_proxy_is_shown_its_own_credential_alone(aio: Asyncio) -> None:
+    async with behind_a_proxy(aio, login="ann:pröxy") as (destination, proxy):
+        settings = {"tls": TRUST, "proxy": proxy.url, "proxy_credential": CredentialId("proxy")}
+        async with sender(aio, f"https://{ES}", **settings) as main:
+            await main.send(documents(b"{}"))
+
+    assert destination.total == 1
+    assert "Proxy-Authorization: Basic" in proxy.heads[0]
+    assert KEY.authorization() not in proxy.heads[0]
+
+
+@pytest.mark.parametrize(
+    ("refusal", "reason"),
+    [
+        (b"", "the proxy answered 407"),
+        (b"HTTP/1.1 502 Bad Gateway\r\nContent-Length: 0\r\n\r\n", "the proxy answered 502"),
+        (b"SSH-2.0-x\r\n\r\n", "the answer is not HTTP"),
+    ],
+)
+async def test_a_proxy_that_makes_no_tunnel_is_named(aio: Asyncio, refusal: bytes, reason: str) -> None:
+    told: list[None] = []
+    async with behind_a_proxy(aio, login="ann:other", refusal=refusal) as (destination, proxy):
+        output = ElasticsearchOutput(
+            hosts=(f"https://{ES}",), credential=CredentialId("es"), tls=TRUST, proxy=proxy.url
+        )
+        context = OutputContext("main", aio, CREDENTIALS, answered=lambda: told.append(None))
+        async with output.open(context) as main:
+            with pytest.raises(Later) as why:
+                await main.send(documents(b"{}"))
+
+    assert str(why.value) == f"{ES} by the proxy {proxy.url.removeprefix('http://')}: {reason}"
+    assert (destination.total, told) == (0, [])
+
+
+async def test_a_proxy_that_is_not_there_is_named(aio: Asyncio) -> None:
+    dead = f"127.0.0.1:{free_port()}"
+    async with sender(aio, f"https://{ES}", tls=TRUST, proxy=f"http://{dead}") as main:
+        with pytest.raises(Later, match=f"^{ES} by the proxy {dead}: connection refused$"):
+            await main.send(documents(b"{}"))
+
+
+async def test_the_certificate_is_checked_through_a_tunnel(aio: Asyncio) -> None:
+    async with behind_a_proxy(aio) as (destination, proxy):
+        for tls, cause in ((ClientTls(), "unable to get local issuer"), (replaced("other.test"), "Hostname mismatch")):
+            async with sender(aio, f"https://{ES}", tls=tls, proxy=proxy.url) as main:
+                with pytest.raises(Later, match=cause) as why:
+                    await main.send(documents(b"{}"))
+                assert why.value.code == "tls_failed"
+
+    assert destination.log == []
+
+
+def replaced(name: str) -> ClientTls:
+    return ClientTls(ca=TRUST.ca, server_name=name)
+
+
+async def test_a_tunnel_that_is_being_made_ends_with_the_block(aio: Asyncio) -> None:
+    async with (
+        open_proxy({}, refusal=b"HTTP/1.1 ") as proxy,
+        trio.open_nursery() as nursery,
+        sender(aio, f"https://{ES}", tls=TRUST, proxy=proxy.url) as main,
+    ):
+        nursery.start_soon(main.send, documents(b"{}"))
+        await proxy.asked.wait()
+        nursery.cancel_scope.cancel()
+
+
+async def test_a_host_without_tls_is_asked_by_its_whole_url(aio: Asyncio) -> None:
+    async with (
+        open_destination(aio, keys={KEY}) as destination,
+        open_proxy({ES: port_of(destination)}) as proxy,
+        sender(aio, f"http://{ES}", proxy=proxy.url) as main,
+    ):
+        await main.send(documents(b"{}"))
+
+    assert destination.total == 1
+    assert proxy.heads[0].startswith(f"POST http://{ES}/")
+
+
+async def test_the_proxy_of_the_environment_is_used_unless_the_policy_says_none(
+    aio: Asyncio, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.INFO)
+    async with behind_a_proxy(aio, login="ann:canary") as (destination, proxy):
+        monkeypatch.setenv("HTTPS_PROXY", proxy.url.replace("http://", "http://ann:canary@"))
+        monkeypatch.setenv("NO_PROXY", "other.test")
+        async with sender(aio, f"https://{ES}", tls=TRUST) as main:
+            await main.send(documents(b"{}"))
+        async with sender(aio, f"https://{ES}", tls=TRUST, proxy="none") as main:
+            with pytest.raises(Later, match=r"name not found|no answer to the question"):
+                await main.send(documents(b"{}", seq=2))
+
+    assert (destination.total, len(proxy.heads)) == (1, 1)
+    assert f"{ES} is asked by the environment's proxy {proxy.url.removeprefix('http://')}" in caplog.text
+    assert "canary" not in caplog.text
+
+
+async def test_a_wrong_variable_is_told_at_the_start(aio: Asyncio, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("HTTPS_PROXY", "socks5://canary@proxy")
+    with pytest.raises(StartFailed, match=r"output main: the variable HTTPS_PROXY: a proxy is asked by ") as why:
+        async with sender(aio, f"https://{ES}"):
+            pass
+
+    assert "canary" not in str(why.value)
+
+
+@pytest.mark.parametrize(
+    ("options", "path"),
+    [
+        ("proxy: ftp://p", "outputs.main.proxy"),
+        ("proxy: 'http://ann:pass@p'", "outputs.main.proxy"),
+        ("proxy: 'http://p/x'", "outputs.main.proxy"),
+        ("proxy_credential: p", "outputs.main.proxy_credential"),
+        ("proxy: none\n    proxy_credential: p", "outputs.main.proxy_credential"),
+    ],
+)
+def test_what_is_no_proxy_is_refused_at_its_place(options: str, path: str) -> None:
+    with pytest.raises(PolicyError) as refused:
+        parse(POLICY + f"    {options}\n", Registry.installed())
+
+    assert [problem.path for problem in refused.value.problems] == [path]
+    assert "pass" not in str(refused.value)

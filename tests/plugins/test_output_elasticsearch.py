@@ -1260,6 +1260,8 @@ def test_only_what_does_not_matter_to_queued_events_is_live() -> None:
         "credential",
         "headers",
         "secret_headers",
+        "proxy",
+        "proxy_credential",
         "tls",
         "index",
         "pipeline",

@@ -12,6 +12,8 @@ ends every use of the credential.
 
 from __future__ import annotations
 
+import logging
+import os
 import ssl
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
@@ -54,6 +56,7 @@ from shipper.plugin import (
     takes,
 )
 from shipper.sdk.http_answer import NoAnswer, Unreachable, address
+from shipper.sdk.proxies import Choice, Proxy, always, no_proxy, of_environment
 from shipper_plugins.loopback import is_loopback
 from shipper_plugins.outputs import bulk, cloud_id, elasticsearch_asked, encoding, keyed
 from shipper_plugins.outputs.encoders import encoded
@@ -69,6 +72,8 @@ from shipper_plugins.outputs.request_headers import (
 if TYPE_CHECKING:
     from shipper.sdk.http import Client
 
+_log = logging.getLogger(__name__)
+
 _LARGEST_ANSWER = 64 << 20
 _JSON = {"Content-Type": "application/json"}
 _NO_BODY = {"Content-Type": "application/json", "Content-Encoding": "identity"}
@@ -81,6 +86,12 @@ Host = Annotated[
         pattern=r"^https?://[^\s/?#@]+(/[^\s?#@]*)?(?!\n)$",
         max_length=2048,
         description="a URL that begins with http:// or https://, such as https://es-1:9200",
+    ),
+]
+ProxyUrl = Annotated[
+    str,
+    msgspec.Meta(
+        pattern=r"^[\x21-\x7e]+(?!\n)$", max_length=2048, description="a URL such as http://proxy:3128, or none"
     ),
 ]
 CloudId = Annotated[str, msgspec.Meta(max_length=4096, description="a cloud id, such as name:bG9jYWwk…")]
@@ -133,6 +144,11 @@ class ElasticsearchOutput(Output, frozen=True, kw_only=True):
     """The id of the secret to authenticate with."""
     tls: ClientTls = msgspec.field(default_factory=ClientTls)
     """How to check the hosts."""
+    proxy: ProxyUrl | None = None
+    """URL of the proxy for all hosts but those of loopback, such as http://proxy:3128; `none`: no proxy (default: the
+    one of `HTTPS_PROXY`, `HTTP_PROXY` and `NO_PROXY` in the environment)."""
+    proxy_credential: Annotated[CredentialId, takes(BASIC)] | None = None
+    """The id of the secret for `proxy`."""
     headers: dict[HeaderName, HeaderValue] = msgspec.field(default_factory=dict)
     """Headers for each request, such as X-Tenant; no secrets."""
     secret_headers: dict[HeaderName, SecretHeader] = msgspec.field(default_factory=dict)
@@ -159,6 +175,7 @@ class ElasticsearchOutput(Output, frozen=True, kw_only=True):
         super().__post_init__()
         self._check_hosts()
         check_headers(headers=self.headers, secret_headers=self.secret_headers)
+        self._check_proxy()
         if self.index is not None and len(self.index.encode()) > 255:
             raise BadOption("the name of an index has at most 255 bytes", "index")
         if len(self.state_index.encode()) > 255:
@@ -189,6 +206,18 @@ class ElasticsearchOutput(Output, frozen=True, kw_only=True):
                 raise BadOption(str(error), "hosts", number) from None
             if host in (self.hosts or ())[:number]:
                 raise BadOption("a host is named twice", "hosts", number)
+
+    def _check_proxy(self) -> None:
+        if self.proxy_credential is not None and self.proxy in (None, "none"):
+            raise BadOption("proxy_credential needs a proxy", "proxy_credential")
+        if self.proxy is None or self.proxy == "none":
+            return
+        try:
+            proxy = Proxy.parse(self.proxy)
+        except ValueError as error:
+            raise BadOption(str(error), "proxy") from None
+        if proxy.user:
+            raise BadOption("a proxy's URL holds no credentials; name one by `proxy_credential`", "proxy")
 
     @property
     def urls(self) -> tuple[str, ...]:
@@ -227,6 +256,7 @@ class ElasticsearchOutput(Output, frozen=True, kw_only=True):
         try:
             headers = _headers(self, credential) | secret_values(self.secret_headers, context.credentials)
             tls = await trio.to_thread.run_sync(_tls, self, credential)
+            proxy = _proxy(self, context)
         except ValueError as error:
             raise StartFailed(f"output {context.name}: {error}", code=Code.CREDENTIAL_INVALID) from None
 
@@ -244,6 +274,7 @@ class ElasticsearchOutput(Output, frozen=True, kw_only=True):
                 answered=context.answered,
                 may_begin=context.may_begin,
                 requests=context.requests,
+                proxy=proxy,
             ) as client,
             probing(hosts, partial(_probe, client.uncounted()), context) as (rotation, probes),
         ):
@@ -298,6 +329,19 @@ def _tls(output: ElasticsearchOutput, credential: Credential | None) -> ssl.SSLC
     if all(host.startswith("http://") for host in output.urls):
         return False
     return client_context(output.tls, credential)
+
+
+def _proxy(output: ElasticsearchOutput, context: OutputContext) -> Choice:
+    """Returns the choice of the settings, else that of the environment; raises ValueError for a wrong variable."""
+    if output.proxy == "none":
+        return no_proxy
+    if output.proxy is not None:
+        secret = {} if output.proxy_credential is None else context.credentials[output.proxy_credential].fields
+        return always(Proxy(Proxy.parse(output.proxy).url, secret.get("username", ""), secret.get("password", "")))
+    found = of_environment(output.urls, os.environ)
+    for host, proxy in found.items():
+        _log.info("output %s: %s is asked by the environment's proxy %s", context.name, address(host), proxy.address)
+    return found.get
 
 
 # -- sending -----------------------------------------------------------------------------------------------------------

@@ -1,0 +1,141 @@
+"""PUBLIC: which proxy a request goes through: the one of a setting, or of the environment. No I/O.
+
+| variable | meaning |
+|---|---|
+| `HTTPS_PROXY`, `https_proxy` | the proxy of hosts with https://, such as http://proxy:3128 |
+| `HTTP_PROXY`, `http_proxy` | the proxy of hosts with http:// |
+| `NO_PROXY`, `no_proxy` | hosts without a proxy, separated by commas; `*`: all |
+
+Such a host is a name, with all names below it (`.name`: only those below), an address or a network. A port may follow.
+The first variable of a line that is not empty counts. Hosts of loopback never have a proxy. A proxy is asked by
+http:// only: for an https:// host it makes a tunnel (CONNECT), so it sees the host's name and nothing of a request. For
+an http:// host it sees all of the request, with its credential, as everybody else on the way does.
+"""
+
+from __future__ import annotations
+
+import base64
+import ipaddress
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import Final
+from urllib.parse import unquote, urlsplit
+
+from shipper.sdk.hosts import is_loopback
+from shipper.sdk.http_answer import address
+
+_VARIABLES: Final[Mapping[str, tuple[str, ...]]] = {
+    "https": ("HTTPS_PROXY", "https_proxy"),
+    "http": ("HTTP_PROXY", "http_proxy"),
+}
+_WITHOUT: Final = ("NO_PROXY", "no_proxy")
+_PORTS: Final[Mapping[str, int]] = {"https": 443, "http": 80}
+
+
+@dataclass(frozen=True, slots=True)
+class Proxy:
+    """A proxy, and what it is shown of us."""
+
+    url: str
+    """`http://name:port`, without a user."""
+    user: str = field(default="", repr=False)
+    password: str = field(default="", repr=False)
+
+    @property
+    def address(self) -> str:
+        """Its `name:port`."""
+        return address(self.url)
+
+    @property
+    def authorization(self) -> str:
+        """The value of a `Proxy-Authorization` header."""
+        return f"Basic {base64.b64encode(f'{self.user}:{self.password}'.encode()).decode()}"
+
+    @classmethod
+    def parse(cls, text: str) -> Proxy:
+        """Returns the proxy of a URL, which may have a user; raises ValueError, which quotes nothing."""
+        url = urlsplit(text if "://" in text else f"http://{text}")
+        try:
+            port = url.port
+        except ValueError:
+            port = 0
+        if url.scheme != "http":
+            raise ValueError("a proxy is asked by http://, as in http://proxy:3128; another kind is not supported")
+        if not url.hostname or port == 0 or url.path not in ("", "/") or url.query or url.fragment:
+            raise ValueError("a proxy is the URL of a host, such as http://proxy:3128")
+        if not url.hostname.isascii() or not url.hostname.isprintable() or " " in url.hostname:
+            raise ValueError("a proxy is the URL of a host, such as http://proxy:3128")
+        name = f"[{url.hostname}]" if ":" in url.hostname else url.hostname
+        return cls(f"http://{name}:{port or 80}", unquote(url.username or ""), unquote(url.password or ""))
+
+
+Choice = Callable[[str], Proxy | None]
+"""Returns the proxy of a host's URL, or None."""
+
+
+def no_proxy(host: str) -> Proxy | None:
+    """The choice of those that ask every host directly."""
+    return None
+
+
+def always(proxy: Proxy) -> Choice:
+    """Returns the choice of this proxy for all hosts but those of loopback."""
+    return lambda host: None if is_loopback(urlsplit(host).hostname or "") else proxy
+
+
+def of_environment(hosts: Iterable[str], environment: Mapping[str, str]) -> dict[str, Proxy]:
+    """Returns the proxies of those URLs that have one; raises ValueError, which names the variable and quotes
+    nothing."""
+    without = _first(_WITHOUT, environment)[1]
+    found = {}
+    for host in hosts:
+        url = urlsplit(host)
+        name, text = _first(_VARIABLES[url.scheme], environment)
+        if not text or is_loopback(url.hostname or "") or _is_without(url.hostname or "", _port(host), without):
+            continue
+        try:
+            found[host] = Proxy.parse(text)
+        except ValueError as error:
+            raise ValueError(f"the variable {name}: {error}") from None
+    return found
+
+
+def _first(names: Iterable[str], environment: Mapping[str, str]) -> tuple[str, str]:
+    for name in names:
+        if text := environment.get(name, "").strip():
+            return name, text
+    return "", ""
+
+
+def _port(host: str) -> int:
+    url = urlsplit(host)
+    return url.port or _PORTS[url.scheme]
+
+
+def _is_without(name: str, port: int, without: str) -> bool:
+    return any(_matches(entry.strip().lower(), name.lower().rstrip("."), port) for entry in without.split(","))
+
+
+def _matches(entry: str, name: str, port: int) -> bool:
+    if entry in ("", "*"):
+        return entry == "*"
+    network = _network(entry)
+    if network is None and (parts := entry.rpartition(":"))[1] and parts[2].isdigit():
+        if parts[2] != str(port):
+            return False
+        entry = parts[0].strip("[]")
+        network = _network(entry)
+    if network is not None:
+        try:
+            return ipaddress.ip_address(name) in network
+        except ValueError:
+            return False
+    domain = entry.removeprefix("*")
+    return name.endswith(domain) if domain.startswith(".") else name == domain or name.endswith(f".{domain}")
+
+
+def _network(entry: str) -> ipaddress.IPv4Network | ipaddress.IPv6Network | None:
+    try:
+        return ipaddress.ip_network(entry.strip("[]"), strict=False)
+    except ValueError:
+        return None
