@@ -47,7 +47,7 @@ from shipper.sdk.aio import open_asyncio
 from shipper.sdk.connection import RESET
 from shipper.testing import BulkDestination, Reply, check_output, open_destination
 from shipper_demo.ports import free_port
-from shipper_plugins.outputs import elasticsearch as module
+from shipper_plugins.outputs import elasticsearch_sender as module
 from shipper_plugins.outputs import host_rotation
 from shipper_plugins.outputs.elasticsearch import Backoff, ElasticsearchOutput
 from tests.raw_http import Talk, http, raw_server, read_request, saying, some

@@ -1,11 +1,8 @@
 """The `elasticsearch` output. `encoding` and `bulk` have the format, `keyed` that of keyed state, `shipper.sdk.http`
-the network; this module decides what is sent where.
+the network, `elasticsearch_sender` decides what is sent where; this module has the settings.
 
     send(batch) ── encode, in a thread ──> requests ── one after the other, each to the next host ──> answers by item
 
-- No retry and no backoff: a request gets one answer, or the lane gets the reason. Only if no connection could be made,
-so that nothing was sent, the same body goes to the next host at once, at most once to each. Which host is the next
-one, and which gets nothing for a while, is decided by `host_rotation`.
 - One `Client`, and so one connection pool, for each lane: connections of two credentials never mix, and leaving `open`
 ends every use of the credential.
 """
@@ -15,12 +12,12 @@ from __future__ import annotations
 import logging
 import os
 import ssl
-from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import replace
 from functools import partial
-from typing import TYPE_CHECKING, Annotated, ClassVar, Literal, TypeVar
-from urllib.parse import urlencode, urlsplit
+from typing import Annotated, ClassVar, Literal
+from urllib.parse import urlsplit
 
 import msgspec
 import trio
@@ -30,8 +27,6 @@ from shipper.plugin import (
     BASIC,
     BEARER_TOKEN,
     CERTIFICATE,
-    Answer,
-    Answers,
     BadOption,
     Batch,
     ClientTls,
@@ -40,9 +35,6 @@ from shipper.plugin import (
     CredentialId,
     Duration,
     Feeding,
-    Held,
-    Later,
-    NotBegun,
     Output,
     OutputContext,
     Question,
@@ -51,16 +43,15 @@ from shipper.plugin import (
     Size,
     StartFailed,
     Tell,
-    TooLarge,
     client_context,
     takes,
 )
-from shipper.sdk.http_answer import NoAnswer, Unreachable, address
+from shipper.sdk.http_answer import address
 from shipper.sdk.proxies import Choice, Proxy, always, no_proxy, of_environment
 from shipper_plugins.loopback import is_loopback
-from shipper_plugins.outputs import bulk, cloud_id, elasticsearch_asked, encoding, keyed
-from shipper_plugins.outputs.encoders import encoded
-from shipper_plugins.outputs.host_rotation import Probes, Rotation, probing
+from shipper_plugins.outputs import cloud_id, elasticsearch_asked, encoding, keyed
+from shipper_plugins.outputs.elasticsearch_sender import BulkSender, probe
+from shipper_plugins.outputs.host_rotation import probing
 from shipper_plugins.outputs.request_headers import (
     HeaderName,
     HeaderValue,
@@ -69,16 +60,8 @@ from shipper_plugins.outputs.request_headers import (
     secret_values,
 )
 
-if TYPE_CHECKING:
-    from shipper.sdk.http import Client
-
 _log = logging.getLogger(__name__)
 
-_LARGEST_ANSWER = 64 << 20
-_JSON = {"Content-Type": "application/json"}
-_NO_BODY = {"Content-Type": "application/json", "Content-Encoding": "identity"}
-
-Said = TypeVar("Said")
 
 Host = Annotated[
     str,
@@ -276,14 +259,14 @@ class ElasticsearchOutput(Output, frozen=True, kw_only=True):
                 requests=context.requests,
                 proxy=proxy,
             ) as client,
-            probing(hosts, partial(_probe, client.uncounted()), context) as (rotation, probes),
+            probing(hosts, partial(probe, client.uncounted()), context) as (rotation, probes),
         ):
-            yield _Bulk(self, client, rotation, probes)
+            yield BulkSender(self, client, rotation, probes)
 
     async def ask(self, context: OutputContext, question: Question, tell: Tell) -> None:
         """See `Output.ask`."""
         async with self.open(context) as sender:
-            assert isinstance(sender, _Bulk)
+            assert isinstance(sender, BulkSender)
             await elasticsearch_asked.ask(self, sender.client, question, tell)
 
 
@@ -342,133 +325,3 @@ def _proxy(output: ElasticsearchOutput, context: OutputContext) -> Choice:
     for host, proxy in found.items():
         _log.info("output %s: %s is asked by the environment's proxy %s", context.name, address(host), proxy.address)
     return found.get
-
-
-# -- sending -----------------------------------------------------------------------------------------------------------
-
-
-class _Bulk:
-    """The Sender of an open `elasticsearch` output."""
-
-    def __init__(self, output: ElasticsearchOutput, client: Client, rotation: Rotation, probes: Probes) -> None:
-        self._output = output
-        self.client = client
-        self._rotation, self._probes = rotation, probes
-
-    async def send(self, batch: Batch) -> Answers:
-        """Delivers a batch by as many requests as necessary.
-
-        If the first one gets no answer for its events, raises that error. If a later one does, its events and those
-        after it are later or held, since the answers to the first ones count.
-        """
-        unfit = encoding.unfit(batch) if batch.versions is None else await encoded(keyed.unfit, batch)
-        if not unfit:
-            return await self._send(batch)
-        fit = [position for position in range(batch.count) if position not in unfit]
-        answers = await self._send(batch.pick(fit))
-        others = {fit[position]: answer for position, answer in answers.others.items()}
-        return Answers(batch.count, others | unfit, answers.retry_after)
-
-    async def _send(self, batch: Batch) -> Answers:
-        encode, deliver = (
-            (self._encode, self._deliver) if batch.versions is None else (self._encode_state, self._deliver_state)
-        )
-        others: dict[int, Answer] = {}
-        for request in await encoded(encode, batch):
-            try:
-                others |= await deliver(request)
-            except (Later, Held, TooLarge, NotBegun) as error:
-                if request.first == 0:
-                    raise
-                return Answers.until(request.first, error, batch.count, others)
-        return Answers(batch.count, others)
-
-    # -- events ----------------------------------------------------------------------------------------------------
-
-    def _encode(self, batch: Batch) -> list[encoding.Request]:
-        output = self._output
-        limit = int(output.bulk_max_bytes)
-        return encoding.encode(batch, index=output.index, limit=limit, compression=output.compression)
-
-    async def _deliver(self, request: encoding.Request) -> dict[int, Answer]:
-        query = {"filter_path": bulk.FILTER} | ({"pipeline": self._output.pipeline} if self._output.pipeline else {})
-        path = f"{f'/{request.index}' if request.index else ''}/_bulk?{urlencode(query, safe=',*')}"
-        return await self._ask(path, request.body, lambda answer: bulk.read(answer, request))
-
-    # -- keyed state -----------------------------------------------------------------------------------------------
-
-    def _encode_state(self, batch: Batch) -> list[encoding.Request]:
-        output = self._output
-        return keyed.encode(
-            batch,
-            template=output.state_index,
-            deletions=output.deletions,
-            limit=int(output.bulk_max_bytes),
-            compression=output.compression,
-        )
-
-    async def _deliver_state(self, request: encoding.Request) -> dict[int, Answer]:
-        names = keyed.targets(request.batch, self._output.state_index)
-        reading = await self._ask(keyed.BULK, request.body, lambda answer: keyed.read(answer, request, names))
-        return reading.others | await self._resolve(reading.conflicts)
-
-    async def _resolve(self, conflicts: Sequence[keyed.Conflict]) -> dict[int, Answer]:
-        if not conflicts:
-            return {}
-        body = encoding.compressed(keyed.lookup(conflicts), self._output.compression)
-        try:
-            return await self._ask(keyed.LOOKUP, [body], lambda answer: keyed.resolved(answer, conflicts), _JSON)
-        except (Later, Held, TooLarge, NotBegun) as error:  # the answers for the others count
-            return dict.fromkeys([conflict.position for conflict in conflicts], Answer.of(error))
-
-    # -- both ------------------------------------------------------------------------------------------------------
-
-    async def _ask(
-        self, path: str, body: Sequence[bytes], read: Callable[[bytes], Said], headers: Mapping[str, str] | None = None
-    ) -> Said:
-        """Returns the answer of one host; raises Later, Held, TooLarge or NotBegun if none can be reached."""
-        unreachable: Unreachable | None = None
-        for host in self._rotation.order():
-            try:
-                return await self._ask_host(host, path, body, read, headers)
-            except Unreachable as error:
-                unreachable = error
-        assert unreachable is not None
-        raise unreachable
-
-    async def _ask_host(
-        self,
-        host: str,
-        path: str,
-        body: Sequence[bytes],
-        read: Callable[[bytes], Said],
-        headers: Mapping[str, str] | None,
-    ) -> Said:
-        """Returns the answer of this host; it gets no more requests if it gives none, or none that can be read."""
-        try:
-            response = await self.client.post(host, path, body, headers=headers, most=_LARGEST_ANSWER)
-        except NoAnswer as error:
-            self._probes.failed(host, error)
-            raise
-        if response.status != 200:
-            refusal = bulk.refusal(response.status, response.headers, response.body, address(host))
-            if isinstance(refusal, Later) and response.status >= 500:
-                self._probes.failed(host, refusal)
-            else:
-                self._probes.answered(host)
-            raise refusal
-        try:
-            said = read(bulk.inflated(response.body, response.headers.get("Content-Encoding", "")))
-        except Later as error:
-            unreadable = Later(f"{address(host)}: {error}", code=error.code)
-            self._probes.failed(host, unreadable)
-            raise unreadable from None
-        self._probes.answered(host)
-        return said
-
-
-async def _probe(client: Client, host: str) -> None:
-    """Asks a host for what it is; raises Later unless it answers, and NotBegun."""
-    response = await client.request("GET", host, "/", headers=_NO_BODY)
-    if response.status >= 500:
-        raise bulk.refusal(response.status, response.headers, response.body, address(host))
