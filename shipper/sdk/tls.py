@@ -98,10 +98,19 @@ class ClientTls(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields
     """`certificate` checks the chain but not the name; `none` checks nothing and is for tests only."""
 
 
-def client_context(tls: ClientTls, credential: Credential | None = None) -> ssl.SSLContext:
-    """Returns the context for connections to a server; raises ValueError for bad material."""
+def client_context(
+    tls: ClientTls, credential: Credential | None = None, *, trusts_nobody: bool = False
+) -> ssl.SSLContext:
+    """Returns the context for connections to a server; raises ValueError for bad material.
+
+    With `trusts_nobody` it has no authority, not even those of the system; the caller adds one.
+    """
     try:
-        context = ssl.create_default_context(cadata=None if tls.ca is None else tls.ca.pem)
+        context = (
+            ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+            if trusts_nobody
+            else ssl.create_default_context(cadata=None if tls.ca is None else tls.ca.pem)
+        )
         if tls.verification != "full":
             context.check_hostname = False
         if tls.verification == "none":

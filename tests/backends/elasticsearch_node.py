@@ -22,9 +22,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from shipper_demo.ports import free_port
 from tests.backends import opensearch
 from tests.backends.opensearch import OpenSearch, Unavailable
-from tests.ports import free_port
 
 VERSION = "8.19.4"  # the newest 8; 9 needs Java 21
 CACHE = Path(__file__).parents[2] / ".cache" / "elasticsearch"

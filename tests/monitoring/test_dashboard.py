@@ -14,9 +14,9 @@ import trio
 import yaml
 
 from shipper.process.environment import boottime
+from shipper_demo.ports import free_port
 from tests.monitoring.prometheus import RULES
 from tests.monitoring.test_rules import needs_promtool, promtool
-from tests.ports import free_port
 from tests.story.driver import Sidecar, launched, policy
 from tests.story.test_story_relay import PACE, Relay
 from tests.story.world import open_world, secret

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import hashlib
 import logging
+import re
 import ssl
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -22,6 +25,7 @@ from shipper.plugin import (
     Later,
     Material,
     OutputContext,
+    Requests,
     Sender,
     StartFailed,
 )
@@ -31,8 +35,8 @@ from shipper.policy.uses import uses
 from shipper.sdk.aio import open_asyncio
 from shipper.sdk.errors import PolicyError
 from shipper.testing import BulkDestination, open_destination
+from shipper_demo.ports import free_port
 from shipper_plugins.outputs.elasticsearch import ElasticsearchOutput
-from tests.ports import free_port
 from tests.proxy import ForwardProxy, open_proxy
 from tests.raw_http import http, raw_server, read_request
 
@@ -144,10 +148,157 @@ def test_an_output_has_either_hosts_or_a_cloud_id(hosts: str, path: str) -> None
     assert [problem.path for problem in refused.value.problems] == [path]
 
 
-# -- proxies -----------------------------------------------------------------------------------------------------------
+# -- fingerprints ------------------------------------------------------------------------------------------------------
 
 CA = trustme.CA()
 TRUST = ClientTls(ca=Material("ca", CA.cert_pem.bytes().decode()))
+
+
+def fingerprint(ca: trustme.CA | trustme.LeafCert) -> str:
+    pem = ca.cert_pem if isinstance(ca, trustme.CA) else ca.cert_chain_pems[0]
+    return hashlib.sha256(ssl.PEM_cert_to_DER_cert(pem.bytes().decode())).hexdigest()
+
+
+def showing(
+    ca: trustme.CA,
+    *names: str,
+    shown: trustme.CA | None = None,
+    ask: bool = False,
+    version: ssl.TLSVersion | None = None,
+) -> ssl.SSLContext:
+    """A server that shows its authority too, as Elasticsearch does."""
+    context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
+    issued = ca.issue_cert(*names)
+    with issued.private_key_and_cert_chain_pem.tempfile() as path:
+        Path(path).write_bytes(Path(path).read_bytes() + (shown or ca).cert_pem.bytes())
+        context.load_cert_chain(path)
+    if ask:
+        context.verify_mode = ssl.CERT_REQUIRED
+        ca.configure_trust(context)
+    if version is not None:
+        context.maximum_version = version
+    return context
+
+
+@pytest.mark.parametrize("spelling", [str, str.upper, lambda text: ":".join(re.findall("..", text))])
+async def test_an_authority_is_trusted_by_its_fingerprint(aio: Asyncio, spelling: Callable[[str], str]) -> None:
+    pin = spelling(fingerprint(CA))
+    async with (
+        open_destination(aio, keys={KEY}, tls=showing(CA, "127.0.0.1")) as destination,
+        sender(aio, destination.url, ca_fingerprint=pin, workers=4) as main,
+        trio.open_nursery() as nursery,
+    ):
+        for seq in range(4):
+            nursery.start_soon(main.send, documents(b"{}", seq=seq))
+
+    assert destination.total == 4
+
+
+async def test_the_chain_of_another_authority_gets_nothing(aio: Asyncio) -> None:
+    requests = Requests()
+    context = OutputContext("main", aio, CREDENTIALS, requests=requests)
+    async with open_destination(aio, tls=showing(trustme.CA(), "127.0.0.1")) as destination:
+        output = ElasticsearchOutput(
+            hosts=(destination.url,), credential=CredentialId("es"), ca_fingerprint=fingerprint(CA)
+        )
+        async with output.open(context) as main:
+            for _ in range(2):
+                with pytest.raises(Later, match=r"no certificate of its chain has the ca_fingerprint$") as why:
+                    await main.send(documents(b"{}"))
+
+    assert (destination.log, why.value.code) == ([], "tls_failed")
+    assert requests.failures == {"tls": 2}
+
+
+async def test_a_chain_with_the_right_authority_that_did_not_sign_it_gets_nothing(aio: Asyncio) -> None:
+    """Anybody can show somebody else's certificate."""
+    forged = showing(trustme.CA(), "127.0.0.1", shown=CA)
+    async with (
+        open_destination(aio, tls=forged) as destination,
+        sender(aio, destination.url, ca_fingerprint=fingerprint(CA)) as main,
+    ):
+        for _ in range(2):
+            with pytest.raises(Later, match="certificate verify failed"):
+                await main.send(documents(b"{}"))
+
+    assert destination.log == []
+
+
+async def test_the_name_is_checked_as_ever(aio: Asyncio) -> None:
+    async with open_destination(aio, keys={KEY}, tls=showing(CA, "es.test")) as destination:
+        async with sender(aio, destination.url, ca_fingerprint=fingerprint(CA)) as main:
+            with pytest.raises(Later, match="IP address mismatch"):
+                await main.send(documents(b"{}"))
+        assert destination.log == []
+        tls = ClientTls(verification="certificate")
+        async with sender(aio, destination.url, ca_fingerprint=fingerprint(CA), tls=tls) as main:
+            await main.send(documents(b"{}"))
+
+    assert destination.total == 1
+
+
+@pytest.mark.parametrize("version", [ssl.TLSVersion.TLSv1_2, ssl.TLSVersion.TLSv1_3])
+async def test_a_host_that_wants_a_certificate_is_looked_at_without_one(aio: Asyncio, version: ssl.TLSVersion) -> None:
+    made = CA.issue_cert(common_name="shipper-1")
+    chain = b"".join(blob.bytes() for blob in made.cert_chain_pems).decode()
+    own = Credential.parse({"certificate": chain, "key": made.private_key_pem.bytes().decode()})
+    async with open_destination(
+        aio, keys={"CN=shipper-1"}, tls=showing(CA, "127.0.0.1", ask=True, version=version)
+    ) as destination:
+        output = ElasticsearchOutput(
+            hosts=(destination.url,), credential=CredentialId("own"), ca_fingerprint=fingerprint(CA)
+        )
+        async with output.open(OutputContext("main", aio, {CredentialId("own"): own})) as main:
+            await main.send(documents(b"{}"))
+
+    assert destination.total == 1
+
+
+async def test_a_host_that_is_not_there_is_told_as_ever_and_trusted_when_it_is(aio: Asyncio) -> None:
+    dead = f"https://127.0.0.1:{free_port()}"
+    async with open_destination(aio, keys={KEY}, tls=showing(CA, "127.0.0.1")) as destination:
+        async with sender(aio, dead, ca_fingerprint=fingerprint(CA)) as main:
+            with pytest.raises(Later, match="connection refused"):
+                await main.send(documents(b"{}"))
+        async with sender(aio, dead, destination.url, ca_fingerprint=fingerprint(CA)) as main:
+            await main.send(documents(b"{}"))
+
+    assert destination.total == 1
+
+
+async def test_an_authority_is_found_through_a_proxy(aio: Asyncio) -> None:
+    async with (
+        open_destination(aio, keys={KEY}, tls=showing(CA, "es.test")) as destination,
+        open_proxy({ES: port_of(destination)}) as proxy,
+        sender(aio, f"https://{ES}", ca_fingerprint=fingerprint(CA), proxy=proxy.url) as main,
+    ):
+        await main.send(documents(b"{}"))
+
+    assert (destination.total, len(proxy.heads)) == (1, 2)
+
+
+PIN = "ca_fingerprint: " + "ab" * 32
+
+
+@pytest.mark.parametrize(
+    ("before", "after"),
+    [
+        ("", "ca_fingerprint: abcd"),
+        ("", "ca_fingerprint: " + "xy" * 32),
+        ("hosts: [http://es:9200]", PIN),
+        ("", PIN + "\n    tls: {verification: none}"),
+    ],
+)
+def test_what_is_no_fingerprint_or_has_no_use_is_refused_at_its_place(before: str, after: str) -> None:
+    text = POLICY.replace("hosts: [https://es:9200]", before or "hosts: [https://es:9200]")
+    with pytest.raises(PolicyError) as refused:
+        parse(f"{text}    {after}\n", Registry.installed())
+
+    assert [problem.path for problem in refused.value.problems] == ["outputs.main.ca_fingerprint"]
+
+
+# -- proxies -----------------------------------------------------------------------------------------------------------
+
 ES = "es.test:9200"
 
 

@@ -1262,6 +1262,7 @@ def test_only_what_does_not_matter_to_queued_events_is_live() -> None:
         "secret_headers",
         "proxy",
         "proxy_credential",
+        "ca_fingerprint",
         "tls",
         "index",
         "pipeline",

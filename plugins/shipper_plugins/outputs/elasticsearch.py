@@ -52,6 +52,7 @@ from shipper_plugins.loopback import is_loopback
 from shipper_plugins.outputs import cloud_id, elasticsearch_asked, encoding, keyed
 from shipper_plugins.outputs.elasticsearch_sender import BulkSender, probe
 from shipper_plugins.outputs.host_rotation import probing
+from shipper_plugins.outputs.pinned_authority import Authority, open_authority
 from shipper_plugins.outputs.request_headers import (
     HeaderName,
     HeaderValue,
@@ -75,6 +76,13 @@ ProxyUrl = Annotated[
     str,
     msgspec.Meta(
         pattern=r"^[\x21-\x7e]+(?!\n)$", max_length=2048, description="a URL such as http://proxy:3128, or none"
+    ),
+]
+Fingerprint = Annotated[
+    str,
+    msgspec.Meta(
+        pattern=r"^[0-9A-Fa-f]{2}(:?[0-9A-Fa-f]{2}){31}(?!\n)$",
+        description="a SHA-256 in hex, 64 digits with colons or without",
     ),
 ]
 CloudId = Annotated[str, msgspec.Meta(max_length=4096, description="a cloud id, such as name:bG9jYWwk…")]
@@ -127,6 +135,9 @@ class ElasticsearchOutput(Output, frozen=True, kw_only=True):
     """The id of the secret to authenticate with."""
     tls: ClientTls = msgspec.field(default_factory=ClientTls)
     """How to check the hosts."""
+    ca_fingerprint: Fingerprint | None = None
+    """The SHA-256 of the certificate of the authority to trust, in hex, instead of `tls.ca`. The certificate is taken
+    from the chain of a host."""
     proxy: ProxyUrl | None = None
     """URL of the proxy for all hosts but those of loopback, such as http://proxy:3128; `none`: no proxy (default: the
     one of `HTTPS_PROXY`, `HTTP_PROXY` and `NO_PROXY` in the environment)."""
@@ -159,6 +170,7 @@ class ElasticsearchOutput(Output, frozen=True, kw_only=True):
         self._check_hosts()
         check_headers(headers=self.headers, secret_headers=self.secret_headers)
         self._check_proxy()
+        self._check_authority()
         if self.index is not None and len(self.index.encode()) > 255:
             raise BadOption("the name of an index has at most 255 bytes", "index")
         if len(self.state_index.encode()) > 255:
@@ -201,6 +213,16 @@ class ElasticsearchOutput(Output, frozen=True, kw_only=True):
             raise BadOption(str(error), "proxy") from None
         if proxy.user:
             raise BadOption("a proxy's URL holds no credentials; name one by `proxy_credential`", "proxy")
+
+    def _check_authority(self) -> None:
+        if self.ca_fingerprint is None:
+            return
+        if self.tls.ca is not None:
+            raise BadOption("tls.ca and ca_fingerprint name the same thing: leave one out", "ca_fingerprint")
+        if self.tls.verification == "none":
+            raise BadOption("with tls.verification none, nothing is checked: leave one out", "ca_fingerprint")
+        if all(host.startswith("http://") for host in self.urls):
+            raise BadOption("ca_fingerprint needs hosts with https://", "ca_fingerprint")
 
     @property
     def urls(self) -> tuple[str, ...]:
@@ -247,6 +269,7 @@ class ElasticsearchOutput(Output, frozen=True, kw_only=True):
 
         hosts = self.urls
         async with (
+            _authority(self, tls, context, proxy) as authority,
             open_client(
                 context.aio,
                 headers,
@@ -261,7 +284,7 @@ class ElasticsearchOutput(Output, frozen=True, kw_only=True):
             ) as client,
             probing(hosts, partial(probe, client.uncounted()), context) as (rotation, probes),
         ):
-            yield BulkSender(self, client, rotation, probes)
+            yield BulkSender(self, client, rotation, probes, authority)
 
     async def ask(self, context: OutputContext, question: Question, tell: Tell) -> None:
         """See `Output.ask`."""
@@ -311,7 +334,18 @@ def _tls(output: ElasticsearchOutput, credential: Credential | None) -> ssl.SSLC
     """Returns the context of TLS; False where none is needed: reading the system's takes 20 ms a session."""
     if all(host.startswith("http://") for host in output.urls):
         return False
-    return client_context(output.tls, credential)
+    return client_context(output.tls, credential, trusts_nobody=output.ca_fingerprint is not None)
+
+
+@asynccontextmanager
+async def _authority(
+    output: ElasticsearchOutput, tls: ssl.SSLContext | Literal[False], context: OutputContext, proxy: Choice
+) -> AsyncIterator[Authority | None]:
+    if output.ca_fingerprint is None or tls is False:
+        yield None
+        return
+    async with open_authority(output.ca_fingerprint, tls, context, proxy, output.tls.server_name) as authority:
+        yield authority
 
 
 def _proxy(output: ElasticsearchOutput, context: OutputContext) -> Choice:

@@ -20,6 +20,7 @@ from shipper_plugins.outputs.host_rotation import Probes, Rotation
 if TYPE_CHECKING:
     from shipper.sdk.http import Client
     from shipper_plugins.outputs.elasticsearch import ElasticsearchOutput
+    from shipper_plugins.outputs.pinned_authority import Authority
 
 _LARGEST_ANSWER = 64 << 20
 _JSON = {"Content-Type": "application/json"}
@@ -31,9 +32,17 @@ Said = TypeVar("Said")
 class BulkSender:
     """The Sender of an open `elasticsearch` output."""
 
-    def __init__(self, output: ElasticsearchOutput, client: Client, rotation: Rotation, probes: Probes) -> None:
+    def __init__(
+        self,
+        output: ElasticsearchOutput,
+        client: Client,
+        rotation: Rotation,
+        probes: Probes,
+        authority: Authority | None = None,
+    ) -> None:
         self._output = output
         self.client = client
+        self._authority = authority
         self._rotation, self._probes = rotation, probes
 
     async def send(self, batch: Batch) -> Answers:
@@ -127,6 +136,8 @@ class BulkSender:
     ) -> Said:
         """Returns the answer of this host; it gets no more requests if it gives none, or none that can be read."""
         try:
+            if self._authority is not None:
+                await self._authority.find(host)
             response = await self.client.post(host, path, body, headers=headers, most=_LARGEST_ANSWER)
         except NoAnswer as error:
             self._probes.failed(host, error)
