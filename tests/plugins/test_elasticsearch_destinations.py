@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import json
 import logging
 import re
 import ssl
@@ -465,3 +466,54 @@ def test_what_is_no_proxy_is_refused_at_its_place(options: str, path: str) -> No
 
     assert [problem.path for problem in refused.value.problems] == [path]
     assert "pass" not in str(refused.value)
+
+
+# -- indices and pipelines by condition --------------------------------------------------------------------------------
+
+
+CASES = """
+    indices:
+      - {index: audit, when: {equals: {kind: audit}}}
+    pipeline: usual
+    pipelines:
+      - {pipeline: errors, when: {has_fields: [error.message]}}
+"""
+
+
+async def test_events_go_where_the_conditions_of_a_policy_say(aio: Asyncio) -> None:
+    requests = []
+
+    async def talk(stream: trio.SocketStream) -> None:
+        requests.append(await read_request(stream))
+        await stream.send_all(http(CREATED.replace(b"]}", b',{"create":{"status":201}}]}')))
+
+    async with raw_server(talk) as url:
+        text = POLICY.replace("https://es:9200", url) + CASES + "    compression: none\n"
+        output = parse(text, Registry.installed()).outputs["main"].config
+        async with output.open(OutputContext("main", aio, CREDENTIALS)) as main:
+            answers = await main.send(documents(b'{"kind":"audit"}', b'{"error":{"message":"x"}}'))
+
+    head, _, body = requests[0].partition(b"\r\n\r\n")
+    assert dict(answers.others) == {}
+    assert b"&pipeline=usual HTTP" in head
+    assert [json.loads(line)["create"] for line in body.split(b"\n")[:-1:2]] == [
+        {"_index": "audit", "_id": "MDEyMzQ1Njc4OWFiY2RlZg-1-0"},
+        {"_index": "logs-generic-default", "_id": "MDEyMzQ1Njc4OWFiY2RlZg-1-1", "pipeline": "errors"},
+    ]
+
+
+@pytest.mark.parametrize(
+    ("option", "path"),
+    [
+        ("indices: [{index: A, when: {equals: {a: 1}}}]", "outputs.main.indices[0].index"),
+        ("indices: [{index: a}]", "outputs.main.indices[0].when"),
+        ("indices: [{index: a, when: {}}]", "outputs.main.indices[0].when"),
+        ("indices: [{index: a, when: {regexp: {a: '('}}}]", "outputs.main.indices[0].when.regexp.a"),
+        ("pipelines: [{pipeline: a b, when: {equals: {a: 1}}}]", "outputs.main.pipelines[0].pipeline"),
+    ],
+)
+def test_a_wrong_case_is_refused_at_its_place(option: str, path: str) -> None:
+    with pytest.raises(PolicyError) as refused:
+        parse(f"{POLICY}    {option}\n", Registry.installed())
+
+    assert [problem.path for problem in refused.value.problems] == [path]

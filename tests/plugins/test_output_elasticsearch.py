@@ -1265,7 +1265,9 @@ def test_only_what_does_not_matter_to_queued_events_is_live() -> None:
         "ca_fingerprint",
         "tls",
         "index",
+        "indices",
         "pipeline",
+        "pipelines",
         "state_index",
         "deletions",
     }

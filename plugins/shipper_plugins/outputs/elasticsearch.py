@@ -52,6 +52,7 @@ from shipper_plugins.loopback import is_loopback
 from shipper_plugins.outputs import cloud_id, elasticsearch_asked, encoding, keyed
 from shipper_plugins.outputs.elasticsearch_sender import BulkSender, probe
 from shipper_plugins.outputs.host_rotation import probing
+from shipper_plugins.outputs.index_cases import Index, IndexCase, Pipeline, PipelineCase
 from shipper_plugins.outputs.pinned_authority import Authority, open_authority
 from shipper_plugins.outputs.request_headers import (
     HeaderName,
@@ -86,27 +87,11 @@ Fingerprint = Annotated[
     ),
 ]
 CloudId = Annotated[str, msgspec.Meta(max_length=4096, description="a cloud id, such as name:bG9jYWwk…")]
-Index = Annotated[
-    str,
-    msgspec.Meta(
-        pattern=r'^(?![-_+.])[^A-Z\\/*?"<>| ,#:\x00-\x1f\x7f]+(?!\n)$',
-        description="the name of an index: without capital letters, spaces, control characters and any of "
-        r'\ / * ? " < > | , # :, and without - _ + . at its beginning',
-    ),
-]
 StateIndex = Annotated[
     str,
     msgspec.Meta(
         pattern=r'^(?![-_+.{])(?:[^A-Z\\/*?"<>| ,#:{}\x00-\x1f\x7f]|\{collection\})+(?!\n)$',
         description="the name of an index, as `index` is, in which {collection} may stand, but not at its beginning",
-    ),
-]
-Pipeline = Annotated[
-    str,
-    msgspec.Meta(
-        pattern=r"^[\x21-\x7e]+(?!\n)$",
-        max_length=255,
-        description="the name of a pipeline: printable ASCII characters without spaces",
     ),
 ]
 
@@ -149,8 +134,12 @@ class ElasticsearchOutput(Output, frozen=True, kw_only=True):
     """Headers for each request whose values are secrets, each by the id of its secret."""
     index: Index | None = None
     """Index or data stream for all events (default: the one that the client named, else their own data stream)."""
+    indices: Annotated[tuple[IndexCase, ...], msgspec.Meta(max_length=64)] = ()
+    """Indices or data streams by condition; the first that an event meets goes before `index`. Not for keyed state."""
     pipeline: Pipeline | None = None
     """Ingest pipeline for the events; not for keyed state."""
+    pipelines: Annotated[tuple[PipelineCase, ...], msgspec.Meta(max_length=64)] = ()
+    """Ingest pipelines by condition; the first that an event meets goes before `pipeline`. Not for keyed state."""
     state_index: StateIndex = "state-{collection}"
     """Index for keyed state; not a data stream, since data streams have no versions."""
     deletions: keyed.Deletions = "mark"
@@ -173,9 +162,12 @@ class ElasticsearchOutput(Output, frozen=True, kw_only=True):
         self._check_authority()
         if self.index is not None and len(self.index.encode()) > 255:
             raise BadOption("the name of an index has at most 255 bytes", "index")
+        for number, one in enumerate(self.indices):
+            if len(one.index.encode()) > 255:
+                raise BadOption("the name of an index has at most 255 bytes", "indices", number, "index")
         if len(self.state_index.encode()) > 255:
             raise BadOption("the name of an index has at most 255 bytes", "state_index")
-        if self.state_index == self.index:
+        if self.state_index in (self.index, *(one.index for one in self.indices)):
             raise BadOption("state_index is another one than index", "state_index")
         if not 0 < self.timeout <= 3600:
             raise BadOption("timeout is above 0 and at most 1h", "timeout")
@@ -242,7 +234,7 @@ class ElasticsearchOutput(Output, frozen=True, kw_only=True):
         """See `Output.targets`: their indices and data streams."""
         if batch.versions is not None:
             return keyed.targets(batch, self.state_index)
-        target = encoding.target_of(batch, self.index)
+        target = encoding.target_of(batch, self.index, [one.case for one in self.indices])
         return [target] * batch.count if isinstance(target, str) else target
 
     def warnings(self) -> Sequence[str]:

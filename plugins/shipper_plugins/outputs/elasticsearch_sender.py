@@ -78,7 +78,14 @@ class BulkSender:
     def _encode(self, batch: Batch) -> list[encoding.Request]:
         output = self._output
         limit = int(output.bulk_max_bytes)
-        return encoding.encode(batch, index=output.index, limit=limit, compression=output.compression)
+        return encoding.encode(
+            batch,
+            index=output.index,
+            limit=limit,
+            compression=output.compression,
+            indices=[one.case for one in output.indices],
+            pipelines=[one.case for one in output.pipelines],
+        )
 
     async def _deliver(self, request: encoding.Request) -> dict[int, Answer]:
         query = {"filter_path": bulk.FILTER} | ({"pipeline": self._output.pipeline} if self._output.pipeline else {})

@@ -24,6 +24,7 @@ from isal import isal_zlib
 
 from shipper.plugin import Answer, Batch, Column, Outcome, join
 from shipper_plugins import data_streams
+from shipper_plugins.outputs.index_cases import Case, chosen
 
 Compression = Literal["gzip", "none"]
 
@@ -65,16 +66,26 @@ class Request:
         return b'"%b%d"' % (batch.id_prefix(), place)
 
 
-def encode(batch: Batch, *, index: str | None, limit: int, compression: Compression) -> list[Request]:
+def encode(
+    batch: Batch,
+    *,
+    index: str | None,
+    limit: int,
+    compression: Compression,
+    indices: Sequence[Case] = (),
+    pipelines: Sequence[Case] = (),
+) -> list[Request]:
     """Returns the requests for a batch, each of at most `limit` bytes before compression, or of one event.
 
-    All events go to `index`; without it, to the index that their client named, else to their data streams.
+    An event goes to the first of `indices` whose condition it meets, else to `index`; without that, to the index that
+    its client named, else to its data stream. One that meets a condition of `pipelines` names that pipeline.
     """
     if not batch.count:
         return []
-    target = target_of(batch, index)
+    target = target_of(batch, index, indices)
     named = target if isinstance(target, str) and _PLAIN_NAME.fullmatch(target) else None
-    return gathered(batch, _texts(batch, None if named else target, limit), named, limit, compression)
+    texts = _texts(batch, None if named else target, pipelines_of(batch, pipelines), limit)
+    return gathered(batch, texts, named, limit, compression)
 
 
 def gathered(
@@ -127,24 +138,38 @@ class _Body:
         return [*self._pieces, self._stream.flush()] if self._stream else self._pieces
 
 
-def target_of(batch: Batch, index: str | None) -> str | list[str]:
-    """Returns the index or data stream of all events, or that of each event; `index` is the output's."""
+def target_of(batch: Batch, index: str | None, indices: Sequence[Case] = ()) -> str | list[str]:
+    """Returns the index or data stream of all events, or that of each event; `index` and `indices` are the output's."""
     names = index or batch.route or data_streams.of(batch) or data_streams.DEFAULT
+    if indices and batch.count:
+        names = chosen(batch, indices, [names] * batch.count if isinstance(names, str) else names)
     return names if isinstance(names, str) or len(set(names)) > 1 else names[0]
 
 
-def _texts(batch: Batch, target: str | list[str] | None, limit: int) -> Iterator[tuple[int, bytes]]:
+def pipelines_of(batch: Batch, pipelines: Sequence[Case]) -> list[str | None] | None:
+    """Returns the pipeline that each event names; None: none names one."""
+    names = chosen(batch, pipelines, [None] * batch.count) if pipelines else []
+    return names if any(names) else None
+
+
+def _texts(
+    batch: Batch, target: str | list[str] | None, pipelines: list[str | None] | None, limit: int
+) -> Iterator[tuple[int, bytes]]:
     """Yields counts of events with their part of a body; a part of several events has at most `limit` bytes."""
     first = 0
     for piece in batch.pieces(_PIECE):
         names = target[first : first + piece.count] if isinstance(target, list) else target
-        text = join(piece.count, *_actions(piece, names), *piece.columns())
+        through = None if pipelines is None else pipelines[first : first + piece.count]
+        text = join(piece.count, *_actions(piece, names, through), *piece.columns())
         yield from [(piece.count, text)] if len(text) <= limit else _split(text, limit)
         first += piece.count
 
 
-def _actions(batch: Batch, target: str | list[str] | None) -> tuple[Column, ...]:
-    ids = (*batch.id_columns(), b'"}}\n')
+def _actions(batch: Batch, target: str | list[str] | None, pipelines: list[str | None] | None) -> tuple[Column, ...]:
+    ids: tuple[Column, ...] = (*batch.id_columns(), b'"}}\n')
+    if pipelines is not None:
+        named = {one: b"" if one is None else b',"pipeline":' + msgspec.json.encode(one) for one in set(pipelines)}
+        ids = (*batch.id_columns(), b'"', [named[one] for one in pipelines], b"}}\n")
     if target is None:
         return (b'{"create":{"_id":"', *ids)
     quoted = {name: msgspec.json.encode(name) for name in ([target] if isinstance(target, str) else set(target))}
