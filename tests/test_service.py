@@ -1,4 +1,4 @@
-"""The service of packaging/linux, installed by the words of README.md in a root directory of its own.
+"""The service of packaging/linux, installed by the words of docs/service.md in a root directory of its own.
 
 Everything is real but systemd itself, which does not run here: its user and its directories are made by its own
 programs, and the command line of the unit runs as that user.
@@ -26,7 +26,7 @@ import trustme
 from shipper.plugin import Credential, server_context
 from shipper.sdk.aio import open_asyncio
 from shipper.testing import open_destination
-from tests.readme import BLOCKS, ROOT
+from tests.readme import ROOT, Page
 
 PATIENCE = 30.0
 STRANGER = 54321
@@ -34,7 +34,7 @@ MODULES = os.pathsep.join([str(ROOT), str(ROOT / "plugins"), sysconfig.get_path(
 ACCESS = '203.0.113.9 - - [02/Jan/2026:13:55:36 +0000] "GET /cart HTTP/1.1" 200 512 "-" "curl/8.14.1"\n'
 OLD = Credential.parse({"api_key": "key1:s3cret-old"})
 NEW = Credential.parse({"api_key": "key2:s3cret-new"})
-INSTALL, ROTATE = [block.text for block in BLOCKS if block.info == "service"]
+INSTALL, ROTATE = [block.text for block in Page("docs/service.md").shell("service")]
 ON_RELEASE = """
 on_release:
   command: [sh, -c, 'echo $SHIPPER_CREDENTIAL_NAME >> {root}/var/lib/shipper/revoked']
@@ -50,7 +50,7 @@ pytestmark = [
 
 
 class Host:
-    """A root directory, and a working directory with what README.md takes from there."""
+    """A root directory, and a working directory with what the page takes from there."""
 
     def __init__(self, root: Path) -> None:
         self.root, self.work = root, root / "work"

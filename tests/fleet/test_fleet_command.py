@@ -23,7 +23,7 @@ from shipper.fleet.records import ALIVE, HEAD, MEMBERS, Alive, Head, Refusal, Re
 from shipper.fleet.seal import Seals
 from shipper.fleet.store import PROMPT
 from tests.backends import etcd as server
-from tests.readme import ROOT, one
+from tests.readme import ROOT
 
 KEY = b"k" * 32
 PATIENCE = 30
@@ -473,19 +473,6 @@ def test_files_that_other_users_can_read_are_warned_of(site):
     assert status == 0
     assert [line for line in err.splitlines() if line.startswith("warning:") and f"chmod go= {site.secret}" in line]
     assert [line for line in err.splitlines() if line.startswith("warning:") and "fleet.key" in line]
-
-
-def test_the_commands_of_the_readme_rotate_a_key_that_all_share(site, monkeypatch):
-    site.published()
-    keys = site.path / "keys"
-    keys.mkdir()
-    (keys / "es").write_text("the second content")
-    monkeypatch.chdir(site.path)
-    rotate, ask = [shlex.split(line, comments=True)[2:] for line in one("sh", "fleet").text.splitlines()]
-
-    assert site.run(*rotate)[1].endswith("version 2\n")
-    site.member("web-1", reached=2)
-    assert site.run(*ask)[0] == 0
 
 
 def test_the_commands_of_the_document_publish_a_policy_and_rotate_a_key_that_all_share(site, monkeypatch):

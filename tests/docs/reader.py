@@ -1,0 +1,115 @@
+"""A reader of the documents: a directory with the files of a page, and a shell that runs its commands there."""
+
+from __future__ import annotations
+
+import os
+import pty
+import re
+import subprocess
+import sys
+import threading
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import Any
+
+import trio
+import trustme
+
+from shipper.plugin import Credential, server_context
+from tests.readme import Block
+
+PATIENCE = 60.0
+ACCESS = '203.0.113.9 - - [02/Jan/2026:13:55:36 +0000] "GET /cart HTTP/1.1" 200 512 "-" "curl/8.14.1"\n'
+OLD = Credential.parse({"api_key": "key1:s3cret"})
+NEW = Credential.parse({"api_key": "key2:s3cret"})
+AUTHORITY = trustme.CA()
+CERTIFICATE = AUTHORITY.issue_cert("127.0.0.1")
+TLS = server_context(
+    b"".join(part.bytes() for part in CERTIFICATE.cert_chain_pems).decode(),
+    CERTIFICATE.private_key_pem.bytes().decode(),
+)
+
+
+def furnish(place: Path, files: Mapping[str, str]) -> Path:
+    """Put the files of a page, a log, and the installed program on the path into a directory, and return it."""
+    for name, text in files.items():
+        (place / name).parent.mkdir(parents=True, exist_ok=True)
+        (place / name).write_text(text)
+    (place / "access.log").write_text(ACCESS * 5)
+    AUTHORITY.cert_pem.write_to_path(str(place / "ca.pem"))
+    programs = place / "bin"
+    programs.mkdir()
+    (programs / "shipper").write_text(f'#!/bin/sh\nexec "{sys.executable}" -m shipper "$@"\n')
+    (programs / "curl").write_text('#!/bin/sh\necho "$@" >> "$HOME/curl.log"\n')
+    for program in programs.iterdir():
+        program.chmod(0o755)
+    return place
+
+
+def environment(place: Path, **more: str) -> dict[str, str]:
+    return {**os.environ, "PATH": f"{place / 'bin'}:{os.environ['PATH']}", "HOME": str(place), **more}
+
+
+async def shell(place: Path, text: str, env: dict[str, str]) -> str:
+    with trio.fail_after(PATIENCE):
+        ended = await trio.run_process(["sh", "-euc", text], cwd=place, env=env, capture_stdout=True)
+    return ended.stdout.decode()
+
+
+class Output:
+    """A command in the background at a terminal, and what it has printed there."""
+
+    def __init__(self, place: Path, block: Block, env: dict[str, str]) -> None:
+        self._arguments = (["sh", "-euc", f"exec {block.text}"], place, env)
+        self._file = place / "output"
+        self.process: subprocess.Popen[bytes] | None = None
+
+    def start(self) -> None:
+        command, place, env = self._arguments
+        self._file.touch()
+        primary, secondary = pty.openpty()
+        self.process = subprocess.Popen(command, cwd=place, env=env | {"NO_COLOR": "1"}, stdout=secondary)
+        os.close(secondary)
+        threading.Thread(target=self._copy, args=(primary,), daemon=True).start()
+
+    def _copy(self, terminal: int) -> None:
+        """To the end, for which Linux says EIO."""
+        with suppress(OSError), os.fdopen(terminal, "rb", buffering=0) as shown, self._file.open("ab") as file:
+            while chunk := shown.read(65536):
+                file.write(chunk)
+                file.flush()
+
+    @property
+    def text(self) -> str:
+        return self._file.read_text()
+
+
+@contextmanager
+def running(place: Path, block: Block, env: dict[str, str]) -> Iterator[Output]:
+    output = Output(place, block, env)
+    try:
+        yield output
+    finally:
+        if output.process is not None:
+            output.process.terminate()
+            output.process.wait(PATIENCE)
+
+
+async def until(condition: Any) -> None:
+    with trio.fail_after(PATIENCE):
+        while not condition():  # noqa: ASYNC110 (a file of another process has no event)
+            await trio.sleep(0.02)
+
+
+def assert_in_order(said: str, shown: str) -> None:
+    """Each shown line was printed, in this order, with other digits, ids and paths."""
+    lines = iter([varying(line) for line in said.splitlines()])
+    for line in shown.splitlines():
+        assert varying(line) in lines, f"{line!r} is not what is printed: {said}"
+
+
+def varying(line: str) -> str:
+    line = re.sub(r"es-[0-9a-f]{12}", "ID", line)
+    line = re.sub(r"\(\w+, file:[^)]*/keys/", "(NAME, PATH/", line)
+    return re.sub(r"[0-9:.]+(?=  )|after \d+ ms", "#", line)

@@ -1,0 +1,61 @@
+"""What docs/operating.md says of causes and remedies is what a real shipper says and does."""
+
+from __future__ import annotations
+
+import re
+from itertools import takewhile
+from pathlib import Path
+
+import pytest
+import trio
+
+from shipper.sdk.aio import open_asyncio
+from shipper.testing import Reply, open_destination
+from tests.docs.reader import NEW, OLD, PATIENCE, TLS, environment, furnish, running, shell
+from tests.readme import FILES, Page, one
+
+
+@pytest.fixture
+def place(tmp_path: Path) -> Path:
+    """The files of README.md: its policy is the one that goes wrong."""
+    return furnish(tmp_path, FILES)
+
+
+TABLE = Page("docs/operating.md").text.partition("| Cause | `status` shows |")[2].splitlines()[2:]
+ROWS = {row.split("|")[1].strip(): row for row in takewhile(bool, TABLE)}
+CAUSES = {cause: re.findall("`([^`]+)`", row.split("|")[2]) for cause, row in ROWS.items()}
+
+
+@pytest.mark.parametrize("cause", CAUSES)
+async def test_of_a_cause_in_the_table_status_says_what_is_written_there(place: Path, cause: str) -> None:
+    (place / "keys").mkdir()
+    (place / "keys" / "es").write_text(f"{OLD.fields['api_key']}\n")
+    (place / "revoke-key").chmod(0o700)
+    (place / "policy.yaml").write_text(FILES["policy.yaml"].replace(*WRONG.get(cause, ("", ""))))
+    keys = {NEW} if cause == "key revoked too early" else {OLD}
+    async with open_asyncio() as aio, open_destination(aio, keys=keys, tls=TLS) as destination:
+        destination.script = lambda request, documents: REPLIES.get(cause)
+        env = environment(place, NGINX_LOG=str(place / "access.log"), ES_URL=destination.url)
+        with running(place, one("sh", "background"), env) as output:
+            output.start()
+            with trio.fail_after(PATIENCE):
+                said = ""
+                while not any(text in said for text in CAUSES[cause]):
+                    said = await shell(place, "shipper status --state ./state || true", env)
+            if cause in WRONG:
+                (place / "policy.yaml").write_text(FILES["policy.yaml"])
+                with trio.fail_after(PATIENCE):
+                    await destination.wait_for(5)
+
+    assert [cause for cause, row in ROWS.items() if "meanwhile" in row] == list(WRONG)
+    assert set(CAUSES) == set(WRONG) | set(REPLIES) | {"key revoked too early"}
+
+
+WRONG = {
+    "wrong host": ("${ES_URL:-https://localhost:9200}", "https://shop.invalid:9200"),
+    "missing CA": ("tls: {ca: ca.pem}", "tls: {}"),
+}
+REPLIES = {
+    "missing privilege": Reply(items=dict.fromkeys(range(5), (403, "security_exception"))),
+    "mapping conflict": Reply(items={0: (400, "document_parsing_exception")}),
+}
