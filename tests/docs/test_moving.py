@@ -1,0 +1,81 @@
+"""The tables from the keys of other programs: every option that they name exists, under the name that they say."""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+
+import pytest
+
+from shipper.policy.registry import Registry
+from shipper.policy.schema import json_schema
+from tests.docs.site import pages
+from tests.readme import Page
+
+SCHEMA = json_schema(Registry.installed())
+DEFINITIONS = SCHEMA["$defs"]
+PAGES = [page for page in pages("moving")]
+OPTION = re.compile(r"^(?:inputs|processors|outputs|queue|dead_letters|drain)(?:\.\w+)+$")
+
+COMING = {
+    "inputs.http",
+    "inputs.journald",
+    "inputs.file.exclude_lines",
+    "inputs.file.ignore_older",
+    "inputs.file.include_lines",
+    "outputs.elasticsearch.cloud_id",
+    "outputs.elasticsearch.headers",
+    "outputs.elasticsearch.proxy",
+    "outputs.elasticsearch.tls.ca_fingerprint",
+}
+"""Options of the same release that other changes bring."""
+
+
+def rows(page: str) -> list[list[str]]:
+    """The cells of the tables of a page, without their heads."""
+    lines = Page(f"docs/{page}").text.splitlines()
+    tables = [line for line in lines if line.startswith("|") and not line.startswith("|---") and "| here |" not in line]
+    return [[cell.strip() for cell in re.split(r"(?<!\\)\|", line)[1:-1]] for line in tables]
+
+
+def exists(option: str) -> bool:
+    """Whether a policy may have it: `outputs.elasticsearch.tls.ca`, `queue.max_bytes`."""
+    kind, *names = option.split(".")
+    if kind in ("inputs", "processors", "outputs"):
+        type, *names = names
+        schema = DEFINITIONS.get(f"{kind[:-1]}.{type}")
+    else:
+        schema = SCHEMA["properties"][kind]
+    for name in names:
+        schema = _below(schema, name)
+    return schema is not None
+
+
+def _below(schema: Any, name: str) -> Any:
+    if schema is None:
+        return None
+    if "$ref" in schema:
+        return _below(DEFINITIONS[schema["$ref"].removeprefix("#/$defs/")], name)
+    if name in schema.get("properties", ()):
+        return schema["properties"][name]
+    return next((found for arm in schema.get("anyOf", ()) if (found := _below(arm, name)) is not None), None)
+
+
+@pytest.mark.parametrize("page", PAGES)
+def test_every_row_says_what_the_key_is_here_or_that_there_is_nothing(page: str) -> None:
+    assert len(rows(page)) > 30
+    assert [row for row in rows(page) if len(row) != 3 or not row[0] or not row[1]] == []
+
+
+@pytest.mark.parametrize("page", PAGES)
+def test_every_option_that_a_table_names_exists(page: str) -> None:
+    named = {word for row in rows(page) for cell in row[1:] for word in re.findall(r"`([^`]+)`", cell)}
+    options = sorted(word for word in named if OPTION.match(word))
+
+    assert len(options) > 20
+    assert [option for option in options if not (exists(option) or option in COMING)] == []
+
+
+@pytest.mark.parametrize("option", ["inputs.file.nothing", "outputs.elasticsearch.tls.nothing", "queue.nothing"])
+def test_an_option_that_is_not_there_is_found(option: str) -> None:
+    assert not exists(option)
