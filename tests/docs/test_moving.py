@@ -14,7 +14,7 @@ from tests.readme import Page
 
 SCHEMA = json_schema(Registry.installed())
 DEFINITIONS = SCHEMA["$defs"]
-PAGES = [page for page in pages("moving")]
+PAGES = pages("moving")
 OPTION = re.compile(r"^(?:inputs|processors|outputs|queue|dead_letters|drain)(?:\.\w+)+$")
 
 COMING = {

@@ -266,7 +266,7 @@ def test_the_first_line_of_a_policy_leads_an_editor_to_the_schema(path):
     assert schema.read_text() == printed, f"make it anew: shipper schema > {schema.relative_to(ROOT)}"
 
 
-@pytest.mark.parametrize("page", ["README.md", "docs/policies.md", "docs/ten-minutes.md"])
+@pytest.mark.parametrize("page", ["README.md", "docs/policies.md", "docs/ten-minutes.md", "docs/rotating.md"])
 def test_every_policy_of_a_page_fits_the_schema_of_what_is_installed(page):
     blocks = re.findall(r"^```yaml[^\n]*\n(.*?)^```", (ROOT / page).read_text(), re.M | re.S)
     policies = [plain(read(block)) for block in blocks if "version: 1" in block]
