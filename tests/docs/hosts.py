@@ -45,6 +45,7 @@ class Host:
             key = self.root / "etc/shipper/keys" / name
             key.write_text("username: ada\npassword: lovelace\n" if name in USERS else f"{name}:s3cret\n")
             key.chmod(0o600)
+        text = text.replace("{ca: ca.pem}", "{ca: /etc/shipper/ca.pem}")
         text = re.sub(r"(?<![\w.])/(etc/shipper|var/log|var/lib|run)/", rf"{self.root}/\1/", text)
         return re.sub(r"(?:0\.0\.0\.0|127\.0\.0\.1|(?<=//)):\d+\b", lambda _: f"127.0.0.1:{free_port()}", text)
 
