@@ -3,7 +3,7 @@
 The pages are written for readers of the repository: a link may lead out of `docs/`, and the first line of a block says
 how tests run it. For the site they are copied, with such a link as the path that it is, and such a block with the name
 of its file as its title. A page that the navigation of mkdocs.yml does not name gets a place in it: those of plugins at
-theirs, others below More.
+theirs, others below More. A page that it names and that is not there is left out.
 """
 
 from __future__ import annotations
@@ -69,8 +69,23 @@ def navigation(nav: list[Any]) -> list[Any]:
     for section in nav:
         if "Plugins" in section:
             section["Plugins"] += [{name: pages(f"reference/{kind}")} for kind, name in KINDS.items()]
-    left = sorted(set(pages("")) - set(named(nav)))
+    there = set(pages(""))
+    left = sorted(there - set(named(nav)))
+    nav = _present(nav, there)
     return [*nav, {"More": left}] if left else nav
+
+
+def _present(nav: list[Any], there: set[str]) -> list[Any]:
+    """Returns the parts of a navigation whose pages are there."""
+    kept: list[Any] = []
+    for part in nav:
+        if isinstance(part, str):
+            kept += [part] if part in there else []
+            continue
+        ((name, below),) = part.items()
+        below = below if isinstance(below, str) else _present(below, there)
+        kept += [{name: below}] if not isinstance(below, str) or below in there else []
+    return kept
 
 
 def pages(under: str) -> list[str]:
