@@ -18,7 +18,7 @@ from shipper.policy.registry import Registry
 from shipper.sdk.errors import PolicyError
 from shipper.supervise.sources import read_tree
 from shipper.values import Revision
-from tests.ports import free_port
+from shipper_demo.ports import free_port
 
 PATIENCE = 60.0
 AUTHORITY = trustme.CA()
