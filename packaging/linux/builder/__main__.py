@@ -32,15 +32,19 @@ def build() -> None:
 @click.option("--format", "formats", multiple=True, type=click.Choice(nfpm.FORMATS), default=nfpm.FORMATS)
 @click.option("--python", "pythons", multiple=True, type=click.Choice(stage.PYTHONS), default=stage.PYTHONS)
 @click.option("--machine", type=click.Choice([*nfpm.ARCHITECTURES]), default=platform.machine())
-@click.option("--version", default=__version__, help="Of the package and of the program in it.")
-def packages(into: Path, formats: tuple[str, ...], pythons: tuple[str, ...], machine: str, version: str) -> None:
+@click.option("--version", "versions", multiple=True, default=[__version__], help="Of the program, and its package.")
+def packages(
+    into: Path, formats: tuple[str, ...], pythons: tuple[str, ...], machine: str, versions: tuple[str, ...]
+) -> None:
     """Build a package of each format into a directory, and print their paths."""
     into.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory() as name:
-        root = Path(name) / "root"
-        stage.stage(root, ROOT, LOCK, pythons, machine, version)
-        for format in formats:
-            click.echo(nfpm.package(root, HERE, into, format, machine, version))
+        wheels = stage.download(LOCK, Path(name) / "wheels", pythons, machine)
+        for version in versions:
+            root = Path(name) / version
+            stage.stage(root, ROOT, wheels, machine, version)
+            for format in formats:
+                click.echo(nfpm.package(root, HERE, into, format, machine, version))
 
 
 @build.command("lock")

@@ -28,13 +28,19 @@ HOME = "usr/lib/shipper"
 LEFT_OUT = shutil.ignore_patterns(".*", "__pycache__", "build", "dist", "*.egg-info", "tests")
 
 
-def stage(root: Path, source: Path, lock: Path, pythons: Iterable[str], machine: str, version: str) -> None:
+Wheels = Mapping[str, Mapping[str, Path]]
+"""By Python and file name."""
+
+
+def download(lock: Path, into: Path, pythons: Iterable[str], machine: str) -> Wheels:
+    """Returns the wheels that the lock names, from the package index."""
+    return {python: _download(lock, into / python, python, machine) for python in pythons}
+
+
+def stage(root: Path, source: Path, wheels: Wheels, machine: str, version: str) -> None:
     """Writes all files below `root`; `source` is the checkout."""
     with tempfile.TemporaryDirectory() as name:
-        work = Path(name)
-        own = _wheel(source, work, version)
-        chosen = {python: _download(lock, work / python, python, machine) for python in pythons}
-        _install(root / HOME, own, chosen, machine)
+        _install(root / HOME, _wheel(source, Path(name), version), wheels, machine)
     generated.write(root)
     _copy_files(root, source)
 
@@ -54,14 +60,13 @@ def _wheel(source: Path, work: Path, version: str) -> Path:
     return wheel
 
 
-def _download(lock: Path, into: Path, python: str, machine: str) -> dict[str, Path]:
-    """Returns the wheels of one target, by name."""
+def _download(lock: Path, into: Path, python: str, machine: str) -> Mapping[str, Path]:
     options = ["--quiet", "--no-deps", "--require-hashes", f"--requirement={lock}", f"--dest={into}"]
     _pip("download", *options, *target(python, machine))
     return {wheel.name: wheel for wheel in into.glob("*.whl")}
 
 
-def _install(home: Path, own: Path, chosen: Mapping[str, Mapping[str, Path]], machine: str) -> None:
+def _install(home: Path, own: Path, chosen: Wheels, machine: str) -> None:
     first = next(iter(chosen))
     common = set.intersection(*({name for name in wheels if _is_common(name)} for wheels in chosen.values()))
     _unpack([own, *(chosen[first][name] for name in sorted(common))], home / "common", first, machine)
