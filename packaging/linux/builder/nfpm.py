@@ -15,9 +15,18 @@ FORMATS = ("deb", "rpm")
 ARCHITECTURES = {"x86_64": "amd64", "aarch64": "arm64"}
 SCRIPTS = ("preinstall", "postinstall", "preremove", "postremove")
 DEPENDENCIES = {
-    "deb": ["python3 (>= 3.11)", "systemd"],
-    "rpm": ["(python3.14 or python3.13 or python3.12 or python3.11)", "systemd"],
+    "deb": [
+        "python3 (>= 3.11)",
+        "systemd | systemd-standalone-sysusers",
+        "systemd | systemd-standalone-tmpfiles",
+    ],
+    "rpm": [
+        "(python3.14 or python3.13 or python3.12 or python3.11)",
+        "(systemd or systemd-standalone-sysusers)",
+        "(systemd or systemd-standalone-tmpfiles)",
+    ],
 }
+"""A container image has no systemd; the two small programs make the user and the directories there."""
 
 
 def package(root: Path, linux: Path, into: Path, format: str, machine: str, version: str) -> Path:
