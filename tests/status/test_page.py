@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 import threading
 from html.parser import HTMLParser
+from pathlib import Path
 
 import pytest
 import trio
@@ -17,6 +18,7 @@ from shipper.status import fleet, http, view
 from shipper.status.http import serve_status
 from shipper.status.page import document
 from shipper.status.page.markup import tag, text
+from shipper.supervise.config import read_config
 from tests.status.documents import EDGE, SERVED
 from tests.status.documents import fleet as of_fleet
 from tests.status.test_http import ask, get
@@ -77,6 +79,16 @@ def test_the_page_is_well_formed_and_has_no_inline_style_or_script(members):
     assert "style" not in seen.elements
     assert re.findall("<script[^>]*>(.*?)</script>", html) == [""]
     assert not re.findall(r'(?:src|href)="(?:https?:)?//', html)
+
+
+def test_the_document_of_the_page_says_where_it_is(tmp_path):
+    text = (Path(__file__).parents[2] / "docs/page.md").read_text()
+    (written,) = re.findall(r"^```yaml file=supervise.yaml\n(.*?)^```$", text, re.S | re.M)
+    (tmp_path / "supervise.yaml").write_text(written)
+    address = read_config(tmp_path / "supervise.yaml", {}).http
+
+    assert f"http://{address}/" in text
+    assert f"shipper run --http {address}" in text
 
 
 def test_a_page_of_thousands_of_edges_has_a_bound():

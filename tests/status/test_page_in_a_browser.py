@@ -156,13 +156,16 @@ def test_a_click_on_a_command_copies_it(browser):
 
 
 def test_names_and_answers_of_others_are_text_and_run_nothing(browser):
-    evil = "</p><script>window.evil = 1</script><img src=x onerror='window.evil = 2'>"
+    evil = f"{'long' * 100}</p><script>window.evil = 1</script><img src=x onerror='window.evil = 2'>"
     units = [{**unit, "message": evil, "id": f"{unit['kind']}s.{evil}"} for unit in SERVED["units"]]
     with serving({**principal(1), "message": evil, "units": units}) as served, browser.tab() as tab:
         tab.open(f"http://{served.address}/")
         served.status = {**served.status, "message": f"{evil} again"}
         tab.until(lambda: "again" in tab.text("#head"))
 
+        for width in (390, 1280):
+            tab.resize(width, 900)
+            assert tab.run("document.documentElement.scrollWidth") <= width
         assert evil in tab.text("#inputs")
         assert tab.run("window.evil") is None
         assert tab.run("document.images.length + document.scripts.length") == 1
@@ -198,9 +201,9 @@ def test_without_scripts_the_page_shows_all_the_same(browser):
 @pytest.mark.parametrize("dark", [False, True], ids=["light", "dark"])
 def test_it_is_readable_on_a_phone_and_on_a_screen_in_the_light_and_in_the_dark(browser, tmp_path, edges, dark):
     with serving(principal(edges)) as served, browser.tab(dark=dark) as tab:
-        for width in (390, 1280):
+        tab.open(f"http://{served.address}/")
+        for width in (390, 720, 1000, 1280):
             tab.resize(width, 900)
-            tab.open(f"http://{served.address}/")
             wide, low = tab.run("document.documentElement.scrollWidth"), tab.run(CONTRAST)
             tab.picture(tmp_path / f"{edges}-{width}.png")
 
@@ -218,9 +221,9 @@ def test_it_is_readable_on_a_phone_and_on_a_screen_in_the_light_and_in_the_dark(
 @pytest.mark.parametrize("dark", [False, True], ids=["light", "dark"])
 def test_a_fleet_says_who_is_behind_and_why_on_a_phone_and_on_a_screen(browser, tmp_path, members, dark):
     with paged(members) as address, browser.tab(dark=dark) as tab:
+        tab.open(f"http://{address}/")
         for width in (390, 1280):
             tab.resize(width, 900)
-            tab.open(f"http://{address}/")
             wide, low = tab.run("document.documentElement.scrollWidth"), tab.run(CONTRAST)
             tab.picture(tmp_path / f"fleet-{members}-{width}.png", "#fleet")
 

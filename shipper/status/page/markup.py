@@ -8,6 +8,8 @@ from typing import TypeAlias
 
 from shipper.process.log import printable
 
+_SHORT = 12
+"""Characters of a text that is not broken into lines."""
 _VOID = frozenset({"link", "meta"})
 
 
@@ -61,7 +63,9 @@ def row(cells: Iterable[tuple[str, Child]], **attributes: str | None) -> Markup:
 
 def _cell(heading: str, content: Child) -> Markup:
     found = text(content)
-    return tag("td", tag("div", found), data_label=heading) if found else tag("td", class_="none")
+    is_short = isinstance(content, str) and not isinstance(content, Markup) and len(content) <= _SHORT
+    short = "short" if is_short else None
+    return tag("td", tag("div", found), data_label=heading, class_=short) if found else tag("td", class_="none")
 
 
 def badge(words: str, tone: str) -> Markup:
