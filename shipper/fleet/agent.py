@@ -66,7 +66,7 @@ async def follow(options: Options, fleet: Opened, environment: Mapping[str, str]
         host.agent = agent
         source.resume(agent.members[0].ledger.version, may_run=home.memory.state == "member")
         stale = functools.partial(host.trouble, STALE)
-        async with answering(fleet, http, host.sidecar, lambda: membership.apart, stale) as bound:
+        async with answering(fleet, http, host.sidecar, lambda: membership.apart, stale, host.status) as bound:
             address = settings.http.address if settings.http is not None else http
             if bound is not None:
                 membership.answers_at(bound)

@@ -20,6 +20,7 @@ from shipper.sdk.errors import PolicyError
 from shipper.sdk.units import Duration
 from shipper.supervise.agent import Agent
 from shipper.supervise.member import Member
+from shipper.supervise.questions import Status
 from shipper.supervise.report import Report
 
 LONGEST_REQUEST = 60.0
@@ -112,6 +113,11 @@ class Host:
     def sidecar(self) -> str | None:
         """Returns the address at which the sidecar answers over HTTP; None while it does not."""
         return self._member.http
+
+    async def status(self) -> Mapping[str, Any]:
+        """Returns what `shipper status` says of this host, with its state directory for commands to copy."""
+        said = await self._member.answer(Status())
+        return {**said, "supervisor": {**said["supervisor"], "directory": str(self._member.state.absolute())}}
 
     async def rebind(self) -> None:
         """Makes durable what was withdrawn, for a later process without leases, and orders that its events go with the

@@ -18,8 +18,9 @@ it was judged (`at`), and is never older than its question.
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Callable, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import AsyncExitStack, aclosing, asynccontextmanager
+from typing import Any
 
 import msgspec
 import trio
@@ -109,12 +110,13 @@ async def answering(
     sidecar: Callable[[], str | None],
     restored: Callable[[], bool] = lambda: False,
     trouble: Callable[[str | None], None] = lambda problem: None,
+    told: Callable[[], Awaitable[Mapping[str, Any]]] | None = None,
 ) -> AsyncIterator[str | None]:
     """Answers on this member while the block runs; yields the bound `host:port`, or None if there is none.
 
     That is the address `fleet.http`, else `http` of the whole configuration: then the sidecar gets `of_sidecar`.
     `sidecar` returns the address at which it answers, or None. `trouble` is called with the reason while a renewed
-    certificate cannot be used, and with None at its end.
+    certificate cannot be used, and with None at its end. `told` returns what `shipper status` says, for the page.
     """
     own = fleet.settings.http
     address = own.address if own else http
@@ -130,7 +132,7 @@ async def answering(
             renewed = None
             if own and own.certificate and own.key:
                 renewed = await stack.enter_async_context(aclosing(renewals(own.certificate, own.key, trouble)))
-            page = Page(questions.seen).answer
+            page = Page(questions.seen, told).answer
             yield await stack.enter_async_context(serve(address, door, questions.answer, sidecar, renewed, page=page))
         nursery.cancel_scope.cancel()
 

@@ -129,6 +129,8 @@ class Known(msgspec.Struct, frozen=True):
     """The inputs and outputs that use it."""
     released: bool = False
     """Whether nothing uses it any more: it can be revoked."""
+    shared: bool = False
+    """Whether other hosts use it, too, so that nobody can revoke it for what this one says."""
     revoked: bool = False
     """Whether `on_release` has revoked it, or others do that."""
     current: bool = True

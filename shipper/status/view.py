@@ -134,9 +134,10 @@ class Queue:
         return min(1.0, self.bytes / self.limit_bytes) if self.limit_bytes else None
 
 
-Use = Literal["wanted", "released", "revoked", "in use", "needed", "held"]
-"""`wanted`: events wait for it, and it is missing; `released`: nothing uses it ever again; `revoked`: and `on_release`
-is done; `needed`: only drains use it; `held`: nothing uses it yet."""
+Use = Literal["wanted", "released", "left", "revoked", "in use", "needed", "held"]
+"""`wanted`: events wait for it, and it is missing; `released`: nothing uses it ever again; `left`: so it is here, but
+other hosts may use it; `revoked`: it is released, and `on_release` is done; `needed`: only drains use it; `held`:
+nothing uses it yet."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -157,14 +158,8 @@ class Credential:
 
     @property
     def tone(self) -> Tone:
-        tones: Mapping[str, Tone] = {
-            "wanted": "bad",
-            "released": "good",
-            "needed": "busy",
-            "held": "idle",
-            "revoked": "idle",
-        }
-        return tones.get(self.use, "good")
+        tones: Mapping[Use, Tone] = {"wanted": "bad", "released": "good", "in use": "good", "needed": "busy"}
+        return tones.get(self.use, "idle")
 
 
 @dataclass(frozen=True, slots=True)
@@ -417,7 +412,7 @@ def _credentials(
 
 def _use(id: str, one: Mapping[str, Any], observed: Mapping[str, Any]) -> Use:
     if one.get("released"):
-        return "revoked" if one.get("revoked") else "released"
+        return "revoked" if one.get("revoked") else "left" if one.get("shared") else "released"
     if id in (observed.get("credentials_wanted") or ()):
         return "wanted"
     if id not in (observed.get("credentials_in_use") or ()):

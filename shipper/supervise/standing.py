@@ -141,7 +141,7 @@ def supervision(
         "directory": os.fspath(directory.absolute()).encode(errors="replace").decode(),
         "wanted": list(conversation.ledger.at),
         "credentials": [
-            *_credentials(conversation, ("id", "name", "units", "released")),
+            *_credentials(conversation, ("id", "name", "units", "released", "shared")),
             *(one for one in gone if one["id"] not in conversation.ledger.kept),
         ],
     }
@@ -178,5 +178,5 @@ def status(
         },
         "wanted": list(conversation.ledger.at),
         "observed": msgspec.to_builtins(conversation.observed),
-        "credentials": _credentials(conversation, ("id", "name", "sources", "units", "released")),
+        "credentials": _credentials(conversation, ("id", "name", "sources", "units", "released", "shared")),
     }

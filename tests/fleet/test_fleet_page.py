@@ -19,7 +19,7 @@ from shipper.fleet.store import StoreRefused, StoreUnreachable
 from tests.fleet.test_fleet_http import Asked, Client, connected
 from tests.fleet.test_fleet_questions import NEW, OLD, fleet, opened
 from tests.raw_http import http, raw_server, saying
-from tests.status.documents import SERVED
+from tests.status.documents import SERVED, asked
 from tests.status.documents import fleet as of_fleet
 
 PATIENCE = 60
@@ -106,6 +106,25 @@ async def test_without_a_sidecar_the_fleet_is_still_shown():
     assert status == 200
     assert "nothing is known of the sidecar: it does not run, or has no address" in html
     assert "web-1" in html
+
+
+async def test_without_a_sidecar_that_answers_the_supervisor_says_what_it_knows_to_whom_it_may():
+    """Where only the fleet has an address, the sidecar has no server at all."""
+
+    async def told():
+        return asked()
+
+    for door, words in ((OPEN, "1 drain"), (Door("0.0.0.0"), "nothing is known of the sidecar")):
+        page = Page(Store(), told).answer
+        async with (
+            serve("127.0.0.1:0", door, Asked(), lambda: None, page=page) as address,
+            connected(address) as client,
+        ):
+            _, html = await got(client)
+            status, _ = await got(client, "/status")
+
+        assert words in html
+        assert status == 503
 
 
 @pytest.mark.parametrize("said", [b"{}", b"[]", b"{", b'{"state": "HEALTHY", "units": 7}'])

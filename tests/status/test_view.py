@@ -89,6 +89,13 @@ def test_credentials_say_which_may_go_and_what_the_others_are_needed_for():
     assert found["es-3f9c0a7be2d1"].needed_by == ("revision 6 on main",)
 
 
+def test_a_credential_that_other_hosts_use_too_may_not_go_for_what_one_says():
+    known = [{**one, "shared": True} for one in SERVED["supervisor"]["credentials"]]
+    found = view.of({**SERVED, "supervisor": {**SERVED["supervisor"], "credentials": known}}).credentials
+
+    assert [(one.use, one.may_go) for one in found[2:]] == [("left", False), ("revoked", False)]
+
+
 def test_credentials_that_no_supervisor_names_are_shown_by_their_ids():
     document = {**SERVED, "supervisor": None, "credentials_wanted": ["es-3f9c0a7be2d1"]}
     found = {one.id: one for one in view.of(document).credentials}

@@ -412,14 +412,20 @@ class Fleet:
 
 async def ask(address: str, path: str) -> tuple[int, dict[str, Any]]:
     """The status and the value of an answer over HTTP."""
+    status, body = await trio.to_thread.run_sync(_got, address, path)
+    return status, json.loads(body)
 
-    def get() -> tuple[int, dict[str, Any]]:
-        with closing(HTTPConnection(address, timeout=PATIENCE)) as connection:
-            connection.request("GET", path)
-            answer = connection.getresponse()
-            return answer.status, json.loads(answer.read())
 
-    return await trio.to_thread.run_sync(get)
+async def read(address: str, path: str) -> bytes:
+    """The body of an answer over HTTP."""
+    return (await trio.to_thread.run_sync(_got, address, path))[1]
+
+
+def _got(address: str, path: str) -> tuple[int, bytes]:
+    with closing(HTTPConnection(address, timeout=PATIENCE)) as connection:
+        connection.request("GET", path)
+        answer = connection.getresponse()
+        return answer.status, answer.read()
 
 
 async def renewed(fleet: Fleet, *names: str, times: int = 2) -> None:

@@ -15,7 +15,7 @@ import trio
 
 from tests.backends import etcd as server
 from tests.backends.etcd import Etcd
-from tests.story.fleet import PATIENCE, ask, busy, wired
+from tests.story.fleet import PATIENCE, ask, busy, read, wired
 
 pytestmark = pytest.mark.backend
 PATIENCE_TEXT = f"{PATIENCE:g}s"
@@ -70,6 +70,38 @@ async def test_t152_3_and_9_a_member_answers_only_what_its_sidecar_did_and_ends_
     assert report.stages == dict.fromkeys(("received", "active", "drained"), three)
     assert len(slow.said("launched")) == 1
     assert fleet.destination.refused == 0
+
+
+async def test_the_page_of_a_host_says_of_all_hosts_who_is_behind_and_why(tmp_path: Path, etcd: Etcd) -> None:
+    async with busy(tmp_path, etcd) as fleet:
+        one = await fleet.begin()
+        fleet.host("web-1")
+        fleet.host("web-2")
+        await fleet.started(one, "web-1", "web-2")
+        refused = fleet.hold_back("web-2")
+        two = await fleet.rotate("k2")
+        await fleet.started(two, "web-1")
+        await fleet.until(lambda: refused)
+        addresses = [(await fleet.report(name)).http for name in ("web-1", "web-2")]  # type: ignore[union-attr]
+        await fleet.until(partial(_says, addresses[0], "1 drained, 1 active"))
+        pages = [await read(address, "/") for address in addresses]
+        fleet.destination.script = None
+        await fleet.opens(two, "web-1", "web-2")
+        await fleet.until(partial(_says, addresses[0], "2 drained"))
+        await fleet.delivered()
+
+    for page in pages:
+        for words in (b"web-2", b"waiting", b"1 version behind, active, not yet drained"):
+            assert words in page, words
+    assert b"503 Service Unavailable" in pages[1]
+    assert b"drained: waits for" in pages[1]
+    assert b"may go" not in pages[0], "the other host needs it still"
+    assert b"not used here any more" in pages[0]
+    assert b"drained: waits for" not in pages[0]
+
+
+async def _says(address: str, words: str) -> bool:
+    return words.encode() in await read(address, "/")
 
 
 async def test_t152_12_and_14_a_question_has_an_end_leaves_nothing_behind_and_misses_no_answer_for_a_compaction(

@@ -11,6 +11,12 @@ from shipper.status.remedies import Remedy
 from shipper.status.view import Count, Credential, Input, Output, View
 from shipper.status.words import counted, rate, span
 
+_USES = {
+    "released": "may go",
+    "left": "not used here any more",
+    "needed": "needed by a drain",
+    "wanted": "missing: events wait for it",
+}
 _STEPS = ("received", "active", "drained")
 _TONES_OF_STATUS = {"1": "good", "2": "good", "3": "warn", "4": "warn", "5": "bad"}
 _OUTCOMES = {"duplicate": ("duplicate", "duplicates"), "dead_letter": ("dead letter", "dead letters")}
@@ -40,8 +46,8 @@ def tiles(view: View) -> Markup:
     sent = [one.delivered for one in view.outputs if one.delivered is not None]
     drains = sum(wait.events for wait in view.waits)
     found = [
-        _tile("taken in", rate(_sum(taken)), f"{sum(one.total for one in taken):,} events"),
-        _tile("delivered", rate(_sum(sent)), f"{sum(one.total for one in sent):,} events"),
+        _tile("taken in", rate(_sum(taken)), f"{sum(one.total for one in taken):,} events") if taken else None,
+        _tile("delivered", rate(_sum(sent)), f"{sum(one.total for one in sent):,} events") if sent else None,
         _queue(view),
         _tile("draining", f"{drains:,}", counted(len(view.waits), "drain")) if drains else None,
         _tile("dead letters", f"{view.letters.events:,}", size_in_words(view.letters.bytes)),
@@ -247,8 +253,7 @@ def credentials(view: View) -> Markup:
 
 
 def _use(one: Credential) -> str:
-    words = {"released": "may go", "needed": "needed by a drain", "wanted": "missing: events wait for it"}
-    return words.get(one.use, one.use)
+    return _USES.get(one.use, one.use)
 
 
 def letters(view: View) -> Markup:
