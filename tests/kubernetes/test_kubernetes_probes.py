@@ -13,16 +13,22 @@ import trio
 
 from shipper.kubernetes.probes import answering
 from shipper.sdk.errors import OptionError
+from tests.status.documents import SERVED
 
 PATIENCE = 30.0
 
 
 async def got(address: str, path: str, host: str = "") -> tuple[int, Any]:
-    def ask() -> tuple[int, Any]:
+    status, body = await read(address, path, host)
+    return status, json.loads(body)
+
+
+async def read(address: str, path: str, host: str = "") -> tuple[int, bytes]:
+    def ask() -> tuple[int, bytes]:
         with closing(http.client.HTTPConnection(address, timeout=PATIENCE)) as connection:
             connection.request("GET", path, headers={"Host": host or address})
             answer = connection.getresponse()
-            return answer.status, json.loads(answer.read())
+            return answer.status, answer.read()
 
     return await trio.to_thread.run_sync(ask)
 
@@ -87,6 +93,21 @@ async def test_an_unknown_path_is_said() -> None:
         status, body = await got(address, "/other")
 
     assert (status, body["code"]) == (404, "not_found")
+
+
+async def test_a_member_has_a_page_of_its_sidecar_and_one_without_it() -> None:
+    async with (
+        sidecar(json.dumps(SERVED).encode()) as served,
+        answering("127.0.0.1:0", lambda: served) as address,
+        answering("127.0.0.1:0", lambda: None) as alone,
+    ):
+        assert address is not None
+        assert alone is not None
+        found, without, style = await read(address, "/"), await read(alone, "/"), await read(alone, "/page.css")
+
+    assert (found[0], without[0], style[0]) == (200, 200, 200)
+    assert b"drained: waits for 812 events" in found[1]
+    assert b"nothing is known of the sidecar" in without[1]
 
 
 async def test_nothing_is_listened_on_without_an_address() -> None:

@@ -116,6 +116,7 @@ def test_the_page_shows_the_shipper_and_changes_without_a_reload(browser):
         "DEGRADED",
         "117.2KiB not read of 3 files",
         "401 × 8",
+        "events held unauthorized",
         "drained: waits for 812 events",
         "needs es-3f9c0a7be2d1",
         "mapper_parsing_exception",

@@ -46,6 +46,7 @@ async function look() {
 
 async function live() {
   for (;;) {
+    const began = performance.now();
     try {
       await look();
       heard = Date.now();
@@ -56,7 +57,8 @@ async function live() {
       silent.hidden = false;
     }
     document.documentElement.dataset.looks = Number(document.documentElement.dataset.looks || 0) + 1;
-    await new Promise((resolve) => setTimeout(resolve, PAUSE));
+    const took = performance.now() - began;  // a large page, or a slow line, is asked for less often
+    await new Promise((resolve) => setTimeout(resolve, PAUSE + 5 * took));
     if (document.hidden) await new Promise((resolve) => document.addEventListener("visibilitychange", resolve, { once: true }));
   }
 }

@@ -96,7 +96,7 @@ def _input(one: Input) -> Iterator[Markup]:
         ],
         id=f"input-{one.name}",
     )
-    yield from _said(one.message, 6)
+    yield from _said(one, 6)
 
 
 def behind(one: Input) -> str:
@@ -120,10 +120,10 @@ def behind(one: Input) -> str:
     return ", ".join(parts)
 
 
-def _said(message: str, columns: int, *more: Child) -> Iterator[Markup]:
-    """Yields a row below another, over its whole width; none without content."""
-    if message or any(more):
-        words = tag("p", message) if message else None
+def _said(one: Input | Output, columns: int, *more: Child) -> Iterator[Markup]:
+    """Yields a row below another, over its whole width, with what is wrong and its code; none without content."""
+    if one.message or any(more):
+        words = tag("p", one.message, " ", quiet(one.code)) if one.message else None
         yield tag("tr", tag("td", words, more, colspan=str(columns)), class_="said")
 
 
@@ -155,7 +155,7 @@ def _output(one: Output) -> Iterator[Markup]:
         id=f"output-{one.name}",
     )
     title = f"batch {one.batch} has failed for {span(one.batch_seconds)}; one of these ends it"
-    yield from _said(one.message, 7, commands(title, one.remedies) if one.remedies else None)
+    yield from _said(one, 7, commands(title, one.remedies) if one.remedies else None)
 
 
 def _outcomes(one: Output) -> str:
