@@ -266,4 +266,4 @@ def _replace(source: Path, target: Path) -> None:
     """A process that was killed early has made no directory."""
     shutil.rmtree(target, ignore_errors=True)
     if source.exists():
-        shutil.copytree(source, target)
+        shutil.copytree(source, target, ignore=shutil.ignore_patterns("*.sock"))

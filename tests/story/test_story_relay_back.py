@@ -17,7 +17,7 @@ from tests.story.world import secret
 def copied(source: Path, target: Path) -> None:
     """As a backup or a snapshot of the disk does."""
     shutil.rmtree(target, ignore_errors=True)
-    shutil.copytree(source, target)
+    shutil.copytree(source, target, ignore=shutil.ignore_patterns("*.sock"))
 
 
 def codes(observed: Message) -> set[str]:

@@ -198,7 +198,7 @@ async def test_a_key_that_a_principal_has_from_before_is_deleted_by_its_owner(tm
             await chain.agreed()
             await empty(edge, middle)
             await middle.stop()
-        shutil.copytree(chain.principal_state, tmp_path / "copy")
+        shutil.copytree(chain.principal_state, tmp_path / "copy", ignore=shutil.ignore_patterns("*.sock"))
         async with running(chain.principal_state) as middle:
             await chain.offer_principal(middle, 2)
             await chain.delete("a")
@@ -274,7 +274,7 @@ async def test_t117_4_a_principal_that_went_back_is_reported_and_has_the_same_ke
             await chain.agreed()
             await empty(edge, middle)
             await middle.stop()
-        shutil.copytree(chain.principal_state, tmp_path / "copy")
+        shutil.copytree(chain.principal_state, tmp_path / "copy", ignore=shutil.ignore_patterns("*.sock"))
         async with running(chain.principal_state) as middle:
             await chain.offer_principal(middle, 2)
             await chain.put("b", "c", n=2)
@@ -301,7 +301,7 @@ class Goes(NamedTuple):
 
 def _to_the_copy(state: Path, copy: Path) -> None:
     shutil.rmtree(state)
-    shutil.copytree(copy, state)
+    shutil.copytree(copy, state, ignore=shutil.ignore_patterns("*.sock"))
 
 
 def _away(state: Path, copy: Path) -> None:
@@ -320,7 +320,7 @@ async def test_an_edge_whose_directory_is_lost_or_went_back_takes_back_what_came
             await chain.put("same", "changed", "gone", n=1)
             await empty(edge, middle)
             await edge.stop()
-        shutil.copytree(chain.edge_state, copy)
+        shutil.copytree(chain.edge_state, copy, ignore=shutil.ignore_patterns("*.sock"))
         async with running(chain.edge_state) as edge:
             await chain.offer_edge(edge, 2)
             await chain.put("changed", "new", n=2)
@@ -374,7 +374,7 @@ async def test_the_keys_of_documents_follow_these_when_the_directory_of_an_edge_
             await arrived(same=1, changed=1, removed=1)
             await empty(edge)
             await edge.stop()
-        shutil.copytree(chain.edge_state, copy)
+        shutil.copytree(chain.edge_state, copy, ignore=shutil.ignore_patterns("*.sock"))
         async with running(chain.edge_state) as edge:
             await offer(edge, 2)
             _write(documents, changed=2, new=2, other=2)
