@@ -11,10 +11,12 @@ from collections.abc import Iterable, Iterator, Sequence
 
 from rich.text import Text
 
+from shipper.commands.top import fleets
 from shipper.commands.top.rows import Row, indented, laid_out, right, table, text, title, wrapped
 from shipper.process.log import printable
 from shipper.sdk.units import size_in_words
 from shipper.status.drains import Revision, Wait
+from shipper.status.fleet import Fleet
 from shipper.status.remedies import Remedy
 from shipper.status.view import Count, Credential, Edge, Input, Letters, Output, Principal, Queue, Tone, View
 from shipper.status.words import counted, rate, span
@@ -26,7 +28,7 @@ _STEPS = ("received", "active", "drained")
 _MOST_EDGES = 20
 
 
-def lines(view: View, width: int) -> list[Text]:
+def lines(view: View, width: int, fleet: Fleet | None = None) -> list[Text]:
     """Returns all lines, none but commands wider than `width` columns, or LEAST_WIDTH."""
     width = max(width, LEAST_WIDTH)
     sections = [
@@ -41,6 +43,7 @@ def lines(view: View, width: int) -> list[Text]:
         table("credentials", (), [_credential(one) for one in view.credentials], width),
         table("relays to", (), [_principal(one) for one in view.principals], width),
         _edges(view, width),
+        fleets.lines(fleet, width) if fleet is not None else [],
         table("beside", (), [Row((text(name), text(words))) for name, words in view.facts], width),
     ]
     found = [*_headline(view), *(line for section in sections if section for line in (Text(), *section))]

@@ -25,8 +25,7 @@ from rich.console import Console
 from rich.text import Text
 
 from shipper.commands.top.drawing import lines
-from shipper.commands.top.looking import Looking
-from shipper.status.view import View
+from shipper.commands.top.looking import Look, Looking
 from shipper.status.words import span
 
 _ENTER, _LEAVE = "\033[?1049h\033[?25l", "\033[?25h\033[?1049l"
@@ -48,18 +47,18 @@ def draw_once(looking: Looking, every: float) -> int:
     """Prints one picture, with the rates of a moment; returns the exit status."""
     looking.look()
     time.sleep(max(1.0, every))  # rates are over a second at least
-    view = looking.look()
+    look = looking.look()
     stream = sys.stdout if sys.stdout is not None else open(os.devnull, "w")  # noqa: SIM115 - as long as the process
     console = Console(file=stream, width=None if stream.isatty() else _PLAIN_WIDTH)
-    for line in lines(view, console.width):
+    for line in lines(look.view, console.width, look.fleet):
         console.print(line, soft_wrap=True)
     return looking.status
 
 
 def follow(looking: Looking, every: float) -> int:
     """Draws until a key or a signal ends it; returns the exit status of the last look."""
-    view = looking.look()
-    with _wakeups() as (wake, woken), _Screen(wake) as screen, _Looks(looking, every, view, wake) as looks:
+    first = looking.look()
+    with _wakeups() as (wake, woken), _Screen(wake) as screen, _Looks(looking, every, first, wake) as looks:
         with contextlib.suppress(KeyboardInterrupt):
             while looks.error is None:
                 screen.draw(looks.latest, looks.age if looks.age > _STALE * max(1.0, every) else None)
@@ -90,7 +89,7 @@ def _wakeups() -> Iterator[tuple[int, int]]:
 class _Looks:
     """Looks again and again in a thread, which ends with the process if the shipper does not answer it."""
 
-    def __init__(self, looking: Looking, every: float, first: View, wake: int) -> None:
+    def __init__(self, looking: Looking, every: float, first: Look, wake: int) -> None:
         self.latest, self.error = first, None
         self._looking, self._every, self._wake = looking, every, wake
         self._at, self._ended = time.monotonic(), threading.Event()
@@ -185,10 +184,10 @@ class _Screen:
             self._place.move(key)
         return bool(raw) and "quit" not in keys
 
-    def draw(self, view: View, age: float | None) -> None:
-        """Draws the lines that fit, from the place of the screen on; with its age, if it is an old view."""
+    def draw(self, look: Look, age: float | None) -> None:
+        """Draws the lines that fit, from the place of the screen on; with its age, if it is an old look."""
         width, height = self._console.size
-        found, place = lines(view, width), self._place
+        found, place = lines(look.view, width, look.fleet), self._place
         place.count, place.page = len(found), max(1, height - 1)
         place.move("")
         shown = _fitting(found[place.top :], width, height - 1)
