@@ -57,7 +57,7 @@ from shipper.sdk.errors import Problem, StartFailed, StateBusy, StateLocked
 from shipper.spool.disk import Disk
 from shipper.spool.keys import StateKey
 from shipper.spool.spool import Spool, open_spool
-from shipper.status import health
+from shipper.status import export, health
 from shipper.status.http import serve_status
 from shipper.status.observer import Observer
 from shipper.values import DeadLetterFigures, Revisions
@@ -77,6 +77,8 @@ class Options:
 
     state: Path
     http: str | None = None
+    otlp: export.Settings | None = None
+    """Where own metrics and log go."""
     is_asked: bool = False
     """Whether people may ask this process (`control.local`)."""
 
@@ -218,7 +220,11 @@ async def _ship(
 ) -> None:
     """Runs all parts of a process that owns its state directory."""
     environment = outside.environment
-    async with outside.asyncio() as aio, trio.open_nursery() as delivering:
+    async with (
+        outside.asyncio() as aio,
+        _exporting(options, aio, environment) as exporter,
+        trio.open_nursery() as delivering,
+    ):
         async with trio.open_nursery() as taking_in:
             registry = outside.plugins()
             known = await spool.fingerprints()
@@ -229,6 +235,8 @@ async def _ship(
                 environment, aio, spool, keyring, registry, lease, conversation, observing, delivering, taking_in
             )
             await parts.restore()
+            if exporter is not None:
+                exporter.begin(parts.status)
             async with serve_status(aio, options.http, parts.status) if options.http else _nothing() as http:
                 outbox.say(parts.ready(http))
                 parts.start(delivering)
@@ -256,6 +264,12 @@ def _stopped(outbox: Outbox, spool: Spool) -> int:
     clean = not spool.store.is_failing()
     outbox.say(Stopped(clean=clean, undelivered=spool.figures.total().events))
     return 0 if clean else 1
+
+
+def _exporting(
+    options: Options, aio: Asyncio, environment: Environment
+) -> AbstractAsyncContextManager[export.Exporter | None]:
+    return _nothing() if options.otlp is None else export.exporting(options.otlp, aio, environment)
 
 
 @asynccontextmanager

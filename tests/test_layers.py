@@ -127,6 +127,8 @@ INSIDE = {
         {"drains", "fleet"},
         {"ages", "blame", "health", "metrics", "rates", "relays", "remedies", "words"},
     ],
+    "control": [{"conversation"}, {"actions", "outbox", "door", "statements"}, {"pipes"}],
+    "status": [{"observer", "http", "export"}, {"telemetry"}, {"ages", "blame", "health", "metrics", "relays"}],
     "revisions": [
         {"deadline", "forwarding"},
         {"rollout", "orders", "requeue"},

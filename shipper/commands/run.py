@@ -23,7 +23,8 @@ STOPPING = (signal.SIGTERM, signal.SIGINT)
 @click.command("run")
 @click.option("--state", required=True, type=click.Path(), help="The state directory; made if absent.")
 @click.option("--http", metavar="HOST:PORT", help="Serve /livez, /readyz, /metrics and /status there (port 0: any).")
-def command(state: str, http: str | None) -> int:
+@click.option("--otlp", metavar="URL", help="Send own metrics and log there, by OTLP over HTTP (OTEL_… variables).")
+def command(state: str, http: str | None, otlp: str | None) -> int:
     """Run the sidecar: it takes policies on standard input, and answers on standard output.
 
     It is launched by a supervising agent; people use `shipper supervise`. Logs go to standard error: as ECS JSON, on a
@@ -46,6 +47,7 @@ def command(state: str, http: str | None) -> int:
         from shipper.process import hardening, log, memory
         from shipper.sdk.errors import OptionError
         from shipper.sidecar import Options, Outside, run
+        from shipper.status import export
         from shipper.status.http import parse_address
 
     log.configure()
@@ -53,10 +55,11 @@ def command(state: str, http: str | None) -> int:
         raise OptionError(f"--state {state}: not a directory")
     if http is not None:
         parse_address(http)
+    to = None if otlp is None else export.settings(otlp, Path(state), os.environ)
     hardening.harden()
     descriptors.raise_limit()
     memory.tune()
     try:
-        return trio.run(run, Options(Path(state), http, is_asked=True), Outside(Stdin(0), Stdout(stdout)))
+        return trio.run(run, Options(Path(state), http, to, is_asked=True), Outside(Stdin(0), Stdout(stdout)))
     finally:
         log.flush()

@@ -24,7 +24,8 @@ import sys
 import threading
 import time
 import traceback
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from functools import partial
 from types import TracebackType
 from typing import Any
@@ -142,7 +143,10 @@ class Logger:
                 fields["error.message"] = str(error)
                 fields["error.stack_trace"] = "".join(traceback.format_exception(error))
             event = {"event": message % args if args else message, "logger": self._name, **fields, "level": level}
-            _log.writer.write(_log.render(event))
+            line = _log.render(event)
+            _log.writer.write(line)
+            if _log.follow is not None:
+                pass_on(line if _log.render is as_json else as_json(event))
 
 
 def _plain(value: Any, depth: int = 0) -> Any:
@@ -248,6 +252,7 @@ class _Log:
         self.secrets: dict[str, None] = {}
         self.render: Callable[[Event], bytes] = as_json
         self.is_configured = False
+        self.follow: Callable[[bytes], None] | None = None
         self.writer = Writer(2, _loss)
 
 
@@ -308,6 +313,30 @@ def hide(secret: str) -> None:
             _log.secrets[text] = None
     while len(_log.secrets) > _SECRETS:
         del _log.secrets[next(iter(_log.secrets))]
+
+
+@contextmanager
+def followed(follow: Callable[[bytes], None]) -> Iterator[None]:
+    """Gives each line of the log as JSON, whatever its format is, to `follow` too, while the block runs.
+
+    It is called from any thread, and must neither block nor raise nor log.
+    """
+    _log.follow, former = follow, _log.follow
+    try:
+        yield
+    finally:
+        _log.follow = former
+
+
+def is_followed() -> bool:
+    """Whether lines that are written elsewhere are wanted."""
+    return _log.follow is not None
+
+
+def pass_on(line: bytes) -> None:
+    """Gives a line that was written elsewhere, and is as one of `as_json`, to who follows the log."""
+    if (follow := _log.follow) is not None:
+        follow(line)
 
 
 def flush(seconds: float = _FLUSH_SECONDS) -> bool:

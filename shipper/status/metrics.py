@@ -69,6 +69,11 @@ _PRINCIPALS = {
 Row = tuple[tuple[str, ...], float]
 
 
+def families(status: Mapping[str, Any]) -> Iterator[Metric]:
+    """Returns all metrics of a status."""
+    return _Collector(status).collect()
+
+
 def exposition(status: Mapping[str, Any]) -> tuple[bytes, str]:
     """Returns the text that Prometheus scrapes, and its content type."""
     from prometheus_client import CONTENT_TYPE_PLAIN_0_0_4, CollectorRegistry, generate_latest

@@ -4,8 +4,8 @@ It stands on both sides of the shipper, in one process with two pipelines, and h
 
     test ── gRPC ──> `in` ── gRPC or HTTP ──> shipper ── gRPC or HTTP ──> `out` ── HTTP ──> `Sink` in the test
 
-Neither pipeline has a queue: a receiver answers when its exporter was answered. The build takes a minute or two, and is
-kept under `.cache/` by what it is made of.
+What comes to `out` may be metrics too. No pipeline has a queue: a receiver answers when its exporter was answered. The
+build takes a minute or two, and is kept under `.cache/` by what it is made of.
 """
 
 from __future__ import annotations
@@ -27,6 +27,7 @@ from pathlib import Path
 import grpc
 from opentelemetry.proto.collector.logs.v1.logs_service_pb2 import ExportLogsServiceRequest
 from opentelemetry.proto.collector.logs.v1.logs_service_pb2_grpc import LogsServiceStub
+from opentelemetry.proto.collector.metrics.v1.metrics_service_pb2 import ExportMetricsServiceRequest
 
 from shipper_demo.ports import free_port
 
@@ -49,6 +50,7 @@ service:
   pipelines:
     logs/in: {{receivers: [otlp/in], exporters: [{name}]}}
     logs/out: {{receivers: [otlp/out], exporters: [otlp_http/sink]}}
+    metrics: {{receivers: [otlp/out], exporters: [otlp_http/sink]}}
   telemetry: {{metrics: {{level: none}}}}
 """
 _RETRY = "retry_on_failure: {initial_interval: 100ms, max_interval: 500ms}, sending_queue: {enabled: false}"
@@ -68,9 +70,13 @@ class Sink:
 
     def __init__(self) -> None:
         self.requests: list[ExportLogsServiceRequest] = []
+        self.metrics: list[ExportMetricsServiceRequest] = []
 
-    def take(self, body: bytes) -> None:
-        self.requests.append(ExportLogsServiceRequest.FromString(body))
+    def take(self, path: str, body: bytes) -> None:
+        if path == "/v1/metrics":
+            self.metrics.append(ExportMetricsServiceRequest.FromString(body))
+        else:
+            self.requests.append(ExportLogsServiceRequest.FromString(body))
 
 
 @dataclass
@@ -187,7 +193,7 @@ def _serving(sink: Sink) -> Iterator[http.server.ThreadingHTTPServer]:
         protocol_version = "HTTP/1.1"
 
         def do_POST(self) -> None:
-            sink.take(self.rfile.read(int(self.headers["Content-Length"])))
+            sink.take(self.path, self.rfile.read(int(self.headers["Content-Length"])))
             self.send_response(200)
             self.send_header("Content-Type", "application/x-protobuf")
             self.send_header("Content-Length", "0")
