@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from contextlib import asynccontextmanager
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -14,7 +15,7 @@ from shipper.commands import PATH
 from shipper.process import collector
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import AsyncIterator, Callable, Mapping
 
     from shipper.fleet.settings import FleetSettings
     from shipper.kubernetes.settings import Found
@@ -109,7 +110,6 @@ async def _supervise(
     report: Report,
 ) -> int:
     with collector.importing():
-        from shipper.supervise.agent import supervise
         from shipper.supervise.awaiting import configured
 
     found = await configured(read, options, environment, report)
@@ -117,7 +117,33 @@ async def _supervise(
         return 0
     config, shared = found
     options = replace(options, config=config)
+    async with _exporting(options, environment):
+        return await _agent(options, shared, environment, report)
+
+
+@asynccontextmanager
+async def _exporting(options: Options, environment: Mapping[str, str]) -> AsyncIterator[None]:
+    """Sends the supervisor's own lines where its `otlp` says, while the block runs."""
+    if options.config.otlp is None:
+        yield
+        return
+    with collector.importing():
+        from shipper.process.environment import REAL
+        from shipper.sdk.aio import open_asyncio
+        from shipper.status import export
+
+    to = export.settings(options.config.otlp, options.state, environment)
+    async with open_asyncio() as aio, export.exporting(to, aio, REAL):
+        yield
+
+
+async def _agent(
+    options: Options, shared: FleetSettings | Found | None, environment: Mapping[str, str], report: Report
+) -> int:
     if shared is None:
+        with collector.importing():
+            from shipper.supervise.agent import supervise
+
         return await supervise(options, environment, report)
     with collector.importing():
         from shipper.fleet.agent import supervise_in_fleet

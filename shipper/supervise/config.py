@@ -5,6 +5,7 @@ on_release:                                    # run for each credential that ca
   timeout: 30s
 state_key: {systemd: shipper-state}            # or {file: PATH}: 32 bytes in base64; of a list, the first seals
 http: 127.0.0.1:6780                           # the sidecar serves /metrics, /status, /readyz, /livez for both
+otlp: http://127.0.0.1:4318                    # the sidecar sends its metrics and its log there; see `status.export`
 sidecar: [shipper, run]                        # another program to launch; `--state DIR` is added
 fleet: {name: prod, etcd: […], …}              # the policy comes from a fleet; read by `shipper.fleet.settings`
 kubernetes: {namespace: logging, …}            # of `--kubernetes`; read by `shipper.kubernetes.settings`
@@ -29,6 +30,7 @@ from shipper.sdk.codes import Code
 from shipper.sdk.errors import OptionError, PolicyError, Problem
 from shipper.sdk.secret_source import LARGEST, Unreadable
 from shipper.sdk.units import Duration
+from shipper.status.export import check_endpoint
 from shipper.status.http import parse_address
 from shipper.supervise.reading import content
 from shipper.supervise.secrets import Place, Reference, exposed
@@ -59,6 +61,7 @@ class Config(msgspec.Struct, frozen=True):
 
     on_release: OnRelease | None = None
     http: str | None = None
+    otlp: str | None = None
     sidecar: Command = (sys.executable, "-P", "-m", "shipper", "run")
     state_keys: tuple[bytes, ...] = msgspec.field(default=(), name="state_key")
     fleet: Node | None = None
@@ -69,7 +72,8 @@ class Config(msgspec.Struct, frozen=True):
     def launch(self, state: Path) -> list[str]:
         """Returns the command line of the sidecar."""
         address = ["--http", self.http] if self.http else []
-        return [*self.sidecar, "--state", str(state / "sidecar"), *address]
+        receiver = ["--otlp", self.otlp] if self.otlp else []
+        return [*self.sidecar, "--state", str(state / "sidecar"), *address, *receiver]
 
 
 def read_config(
@@ -176,6 +180,9 @@ class _Reading(ConfigReader):
         if path == "http" and isinstance(value, str):
             with self.problems_of(node, path):
                 parse_address(value)
+        if path == "otlp" and isinstance(value, str):
+            with self.problems_of(node, path):
+                check_endpoint(value)
         return value
 
 

@@ -401,9 +401,9 @@ class Member:
         return max(0, self._launcher.launches - 1)
 
     def _pass_on(self) -> None:
-        """Sends a changed `supervision` to the sidecar, if it has a status server to show it."""
+        """Sends a changed `supervision` to the sidecar, if it has a status server, or a receiver, to show it to."""
         ready = self._conversation.ready
-        if self._child is None or ready is None or ready.http is None:
+        if self._child is None or ready is None or (ready.http is None and self._options.config.otlp is None):
             return
         if self._sent_supervision != self._supervision():
             self._observe(self._child)

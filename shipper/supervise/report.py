@@ -18,7 +18,7 @@ import time
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from shipper.process.log import Writer, as_json, coloured, printable, redacted
+from shipper.process.log import Writer, as_json, coloured, is_followed, pass_on, printable, redacted
 from shipper.sdk.errors import Problem
 from shipper.sdk.units import events_in_words
 
@@ -63,6 +63,8 @@ class Report:
         """Reports an event: its kind, and its fields. Never waits."""
         for line in self._lines(what, fields or {}):
             self._writer.write(line)
+        if is_followed():
+            pass_on(_as_json(what, fields or {}))
 
     def flush(self) -> bool:
         """Waits for a moment until all is written; returns whether it is. Runs at exit too."""

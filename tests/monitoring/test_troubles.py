@@ -19,6 +19,7 @@ from shipper.fleet.membership import troubles as of_fleets
 from shipper.kubernetes.membership.troubles import CAUSES
 from shipper.protocol.messages import TROUBLES
 from shipper.sdk.codes import Code
+from shipper.supervise.config import read_config
 from tests.monitoring.prometheus import RULES
 
 DOCS = RULES.parents[2] / "docs"
@@ -115,4 +116,7 @@ def test_the_examples_of_monitoring_are_configurations(tmp_path: Path) -> None:
     (tmp_path / "rules.yaml").write_text(RULES.read_text())
     promtool("check", "config", str(tmp_path / "prometheus.yml"))
 
+    (tmp_path / "supervise.yaml").write_text(files["supervise.yaml"])
+
+    assert read_config(tmp_path / "supervise.yaml", {}).otlp == "http://127.0.0.1:4318"
     assert yaml.safe_load(files["alertmanager.yml"])["inhibit_rules"][0]["equal"] == ["instance"]

@@ -31,6 +31,10 @@ def complaint(file: Path, text: str, environment: dict[str, str] | None = None) 
         ("htpp: x\n", 'c.yaml:1:1: htpp: unknown key "htpp" (did you mean "http"?)'),
         ("http: 6780\n", "c.yaml:1:7: http: expected string, got integer; quote it"),
         ("http: localhost\n", "c.yaml:1:7: http: the address 'localhost' has no port"),
+        (
+            "otlp: collector:4318\n",
+            "c.yaml:1:7: otlp: a receiver of OTLP is a URL of HTTP, such as http://127.0.0.1:4318",
+        ),
         ("http: a\nhttp: b\n", "c.yaml:2:1: http: this key is written twice"),
         ("on_release:\n  command: nope\n", "c.yaml:2:12: on_release.command: expected list, got string"),
         ("on_release: {command: []}\n", "c.yaml:1:23: on_release.command: expected list of length >= 1"),
@@ -67,7 +71,8 @@ def test_a_command_that_does_not_exist_is_refused_before_anything_starts(file: P
 def test_what_is_right_is_read(file: Path) -> None:
     (file.parent / "key").write_bytes(base64.b64encode(b"k" * 32))
     file.write_text(
-        "on_release: {command: [sh, -c, 'exit 0'], timeout: 5s}\nhttp: 127.0.0.1:0\nstate_key: {file: key}\n"
+        "on_release: {command: [sh, -c, 'exit 0'], timeout: 5s}\nhttp: 127.0.0.1:0\notlp: http://collector:4318\n"
+        "state_key: {file: key}\n"
     )
     config = read_config(file, {"PATH": "/bin:/usr/bin"}, runnable=True)
 
@@ -75,6 +80,7 @@ def test_what_is_right_is_read(file: Path) -> None:
     assert config.on_release.command == ("sh", "-c", "exit 0")
     assert float(config.on_release.timeout) == 5
     assert (config.http, config.state_keys) == ("127.0.0.1:0", (b"k" * 32,))
+    assert config.launch(file.parent)[-4:] == ["--http", "127.0.0.1:0", "--otlp", "http://collector:4318"]
     assert isinstance(config.on_release, OnRelease)
 
 
