@@ -38,6 +38,7 @@ FOR_PEOPLE = {
     "demo": "Ship a while into a small local backend and rotate its credential.",
     "validate": "Check policy files, and report every mistake with its place.",
     "test": "Run the tests of policy files, or ask the destinations of one.",
+    "setup": "Show what a destination should have for a policy, and write it on request.",
     "status": "Show the state of a running shipper.",
     "top": "Watch a running shipper on a terminal.",
     "tap": "Show a sample of the events that pass a point.",

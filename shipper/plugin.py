@@ -53,7 +53,18 @@ import msgspec
 
 from shipper.sdk.aio import Asyncio
 from shipper.sdk.answers import Answer, Answers, Outcome, Ranked
-from shipper.sdk.asking import Asked, Finding, Prepared, Question, Tell, TellPrepared, Verdict, of_no_answer, reached
+from shipper.sdk.asking import (
+    Asked,
+    Finding,
+    Prepared,
+    Question,
+    State,
+    Tell,
+    TellPrepared,
+    Verdict,
+    of_no_answer,
+    reached,
+)
 from shipper.sdk.codes import Code, of_os_error
 from shipper.sdk.columns import Column, encoded, join
 from shipper.sdk.conditions import Condition
@@ -183,6 +194,7 @@ __all__ = [
     "Stage",
     "StageContext",
     "StartFailed",
+    "State",
     "Tell",
     "TellPrepared",
     "TooLarge",

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from datetime import UTC, datetime
+from pathlib import Path
 
 import trio
 
@@ -15,7 +16,7 @@ from shipper.asking.planned import Planned, cases_of
 from shipper.asking.trial import batches, passed
 from shipper.pipeline import libraries
 from shipper.pipeline.envelope import Envelope
-from shipper.pipeline.plan import InputPlan
+from shipper.pipeline.plan import InputPlan, Plan
 from shipper.plugin import Batch, Credential, Fields, Meters, OutputContext, Question, StageContext
 from shipper.policy.policy import InputSpec, OutputSpec
 from shipper.policy.uses import Use, uses
@@ -24,8 +25,11 @@ from shipper.sdk.aio import Asyncio, open_asyncio
 from shipper.sdk.asking import Finding, Tell
 from shipper.sdk.codes import Code
 from shipper.sdk.credentials import in_words, public_name
-from shipper.sdk.errors import ShipperError, raised_at
+from shipper.sdk.errors import OptionError, ShipperError, raised_at
 from shipper.supervise import secrets
+
+SECONDS = 60.0
+"""How long one output is asked, unless somebody says otherwise."""
 
 Ask = Callable[[OutputSpec, OutputContext, Question, Tell], Awaitable[None]]
 """Asks one output."""
@@ -108,6 +112,22 @@ class Secrets:
         if not credential.fits(*use.shapes):
             raise ValueError(f"its shape is not accepted here; accepted: {in_words(use.shapes)}")
         return credential
+
+
+def given(secret: Path, shape: str | None, environment: Mapping[str, str]) -> Credential:
+    """Returns the secret in a file; raises OptionError. Blocks on the file."""
+    try:
+        return secrets.read(secrets.Reference.parse(secrets.of_file(secret, shape)), environment)
+    except ValueError as error:
+        raise OptionError(str(error)) from None
+
+
+def chosen(plan: Plan, names: Sequence[str]) -> Sequence[str]:
+    """Returns the names of the outputs to ask (none: all); raises OptionError for one that there is not."""
+    for name in names:
+        if name not in plan.outputs:
+            raise OptionError(f"there is no output {name}; there are: {', '.join(plan.outputs) or 'none'}")
+    return names or list(plan.outputs)
 
 
 async def ask(spec: OutputSpec, context: OutputContext, question: Question, tell: Tell) -> None:

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Callable, Collection, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -19,14 +19,13 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from shipper.commands import PATH
-from shipper.sdk.errors import OptionError, PolicyError
+from shipper.sdk.errors import PolicyError
 
 if TYPE_CHECKING:
     from shipper.asking.matching import Compared
     from shipper.asking.trial import Outcome
     from shipper.policy.registry import Registry
     from shipper.sdk.asking import Finding
-    from shipper.sdk.credentials import Credential
 
 FAILED, REFUSED = 1, 78
 _OWN = "cases"
@@ -209,8 +208,10 @@ def _ask(
     from shipper.policy.registry import Registry
 
     found = planned(file, os.environ, Registry.installed())
-    held = destinations.Secrets(found, os.environ, None if secret is None else _given(secret, shape))
-    names = _chosen(found.plan.outputs, outputs)
+    held = destinations.Secrets(
+        found, os.environ, None if secret is None else destinations.given(secret, shape, os.environ)
+    )
+    names = destinations.chosen(found.plan, outputs)
     if with_inputs:
         names = [name for name in names if held.are_used(found.plan.outputs[name].spec)]
         for name, input in found.plan.inputs.items() if not outputs else ():
@@ -230,24 +231,6 @@ def _ask(
         )
 
     trio.run(asked)
-
-
-def _given(secret: Path, shape: str | None) -> Credential:
-    """Returns the secret of a file; raises OptionError."""
-    from shipper.supervise import secrets
-
-    try:
-        return secrets.read(secrets.Reference.parse(secrets.of_file(secret, shape)), os.environ)
-    except ValueError as error:
-        raise OptionError(str(error)) from None
-
-
-def _chosen(there: Collection[str], names: Sequence[str]) -> Sequence[str]:
-    """Returns the outputs to ask; raises OptionError for one that there is not."""
-    for name in names:
-        if name not in there:
-            raise OptionError(f"there is no output {name}; there are: {', '.join(there) or 'none'}")
-    return names or list(there)
 
 
 def _told(finding: Finding) -> str:

@@ -6,6 +6,7 @@ import pytest
 from click.testing import CliRunner
 from confluent_kafka.admin import AclOperation
 
+from shipper.commands.setup import command as setup
 from shipper.commands.test import command
 
 pytestmark = pytest.mark.backend
@@ -237,3 +238,90 @@ def test_a_broker_does_not_know_a_wrong_password_and_has_a_trusted_certificate(k
     assert f"good     tls {kafka.sasl}" in wrong
     assert [line for line in untrusted if line.startswith(f"bad      tls {kafka.sasl}: ")]
     assert [line for line in closed if line.startswith("bad      address 127.0.0.1:1: ")]
+
+
+@pytest.fixture
+def bare():
+    """Removes what `shipper setup` has written to a node before."""
+
+    def remove(node):
+        node.request("DELETE", "/_data_stream/logs-types-x")
+        node.request("DELETE", "/logs-types-x")
+        for name in ("app", "web", "types"):
+            node.request("DELETE", f"/_index_template/shipper-logs-{name}")
+        for name in ("shipper@mappings", "ecs@mappings"):
+            node.request("DELETE", f"/_component_template/{name}")
+
+    return remove
+
+
+def set_up(path, *options):
+    result = CliRunner().invoke(setup, ["elasticsearch", str(path), *options])
+    return result.exit_code, [line for line in result.stdout.splitlines() if not line.startswith(" ")]
+
+
+NAMES = ["component template shipper@mappings", "index template shipper-logs-app", "index template shipper-logs-web"]
+
+
+@pytest.mark.parametrize("backend", ["elasticsearch_node", "opensearch"])
+def test_templates_are_shown_then_written_and_then_never_again(request, backend, policy, bare):
+    node = request.getfixturevalue(backend)
+    bare(node)
+    path = policy(node, written(node.admin))
+    shown = set_up(path)
+    nothing = node.request("GET", "/_index_template/shipper-logs-app").status
+    first = set_up(path, "--write")
+    again = set_up(path, "--write")
+    got = node.change("GET", "/_index_template/shipper-logs-app")["index_templates"][0]["index_template"]
+
+    assert shown == (0, [*(f"outputs.main: {name}: missing" for name in NAMES), "nothing was written: add --write"])
+    assert nothing == 404
+    assert first == (0, [f"outputs.main: {name}: written" for name in NAMES])
+    assert again == (0, [f"outputs.main: {name}: is there" for name in NAMES])
+    assert got["composed_of"] == ["shipper@mappings"]
+
+
+def test_what_is_somebody_elses_stays_and_an_older_form_is_replaced(elasticsearch_node, policy, bare):
+    bare(elasticsearch_node)
+    path = policy(elasticsearch_node, written(elasticsearch_node.admin))
+    mine = {"index_patterns": ["logs-app-*"], "priority": 7, "_meta": {"who": "me"}}
+    older = {"index_patterns": ["logs-web-*"], "priority": 8, "_meta": {"managed_by": "shipper", "digest": "old"}}
+    elasticsearch_node.change("PUT", "/_index_template/shipper-logs-app", mine)
+    elasticsearch_node.change("PUT", "/_index_template/shipper-logs-web", older)
+    elasticsearch_node.change("PUT", "/_component_template/ecs@mappings", {"template": {}})
+    status, lines = set_up(path, "--write")
+    told = elasticsearch_node.change("GET", "/_index_template/shipper-logs-*")["index_templates"]
+    app, web = (one["index_template"] for one in sorted(told, key=lambda one: one["name"]))
+
+    assert status == 0
+    assert lines[1:] == [
+        f"outputs.main: {NAMES[1]}: left alone: it is of somebody else, and stays as it is",
+        f"outputs.main: {NAMES[2]}: written",
+    ]
+    assert (app["priority"], web["composed_of"]) == (7, ["ecs@mappings", "shipper@mappings"])
+
+
+def test_a_stream_gets_the_types_of_its_template(elasticsearch_node, policy, bare):
+    """The fields of nginx are numbers and addresses, and an odd text does not make a field a date."""
+    bare(elasticsearch_node)
+    set_up(policy(elasticsearch_node, written(elasticsearch_node.admin)), "--place", "logs-types-x", "--write")
+    document = (
+        b'{"create":{}}\n{"@timestamp":"2026-01-01T00:00:00Z","message":"x","http":{"response":{"status_code":200}},'
+        b'"source":{"ip":"192.0.2.1"},"labels":{"day":"2026-01-01"}}\n'
+    )
+    answer = elasticsearch_node.request("POST", "/logs-types-x/_bulk?refresh=true", document).json()
+    (found,) = elasticsearch_node.change("GET", "/logs-types-x/_mapping").values()
+    fields = found["mappings"]["properties"]
+
+    assert not answer["errors"], answer
+    assert fields["http"]["properties"]["response"]["properties"]["status_code"] == {"type": "long"}
+    assert fields["source"]["properties"]["ip"]["type"] == "ip"
+    assert fields["labels"]["properties"]["day"]["type"] == "keyword"
+
+
+def test_without_the_privilege_it_says_which_is_missing(elasticsearch_node, policy):
+    user = elasticsearch_node.create_writer("asked-setup")
+    status, lines = set_up(policy(elasticsearch_node, written(user)), "--write")
+
+    assert status == 1
+    assert "needs the privilege manage_index_templates; give another one by --secret" in lines[0]

@@ -43,13 +43,14 @@ from shipper.plugin import (
     Size,
     StartFailed,
     Tell,
+    TellPrepared,
     client_context,
     takes,
 )
 from shipper.sdk.http_answer import address
 from shipper.sdk.proxies import Choice, Proxy, always, no_proxy, of_environment
 from shipper_plugins.loopback import is_loopback
-from shipper_plugins.outputs import cloud_id, elasticsearch_asked, encoding, keyed
+from shipper_plugins.outputs import cloud_id, elasticsearch_asked, elasticsearch_set_up, encoding, keyed
 from shipper_plugins.outputs.elasticsearch_sender import BulkSender, probe
 from shipper_plugins.outputs.host_rotation import probing
 from shipper_plugins.outputs.index_cases import Index, IndexCase, Pipeline, PipelineCase
@@ -283,6 +284,12 @@ class ElasticsearchOutput(Output, frozen=True, kw_only=True):
         async with self.open(context) as sender:
             assert isinstance(sender, BulkSender)
             await elasticsearch_asked.ask(self, sender.client, question, tell)
+
+    async def set_up(self, context: OutputContext, question: Question, tell: TellPrepared, *, write: bool) -> None:
+        """See `Output.set_up`."""
+        async with self.open(context) as sender:
+            assert isinstance(sender, BulkSender)
+            await elasticsearch_set_up.set_up(self, sender.client, question, tell, write=write)
 
 
 def check_host(host: str) -> None:
