@@ -23,11 +23,11 @@ from shipper_demo.ports import free_port
 RULES = Path(__file__).parents[2] / "packaging" / "monitoring" / "rules.yaml"
 PATIENCE = 90.0
 TARGETS = 24
-WINDOW = "5s"
+WINDOW = "10s"
 """Instead of 15 minutes, within which something has happened."""
 
 _CONFIG = """\
-global: {{scrape_interval: 300ms, scrape_timeout: 300ms, evaluation_interval: 300ms}}
+global: {{scrape_interval: 1s, scrape_timeout: 1s, evaluation_interval: 300ms}}
 rule_files: [{rules}]
 scrape_configs:
   - job_name: shipper

@@ -141,21 +141,6 @@ async def test_an_output_whose_requests_are_refused_waits_for_a_person(tmp_path:
         await prometheus.clears(target, "ShipperOutputHeld")
 
 
-async def test_events_that_are_rejected_are_counted_until_the_store_is_full(
-    tmp_path: Path, prometheus: Prometheus
-) -> None:
-    target = prometheus.target()
-    async with shipping(tmp_path, target, more="dead_letters: {max_bytes: 16KiB}\n") as (world, sidecar):
-        world.destination.script = rejecting
-        world.write(1000)
-        await prometheus.fires(target, "ShipperDeadLetters", output="main")
-        await prometheus.fires(target, "ShipperDeadLettersFull")
-        world.destination.script = None
-        last = (await sidecar.action("dead_letters", list=True))["result"]["dead_letters"][-1]["id"]
-        await sidecar.action("dead_letters", delete=last)
-        await prometheus.clears(target, "ShipperDeadLetters", "ShipperDeadLettersFull")
-
-
 # -- inputs and the queue ----------------------------------------------------------------------------------------------
 
 
@@ -170,7 +155,39 @@ async def test_a_queue_without_room_lets_inputs_wait(tmp_path: Path, prometheus:
         await prometheus.clears(target, "ShipperQueueFull", "ShipperQueueFillsUp")
 
 
-async def test_lines_that_do_not_parse_are_an_alert_while_they_come(tmp_path: Path, prometheus: Prometheus) -> None:
+# -- what is counted ---------------------------------------------------------------------------------------------------
+
+
+async def test_what_happens_now_and_then_is_an_alert_for_a_while(tmp_path: Path, prometheus: Prometheus) -> None:
+    """All at once, on a host each, since each waits for its while to pass."""
+    scenes = (
+        events_that_are_rejected,
+        lines_that_do_not_parse,
+        peers_without_room,
+        a_drain_that_cannot_end_until_an_order_drops_it,
+        a_supervisor_that_cannot_revoke_and_restarts_its_sidecar,
+    )
+    async with trio.open_nursery() as nursery:
+        for number, scene in enumerate(scenes):
+            directory = tmp_path / str(number)
+            directory.mkdir()
+            nursery.start_soon(scene, directory, prometheus)
+
+
+async def events_that_are_rejected(tmp_path: Path, prometheus: Prometheus) -> None:
+    target = prometheus.target()
+    async with shipping(tmp_path, target, more="dead_letters: {max_bytes: 16KiB}\n") as (world, sidecar):
+        world.destination.script = rejecting
+        world.write(1000)
+        await prometheus.fires(target, "ShipperDeadLetters", output="main")
+        await prometheus.fires(target, "ShipperDeadLettersFull")
+        world.destination.script = None
+        last = (await sidecar.action("dead_letters", list=True))["result"]["dead_letters"][-1]["id"]
+        await sidecar.action("dead_letters", delete=last)
+        await prometheus.clears(target, "ShipperDeadLetters", "ShipperDeadLettersFull")
+
+
+async def lines_that_do_not_parse(tmp_path: Path, prometheus: Prometheus) -> None:
     target = prometheus.target()
     async with shipping(tmp_path, target, more="processors:\n  - {type: parse, format: json}\n") as (world, _):
         async with trio.open_nursery() as nursery:
@@ -186,9 +203,7 @@ async def test_lines_that_do_not_parse_are_an_alert_while_they_come(tmp_path: Pa
         await prometheus.clears(target, "ShipperLinesNotParsed")
 
 
-async def test_peers_without_room_are_an_alert_while_they_are_turned_away(
-    tmp_path: Path, prometheus: Prometheus
-) -> None:
+async def peers_without_room(tmp_path: Path, prometheus: Prometheus) -> None:
     """Datagrams are lost while the process stands still, and connections beyond the limit are closed."""
     target, stream, datagrams = prometheus.target(), free_port(), free_port()
     syslog = "type: syslog, receive_buffer: 4KiB, max_connections: 1"
@@ -205,12 +220,7 @@ async def test_peers_without_room_are_an_alert_while_they_are_turned_away(
         await prometheus.clears(target, "ShipperPeersTurnedAway", "ShipperDatagramsLost")
 
 
-# -- drains ------------------------------------------------------------------------------------------------------------
-
-
-async def test_a_drain_that_cannot_end_hangs_and_passes_its_deadline_until_an_order_drops_it(
-    tmp_path: Path, prometheus: Prometheus
-) -> None:
+async def a_drain_that_cannot_end_until_an_order_drops_it(tmp_path: Path, prometheus: Prometheus) -> None:
     target = prometheus.target()
     async with shipping(tmp_path, target) as (world, sidecar):
         world.revoke("a")
@@ -229,12 +239,7 @@ async def test_a_drain_that_cannot_end_hangs_and_passes_its_deadline_until_an_or
     assert result["status"] == "SUCCESS"
 
 
-# -- the supervisor ----------------------------------------------------------------------------------------------------
-
-
-async def test_a_supervisor_that_cannot_revoke_and_restarts_its_sidecar_is_seen(
-    tmp_path: Path, prometheus: Prometheus
-) -> None:
+async def a_supervisor_that_cannot_revoke_and_restarts_its_sidecar(tmp_path: Path, prometheus: Prometheus) -> None:
     target = prometheus.target()
     site = Site(tmp_path, fake_sidecar=False)
     may_revoke = site.directory / "may-revoke"
