@@ -62,6 +62,7 @@ from shipper.sdk.asking import (
     Tell,
     TellPrepared,
     Verdict,
+    in_time,
     of_no_answer,
     reached,
 )
@@ -208,6 +209,7 @@ __all__ = [
     "compact",
     "digest_of",
     "encoded",
+    "in_time",
     "in_words",
     "is_own_host",
     "is_reserved",

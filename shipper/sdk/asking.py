@@ -6,12 +6,18 @@ the next question may time out.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Literal, TypeAlias
+from typing import Any, Literal, TypeAlias, TypeVar
+
+import trio
 
 from shipper.sdk.codes import Code
 from shipper.sdk.http_answer import NoAnswer, Unreachable
+
+T = TypeVar("T")
+PATIENCE_SECONDS = 15.0
+"""How long a host has for one answer: a person waits, and other hosts are asked after it."""
 
 Asked = Literal["secret", "address", "tls", "login", "destination", "privilege"]
 """`secret`: whether the credential can be read here; `address`: whether a connection can be made; `tls`: whether its
@@ -71,6 +77,13 @@ class Prepared:
 
 Tell: TypeAlias = Callable[[Finding], None]
 TellPrepared: TypeAlias = Callable[[Prepared], None]
+
+
+async def in_time(host: str, request: Callable[[], Awaitable[T]]) -> T:
+    """Returns the answer to a request; raises NoAnswer if it does not come within `PATIENCE_SECONDS`."""
+    with trio.move_on_after(PATIENCE_SECONDS):
+        return await request()
+    raise NoAnswer(f"{host}: no answer within {PATIENCE_SECONDS:g}s", "timeout", Code.TIMED_OUT)
 
 
 def of_no_answer(error: NoAnswer, host: str, *, is_tls: bool) -> list[Finding]:

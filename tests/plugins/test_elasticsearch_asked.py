@@ -7,8 +7,10 @@ from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
 import pytest
+import trio
 
 from shipper.plugin import Credential, Finding, OutputContext, Question
+from shipper.sdk import asking
 from shipper.sdk.aio import open_asyncio
 from shipper_plugins.outputs.elasticsearch import ElasticsearchOutput
 
@@ -183,3 +185,40 @@ async def test_every_host_is_asked_and_the_first_good_one_for_privileges():
         ("destination", "good"),
         ("privilege", "bad"),
     ]
+
+
+async def test_a_host_that_says_nothing_keeps_no_other_from_being_asked(monkeypatch):
+    monkeypatch.setattr(asking, "PATIENCE_SECONDS", 0.2)
+    told = []
+    with serving({"GET /": ROOT, WHO: ME, MAY: (200, ELASTIC, {"index": {}})}) as (host, _):
+        silent = await trio.open_tcp_listeners(0, host="127.0.0.1")
+        port = silent[0].socket.getsockname()[1]
+        output = ElasticsearchOutput(hosts=(f"http://127.0.0.1:{port}", host))
+        async with open_asyncio() as aio:
+            await output.ask(OutputContext("main", aio, {}), Question(), told.append)
+        await silent[0].aclose()
+
+    assert verdicts(told)[:2] == [("address", "good"), ("destination", "bad")]
+    assert told[1].text == "no answer within 0.2s"
+    assert ("login", "good") in verdicts(told)
+
+
+async def read_to_the_end(stream):
+    while await stream.receive_some():
+        pass
+
+
+async def test_asking_that_is_cancelled_leaves_no_connection():
+    silent = await trio.open_tcp_listeners(0, host="127.0.0.1")
+    port = silent[0].socket.getsockname()[1]
+    output = ElasticsearchOutput(hosts=(f"http://127.0.0.1:{port}",))
+    with trio.fail_after(60):
+        async with open_asyncio() as aio, trio.open_nursery() as nursery:
+            nursery.start_soon(output.ask, OutputContext("main", aio, {}), Question(), print)
+            peer = await silent[0].accept()
+            await peer.receive_some()
+            nursery.cancel_scope.cancel()
+        with pytest.raises(trio.BrokenResourceError):
+            await read_to_the_end(peer)
+        await trio.aclose_forcefully(peer)
+    await silent[0].aclose()

@@ -3,6 +3,8 @@
 from datetime import UTC, datetime
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from shipper.policy import document
 from shipper.policy.cases import DEFAULT_TIME, Case, read_cases, split
@@ -84,3 +86,24 @@ def test_all_mistakes_are_told_at_once():
         read("tests:\n  a: 1\n  b: {input: no, events: 1, expect: 1}\n")
 
     assert len(refused.value.problems) == 4
+
+
+SCALARS = st.none() | st.booleans() | st.integers(-5, 5) | st.sampled_from(["app", "audit", "main", "", "x"])
+KEYS = st.sampled_from(["input", "events", "expect", "exact", "at", "main", "audit", "x"])
+TREES = st.recursive(
+    SCALARS,
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(KEYS, inner, max_size=5),
+    max_leaves=12,
+)
+
+
+@given(TREES)
+def test_any_section_is_read_or_refused(tree):
+    section = document.read(document.write({"tests": {"a": tree}})).value["tests"]
+    problems = []
+    try:
+        assert all(case.input in INPUTS for case in read_cases(section, INPUTS))
+    except PolicyError as error:
+        problems += error.problems
+
+    assert all(problem.path.startswith("tests") for problem in problems)

@@ -17,7 +17,7 @@ from urllib.parse import quote
 
 import msgspec
 
-from shipper.plugin import Code, Finding, Later, Question, Tell, of_no_answer, reached
+from shipper.plugin import Code, Finding, Later, Question, Tell, in_time, of_no_answer, reached
 from shipper.sdk.http_answer import NoAnswer, Response, address
 from shipper_plugins.outputs import bulk, keyed
 
@@ -87,7 +87,8 @@ class Node:
 
     async def request(self, method: Method, path: str, body: bytes = b"") -> Response:
         """Sends a request with a body that is not compressed. Raises NoAnswer."""
-        return await self._client.request(method, self.host, path, [body] if body else [], headers=_PLAIN)
+        pieces = [body] if body else []
+        return await in_time(self.where, lambda: self._client.request(method, self.host, path, pieces, headers=_PLAIN))
 
 
 async def ask(output: ElasticsearchOutput, client: Client, question: Question, tell: Tell) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
 
-from shipper.plugin import Asked, Code, Finding, Held, Later, Tell, TooLarge, of_no_answer, reached
+from shipper.plugin import Asked, Code, Finding, Held, Later, Tell, TooLarge, in_time, of_no_answer, reached
 from shipper.sdk.http_answer import NoAnswer, address
 from shipper_plugins.outputs.otlp_answers import BadData
 
@@ -15,7 +15,7 @@ async def ask(endpoint: str, export: Callable[[], Awaitable[int]], tell: Tell) -
     """See `Output.ask`; `export` sends an export without logs, and raises what `Sender.send` may raise, or BadData."""
     where, is_tls = address(endpoint), endpoint.startswith("https://")
     try:
-        await export()
+        await in_time(where, export)
     except NoAnswer as error:
         findings = of_no_answer(error, where, is_tls=is_tls)
     except BadData as error:

@@ -6,11 +6,12 @@ a protocol that no principal speaks: it checks the credential first, and then re
 
 from __future__ import annotations
 
+from functools import partial
 from typing import TYPE_CHECKING
 
 import msgspec
 
-from shipper.plugin import Code, Finding, Tell, of_no_answer, reached
+from shipper.plugin import Code, Finding, Tell, in_time, of_no_answer, reached
 from shipper.sdk.http_answer import NoAnswer, Response, address
 from shipper_plugins.outputs.relay_refusals import code_of
 from shipper_plugins.relay.frames import Hello
@@ -21,6 +22,7 @@ if TYPE_CHECKING:
     from shipper.sdk.http import Client
 
 NO_PROTOCOL = 0
+_PATH, _JSON = "/v1/relay/session", {"Content-Type": "application/json"}
 _HELLO = Hello(NO_PROTOCOL, "0" * 32, 0)
 
 
@@ -30,7 +32,7 @@ async def ask(hosts: Sequence[str], client: Client, tell: Tell) -> None:
     for host in hosts:
         where, is_tls = address(host), host.startswith("https://")
         try:
-            said = await client.post(host, "/v1/relay/session", [body], headers={"Content-Type": "application/json"})
+            said = await in_time(where, partial(client.post, host, _PATH, [body], headers=_JSON))
         except NoAnswer as error:
             findings = of_no_answer(error, where, is_tls=is_tls)
         else:
