@@ -238,3 +238,14 @@ def test_what_cannot_be_asked_is_refused_with_a_reason(policy, tmp_path):
     assert "there is no output nope; there are: main, audit" in str(asked("output", path, "--output", "nope").exception)
     assert "No such file" in str(asked("output", path, "--secret", tmp_path / "none").exception)
     assert asked("output", policy("quue: 1")).exit_code == 78
+
+
+def test_the_help_names_every_question_and_its_options():
+    result = CliRunner().invoke(command, ["--help"])
+
+    assert result.exit_code == 0
+    assert "--show" in result.stdout
+    assert [line.split()[0] for line in result.stdout.partition("Commands:")[2].splitlines() if line] == [
+        "credential",
+        "output",
+    ]

@@ -51,8 +51,8 @@ def command(
     manage_index_templates; give that of an administrator by --secret, since the shipper itself should not have it.
 
     \b
-    Show:          shipper setup elasticsearch policy.yaml --secret /run/keys/admin
-    Write:         shipper setup elasticsearch policy.yaml --secret /run/keys/admin --write
+    Show:          shipper setup elasticsearch policy.yaml --secret FILE
+    Write:         shipper setup elasticsearch policy.yaml --secret FILE --write
     """
     try:
         prepared, bad = _set_up(type, file, outputs, places, secret, shape, write=write)

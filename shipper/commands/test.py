@@ -45,6 +45,14 @@ class _Test(click.Group):
         for name in self.list_commands(ctx):
             formatter.write_usage(ctx.command_path, f"{name} [OPTIONS] FILE")
 
+    def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        """Writes the options of the own question, too."""
+        params = [*self.commands[_OWN].get_params(ctx), *self.get_params(ctx)]
+        every = [param.get_help_record(ctx) for param in params if isinstance(param, click.Option)]
+        with formatter.section("Options"):
+            formatter.write_dl(list(dict.fromkeys(record for record in every if record is not None)))
+        self.format_commands(ctx, formatter)
+
     def list_commands(self, ctx: click.Context) -> list[str]:
         return [name for name in super().list_commands(ctx) if name != _OWN]
 
@@ -59,8 +67,8 @@ def command() -> None:
     \b
     Example:       shipper test policy.yaml
     What comes:    shipper test --show policy.yaml
-    Ask really:    shipper test output policy.yaml
-    Before a rotation: shipper test credential policy.yaml --secret /run/keys/es-new
+    Destinations:  shipper test output policy.yaml
+    A new key:     shipper test credential policy.yaml --secret /run/keys/es-new
     """
 
 
@@ -127,7 +135,7 @@ def _asking(function: Callable[..., None]) -> Callable[..., None]:
     return function
 
 
-@command.command("output")
+@command.command("output", short_help="Ask whether destinations would take the events.")
 @_asking
 def ask_outputs(as_json: bool, **options: Any) -> None:
     """Ask the destinations of a policy whether they would take its events.
@@ -142,7 +150,7 @@ def ask_outputs(as_json: bool, **options: Any) -> None:
     _report(as_json, lambda finding: True, with_inputs=False, **options)
 
 
-@command.command("credential")
+@command.command("credential", short_help="Ask whether destinations know the secrets.")
 @_asking
 def ask_credentials(as_json: bool, **options: Any) -> None:
     """Read the secrets of a policy, and ask the destinations whether they know them.
