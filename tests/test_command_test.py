@@ -249,3 +249,11 @@ def test_the_help_names_every_question_and_its_options():
         "credential",
         "output",
     ]
+
+
+def test_a_certificate_of_the_host_is_not_needed_for_tests(policy):
+    text = POLICY.replace('hosts: ["https', 'tls: {ca: /no/such/ca.pem}, hosts: ["https')
+    path = policy(GOOD, text)
+
+    assert asked(path).exit_code == 0
+    assert "cannot read this file" in asked("output", path).stdout

@@ -6,11 +6,13 @@ The id of a secret is made from its reference, so that the same reference has th
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from shipper.fleet.changes import imagined_pem
 from shipper.pipeline.plan import Plan, make
+from shipper.plugin import Material
 from shipper.policy import document
 from shipper.policy.cases import Case, read_cases
 from shipper.policy.document import Node
@@ -34,10 +36,15 @@ class Planned:
     """The sections `tests` of its files."""
 
 
-def planned(path: Path, environment: Mapping[str, str], registry: Registry) -> Planned:
-    """Returns the plan of a policy file, or of a directory of files. Raises PolicyError with all problems.
+def planned(
+    path: Path,
+    environment: Mapping[str, str],
+    registry: Registry,
+    material: Callable[[str], Material] = Material.read,
+) -> Planned:
+    """Returns the plan of a policy file, or of a directory of files; `material` returns the content of a PEM file.
 
-    Blocks on files.
+    Raises PolicyError with all problems. Blocks on files.
     """
     tree, tests = read_with_tests([path], environment)
     references: dict[str, Reference] = {}
@@ -57,12 +64,21 @@ def planned(path: Path, environment: Mapping[str, str], registry: Registry) -> P
 
     substituted = everywhere(tree, registry, id_of)
     try:
-        build(substituted, registry)
+        build(substituted, registry, material)
     except PolicyError as error:
         problems += error.problems
     if problems:
         raise PolicyError(problems)
-    return Planned(make(Revision(0, 0), document.write(substituted), registry), tree, references, tests)
+    return Planned(make(Revision(0, 0), document.write(substituted), registry, material), tree, references, tests)
+
+
+def imagined(path: str) -> Material:
+    """Returns the content of a PEM file, or a certificate of nobody: elsewhere than on its host, a policy has to be
+    tried without it."""
+    try:
+        return Material.read(path)
+    except ValueError:
+        return Material(path, imagined_pem())
 
 
 def cases_of(sections: Sequence[Node], policy: Policy) -> Sequence[Case]:

@@ -104,10 +104,10 @@ def _outcomes(path: Path, registry: Registry) -> Sequence[Outcome]:
     """Returns what comes of the cases of a policy; raises PolicyError."""
     import trio
 
-    from shipper.asking.planned import cases_of, planned
+    from shipper.asking.planned import cases_of, imagined, planned
     from shipper.asking.trial import tried
 
-    found = planned(path, os.environ, registry)
+    found = planned(path, os.environ, registry, imagined)
     return trio.run(tried, cases_of(found.tests, found.plan.policy), found.plan.inputs)
 
 

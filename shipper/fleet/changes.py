@@ -278,11 +278,12 @@ def _material(path: str) -> Material:
     """
     if not os.path.isabs(path):
         raise ValueError(_RELATIVE)
-    return Material(path, f"{path}\n{_pem()}")
+    return Material(path, f"{path}\n{imagined_pem()}")
 
 
 @cache
-def _pem() -> str:
+def imagined_pem() -> str:
+    """Returns a certificate and its key, of nobody, in place of those of a host."""
     from cryptography import x509
     from cryptography.hazmat.primitives.asymmetric.ec import SECP256R1, generate_private_key
     from cryptography.hazmat.primitives.hashes import SHA256

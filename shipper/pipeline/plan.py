@@ -8,11 +8,11 @@ the new ones, `none` if the meaning is the same, else `live`.
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
-from shipper.plugin import Processor
+from shipper.plugin import Material, Processor
 from shipper.policy.document import Node, followed, read
 from shipper.policy.policy import InputSpec, OutputSpec, Policy, build, destination, meaning, output_settings
 from shipper.policy.registry import Registry
@@ -144,10 +144,11 @@ def digest(text: str) -> str:
     return hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest()
 
 
-def make(at: Revision, text: str, registry: Registry) -> Plan:
-    """Reads a policy and plans it. Raises PolicyError; opens nothing, but reads the files that the policy names."""
+def make(at: Revision, text: str, registry: Registry, material: Callable[[str], Material] = Material.read) -> Plan:
+    """Reads a policy and plans it. Raises PolicyError; opens nothing, but reads the files that the policy names, by
+    `material`."""
     root = read(text)
-    policy = build(root, registry)
+    policy = build(root, registry, material)
     outputs = {name: _output(spec) for name, spec in policy.outputs.items()}
     inputs = {name: _input(spec, policy) for name, spec in policy.inputs.items()}
     return Plan(at, text, digest(text), meaning(policy), policy, inputs, outputs, tuple(_references(policy, root)))
