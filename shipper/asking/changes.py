@@ -54,8 +54,7 @@ def between(old: Path, new: Path, environment: Mapping[str, str], registry: Regi
     """
     if not with_secrets:
         before, after = (planned(path, environment, registry) for path in (old, new))
-        names = {id: str(reference) for id, reference in before.references.items()}
-        return compared(before.plan, after.plan, names)
+        return compared(before.plan, after.plan, before.names)
     first = Desired(PolicyFiles((old,)), environment, registry).read({})
     known = {kept.canonical: id for id, kept in first.credentials.items()}
     second = Desired(PolicyFiles((new,)), environment, registry).read(known)

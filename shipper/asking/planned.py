@@ -1,13 +1,14 @@
 """The plan of a policy of this host, and where its secrets come from. It reads variables and PEM files, and no secret.
 
-The id of a secret is made from its reference, so that the same reference has the same id in two policies.
+The id of a secret is made from its reference as it is written, so that the same reference has the same id in two
+policies, wherever their files are.
 """
 
 from __future__ import annotations
 
 import hashlib
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from shipper.fleet.changes import imagined_pem
@@ -32,6 +33,8 @@ class Planned:
     plan: Plan
     tree: Node = field(repr=False)
     references: Mapping[str, Reference]
+    names: Mapping[str, str]
+    """The references as they are written, by id."""
     tests: Sequence[Node] = field(default=(), repr=False)
     """The sections `tests` of its files."""
 
@@ -48,6 +51,7 @@ def planned(
     """
     tree, tests = read_with_tests([path], environment)
     references: dict[str, Reference] = {}
+    names: dict[str, str] = {}
     problems: list[Problem] = []
 
     def id_of(place: Place) -> Node:
@@ -55,11 +59,12 @@ def planned(
             return place.node
         try:
             reference = Reference.parse(place.node)
+            written = Reference.parse(replace(place.node, mark=place.node.mark._replace(file=None)))
         except ValueError as error:
             problems.append(place.problem(str(error)))
             return Node("refused", place.node.mark)
-        id = f"{reference.label}-{hashlib.sha256(repr(reference).encode()).hexdigest()[:8]}"
-        references[id] = reference
+        id = f"{reference.label}-{hashlib.sha256(repr(written).encode()).hexdigest()[:8]}"
+        references[id], names[id] = reference, str(written)
         return Node(id, place.node.mark)
 
     substituted = everywhere(tree, registry, id_of)
@@ -69,7 +74,9 @@ def planned(
         problems += error.problems
     if problems:
         raise PolicyError(problems)
-    return Planned(make(Revision(0, 0), document.write(substituted), registry, material), tree, references, tests)
+    return Planned(
+        make(Revision(0, 0), document.write(substituted), registry, material), tree, references, names, tests
+    )
 
 
 def imagined(path: str) -> Material:
