@@ -78,7 +78,7 @@ def read_tree(paths: Sequence[Path], environment: Mapping[str, str]) -> Node:
 def read_with_tests(paths: Sequence[Path], environment: Mapping[str, str]) -> tuple[Node, list[Node]]:
     """Returns the merged tree of all files, and the section `tests` of each file that has one; raises PolicyError as
     `read_tree`."""
-    found = _files(paths, lambda node, path, quoted: replaced(str(node.value), environment))
+    found = _parsed_files(paths, lambda node, path, quoted: replaced(str(node.value), environment))
     tree = found[0].root if len(found) == 1 else merged([file.root for file in found])
     return tree, [file.tests for file in found if file.tests is not None]
 
@@ -86,7 +86,7 @@ def read_with_tests(paths: Sequence[Path], environment: Mapping[str, str]) -> tu
 def read_text(paths: Sequence[Path]) -> str:
     """Returns one text for all files, with their variables and without their tests; that of a single file without tests
     is returned as it is. Raises PolicyError."""
-    found = _files(paths, lambda node, path, quoted: Quoted(node.value) if quoted else str(node.value))
+    found = _parsed_files(paths, lambda node, path, quoted: Quoted(node.value) if quoted else str(node.value))
     if len(found) == 1:
         return found[0].text if found[0].tests is None else document.write(found[0].root)
     return document.write(merged([file.root for file in found]))
@@ -101,7 +101,7 @@ class _File:
     tests: Node | None
 
 
-def _files(paths: Sequence[Path], replace: Replace) -> list[_File]:
+def _parsed_files(paths: Sequence[Path], replace: Replace) -> list[_File]:
     problems: list[Problem] = []
     found: list[_File] = []
     for file in policy_files(paths, problems):
