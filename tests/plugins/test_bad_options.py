@@ -32,6 +32,7 @@ HOSTS = SEARCH + "hosts: [http://a], "
         (TAIL, "encoding: ", "nope", "inputs.a.encoding"),
         (TAIL, "exclude_lines: [a, ", "'(']", "inputs.a.exclude_lines[1]"),
         (TAIL, "multiline: {pattern: ", "'('}", "inputs.a.multiline.pattern"),
+        (INPUTS, "{type: journald, matches: [A=1, ", "b]", "inputs.a.matches[1]"),
         (BULK, "address: ", "'9200'", "inputs.a.address"),
         (BULK, "address: ", "'0.0.0.0:9200'", "inputs.a.address"),
         (BULK, "address: '127.0.0.1:1', max_body_bytes: ", "0B", "inputs.a.max_body_bytes"),

@@ -52,6 +52,7 @@ from shipper_plugins.inputs.elasticsearch import ElasticsearchInput
 from shipper_plugins.inputs.file import FileInput
 from shipper_plugins.inputs.generate import GenerateInput
 from shipper_plugins.inputs.http import HttpInput
+from shipper_plugins.inputs.journald import JournaldInput
 from shipper_plugins.inputs.otlp import OtlpInput
 from shipper_plugins.inputs.relay import Edge, RelayInput
 from shipper_plugins.inputs.state import StateInput
@@ -81,6 +82,7 @@ from shipper_plugins.processors.route import Case as RouteCase
 from shipper_plugins.processors.route import Route
 from shipper_plugins.processors.throttle import Throttle
 from shipper_plugins.processors.timestamp import Timestamp
+from tests.plugins.journal import journal
 from tests.plugins.kafka_broker import open_cluster
 from tests.plugins.relay import KEYS, principal
 
@@ -127,6 +129,13 @@ async def check_file(aio: Asyncio, path: Path) -> type[Input]:
     (path / "a.log").write_bytes(b"".join(b"line %d\n" % number for number in range(20)))
     await check_input(FileInput(paths=(str(path / "*.log"),)), 20)
     return FileInput
+
+
+async def check_journald(aio: Asyncio, path: Path) -> type[Input]:
+    with journal() as running:
+        running.log(0, 20)
+        await check_input(JournaldInput(namespace=running.namespace, identifiers=("test",)), 20)
+    return JournaldInput
 
 
 async def check_state(aio: Asyncio, path: Path) -> type[Input]:
@@ -287,6 +296,7 @@ INPUTS: dict[str, Case] = {
     "file": check_file,
     "generate": check_generate,
     "http": check_http_receiver,
+    "journald": check_journald,
     "otlp": check_otlp_receiver,
     "relay": check_relay_door,
     "state": check_state,
