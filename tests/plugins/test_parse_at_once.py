@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 
 from shipper.plugin import Batch, Fields
 from shipper.testing import check_processor
+from shipper_plugins.processors import json_lines
 from shipper_plugins.processors.parse import Parse
 
 SHARED: list[Fields] = [
@@ -25,10 +26,15 @@ def unique(pairs: list[tuple[str, object]]) -> Fields:
     return dict(pairs)
 
 
+def one_by_one(parse: Parse, batch: Batch) -> Batch:
+    """What the reading of single events makes of them, by which the others are judged."""
+    return batch.replace([parse._parsed(event, json_lines.shape(batch.shared)) for event in batch.own()])
+
+
 def assert_as_alone(parse: Parse, lines: list[str], shared: Fields) -> None:
     batch = Batch.lines("".join(f"{line}\n" for line in lines).encode(), offset=10, gap=2, shared=shared)
     at_once = check_processor(parse, batch)
-    alone = [parse.process(Batch.events([own], shared=shared)) for own in batch.own()]
+    alone = [one_by_one(parse, Batch.events([own], shared=shared)) for own in batch.own()]
     wire = at_once.json_lines().split(b"\n")[:-1]
 
     assert at_once.offset is None
@@ -215,3 +221,53 @@ def test_one_object_of_many_may_have_other_groups(text: str, place: int) -> None
     lines[place] = text
 
     assert_as_alone(Parse(format="json"), lines, SHARED[2])
+
+
+# -- documents ---------------------------------------------------------------------------------------------------------
+
+OWN = st.dictionaries(
+    st.sampled_from(["stream", "@timestamp", "log", "a", "tags", "app", "x.y", "message"]),
+    st.sampled_from(["stdout", 1, {"offset": 7}, {"flags": ["x"], "level": "y"}, ["t"]]),
+    max_size=3,
+)
+NARROW = st.fixed_dictionaries(
+    {"stream": st.just("stdout")}, optional={"log": st.sampled_from([{"offset": 7}, {"flags": ["x"]}])}
+)
+LEVELS = st.fixed_dictionaries({"a": st.integers()}, optional={"log": st.sampled_from([{"level": "i"}, {"offset": 1}])})
+KV = st.lists(st.sampled_from(["a=1", 'b="x y"', "message=m", "log=1", "c.d=2", "x", "stream=s"]), max_size=4)
+
+
+def assert_documents_as_alone(parse: Parse, owns: list[Fields], texts: list[object], shared: Fields) -> None:
+    events = [{**own, "message": text} if text is not None else own for own, text in zip(owns, texts, strict=False)]
+    batch = Batch.events(events, shared=shared)
+    alone = [one_by_one(parse, batch.pick([place])).whole()[0] for place in range(batch.count)]
+
+    assert [sorted_json(event) for event in check_processor(parse, batch).whole()] == [
+        sorted_json(event) for event in alone
+    ]
+
+
+@settings(deadline=None, max_examples=200)
+@given(
+    st.lists(OWN, min_size=4, max_size=4) | st.lists(NARROW, min_size=4, max_size=4),
+    st.lists(SPACED | LEVELS.map(json.dumps) | TEXTS | st.none(), max_size=4)
+    | st.lists(LEVELS.map(json.dumps), max_size=4),
+    st.sampled_from(SHARED),
+    st.sampled_from([None, None, "app", "app.x", "log", "message"]),
+)
+def test_objects_in_documents_become_what_each_alone_becomes(
+    owns: list[Fields], texts: list[object], shared: Fields, target: str | None
+) -> None:
+    assert_documents_as_alone(Parse(format="json", target=target), owns, texts, shared)
+
+
+@settings(deadline=None)
+@given(
+    st.lists(OWN, min_size=4, max_size=4) | st.lists(NARROW, min_size=4, max_size=4),
+    st.lists(KV.map(" ".join), max_size=4),
+    st.sampled_from(SHARED),
+)
+def test_pairs_in_documents_become_what_each_alone_becomes(
+    owns: list[Fields], texts: list[object], shared: Fields
+) -> None:
+    assert_documents_as_alone(Parse(format="kv"), owns, texts, shared)

@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 
 from shipper.plugin import Batch, Fields
 from shipper.testing import check_processor
+from shipper_plugins.processors import json_lines
 from shipper_plugins.processors.parse import LONGEST_SEARCHED, Parse
 
 SHARED: list[Fields] = [
@@ -34,7 +35,8 @@ def made(event: Fields) -> Fields:
 def assert_as_alone(parse: Parse, lines: list[str], shared: Fields) -> None:
     batch = Batch.lines("".join(f"{line}\n" for line in lines).encode(), offset=10, shared=shared)
     at_once = check_processor(parse, batch)
-    alone = [parse.process(Batch.events([own], shared=shared)).whole()[0] for own in batch.own()]
+    shape = json_lines.shape(shared)
+    alone = [Batch.events([parse._parsed(own, shape)], shared=shared).whole()[0] for own in batch.own()]
     wire = [json.loads(row) for row in at_once.json_lines().split(b"\n")[:-1]]
 
     assert at_once.whole() == alone == wire

@@ -83,6 +83,47 @@ def at_once(
     return batch.rewritten(body, shared)
 
 
+def of_documents(batch: Batch, shape: Fields, field: str, target: str | None, reading: Reading | None = None) -> Batch:
+    """Returns the batch of documents with the fields of the texts in a top-level field, as `at_once` for lines.
+
+    So JSON in the log of a container, which was read before, takes 5 µs and not 13. Raises ValueError or TypeError if
+    all must be read one by one.
+    """
+    if batch.is_typed or (target is not None and target.partition(".")[0] in shape):
+        raise ValueError("not at once")
+    rows = batch.own()
+    texts = [row.pop(field, None) for row in rows]
+    own = set[str]().union(*rows)
+    if set(map(type, texts)) != {str} or any("." in name for name in own):
+        raise ValueError("not at once")
+    events: list[Fields] = []
+    for at in range(0, len(rows), _RUN):
+        run, run_texts = rows[at : at + _RUN], texts[at : at + _RUN]
+        objects, keys, places = _objects([text.encode() for text in run_texts], target, reading, is_flat=False)
+        _met(objects, keys, batch, shape, reading, is_flat=False)
+        clashing = (keys & own) - {"@timestamp"}
+        if clashing - {"log"} or (clashing and not _fit_beside(run, objects, places)):
+            raise ValueError("fields have to be merged with those of the event")
+        made = dict(zip(places, objects, strict=True))
+        for place, (row, text) in enumerate(zip(run, run_texts, strict=True)):
+            if reading is None or place in made:
+                events.append(_beside(row, made[place], {} if reading is None else {field: text}))
+            else:
+                events.append(reading.one({**row, field: text}))
+    return batch.replace(events)
+
+
+def _fit_beside(rows: Sequence[Fields], objects: Sequence[Fields], places: Sequence[int]) -> bool:
+    """Returns whether the `log` of each object has other names than that of its event."""
+    logs = [(rows[place].get("log", {}), made.get("log", {})) for place, made in zip(places, objects, strict=True)]
+    return all(type(our) is dict and our.keys().isdisjoint(log) for our, log in logs)
+
+
+def _beside(row: Fields, made: Fields, text: Fields) -> Fields:
+    log = {"log": {**row["log"], **made["log"]}} if "log" in row and "log" in made else {}
+    return {**row, **text, **made, **log}
+
+
 _TEXT = frozenset(("message",))
 _PLACEHOLDER = b'{"":0}'
 """Of a line whose event is its own."""

@@ -114,6 +114,9 @@ class Parse(Processor, frozen=True):
             with suppress(ValueError, TypeError, RecursionError):
                 return self._at_once(batch)
         shape = json_lines.shape(batch.shared)
+        if batch.offset is None and "." not in self.field and self.format in _OF_OBJECTS:
+            with suppress(ValueError, TypeError, RecursionError):
+                return json_runs.of_documents(batch, shape, self.field, self.target, self._reading(shape))
         return batch.replace([self._parsed(event, shape) for event in batch.own()])
 
     @property
@@ -139,10 +142,12 @@ class Parse(Processor, frozen=True):
             return access.at_once(batch, server.ORDINARY, lambda event: self._parsed(event, batch.shared), service)
         if self.format == "syslog":
             return syslog_lines.at_once(batch, lambda event: self._parsed(event, batch.shared), _zone(self.timezone))
+        return json_runs.at_once(batch, shape, self.target, self._reading(shape))
+
+    def _reading(self, shape: Fields) -> json_runs.Reading | None:
         if self.format == "json":
-            return json_runs.at_once(batch, shape, self.target)
-        reading = json_runs.Reading(self._read(), lambda event: self._parsed(event, shape))
-        return json_runs.at_once(batch, shape, self.target, reading)
+            return None
+        return json_runs.Reading(self._read(), lambda event: self._parsed(event, shape))
 
     def _parsed(self, event: Fields, shape: Fields) -> Fields:
         text = find(event, self.field)
@@ -195,8 +200,9 @@ def _zone(name: str) -> tzinfo | None:
 
 _SERVERS: Mapping[str, Any] = {"nginx": nginx, "apache": apache}
 _OF_TEXTS = ("kv", "csv", "regex")
+_OF_OBJECTS = ("json", *_OF_TEXTS)
 _OPTIONS: Mapping[str, Sequence[str]] = {
-    "target": ("json", *_OF_TEXTS),
+    "target": _OF_OBJECTS,
     "dashboards": ("nginx", "apache"),
     "timezone": ("syslog",),
     "field_split": ("kv",),
