@@ -237,7 +237,7 @@ class Pool:
                 data=_Body(body) if body else None,
                 allow_redirects=False,
                 server_hostname=self._server_name if host.startswith("https://") else None,
-                **_through(proxy, shown, is_tunnel=host.startswith("https://")),
+                **_by_proxy(proxy, shown, is_tunnel=host.startswith("https://")),
             ) as response:
                 self._note_answer()
                 return await _read(response, most)
@@ -277,7 +277,7 @@ class Pool:
 _NOTHING_SENT = (aiohttp.ClientConnectorError, aiohttp.ConnectionTimeoutError, aiohttp.ClientHttpProxyError)
 
 
-def _through(proxy: Proxy | None, headers: CIMultiDict[str], *, is_tunnel: bool) -> dict[str, Any]:
+def _by_proxy(proxy: Proxy | None, headers: CIMultiDict[str], *, is_tunnel: bool) -> dict[str, Any]:
     """Returns what a request is told of its headers and of its proxy.
 
     Never as headers of the session: aiohttp shows those to a proxy too, a credential as `Proxy-Authorization`.
