@@ -305,13 +305,16 @@ def _write_security(home: Path, place: Path, password: str) -> None:
 
 
 def _write_certificates(place: Path) -> None:
-    """An authority and the node's certificate, with its key as PKCS#8, the one form that OpenSearch accepts."""
+    """An authority and the node's certificate, with its key as PKCS#8, the one form that OpenSearch accepts.
+
+    The node shows the authority too, as an Elasticsearch does with the one that it makes.
+    """
     authority = trustme.CA()
     node = authority.issue_cert("localhost", "127.0.0.1", common_name="node")
     key = serialization.load_pem_private_key(node.private_key_pem.bytes(), None)
     form = (serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption())
     authority.cert_pem.write_to_path(place / "ca.pem")
-    (place / "node.pem").write_bytes(b"".join(pem.bytes() for pem in node.cert_chain_pems))
+    (place / "node.pem").write_bytes(b"".join(pem.bytes() for pem in (*node.cert_chain_pems, authority.cert_pem)))
     (place / "node.key").write_bytes(key.private_bytes(*form))
 
 
