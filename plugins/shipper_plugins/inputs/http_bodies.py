@@ -73,16 +73,14 @@ def batches(body: bytes, format: Format, stream: Fields) -> list[Batch]:
     """
     if format == "lines":
         return [Batch.documents(part) for part in _parts(_of_lines(body))]
-    rows = _rows(body) if format == "ndjson" else _values(body)
-    if len(rows) > MOST_EVENTS:
-        raise _too_many()
-    return [Batch.documents(part) for part in _parts(_documents(rows, stream))]
+    kind, rows = _rows(body) if format == "ndjson" else _values(body)
+    return [Batch.documents(part) for part in _parts(_documents(kind, rows, stream))]
 
 
 # -- bodies to rows ----------------------------------------------------------------------------------------------------
 
-Row = tuple[str, bytes]
-"""Where a document stands in the body, for messages, and its text."""
+Row = tuple[int, bytes]
+"""The number of a document in the body, for messages, and its text."""
 
 
 def _of_lines(body: bytes) -> list[bytes]:
@@ -92,31 +90,37 @@ def _of_lines(body: bytes) -> list[bytes]:
     return encoded([{"message": line} for line in lines if line])
 
 
-def _rows(body: bytes) -> list[Row]:
+def _rows(body: bytes) -> tuple[str, list[Row]]:
     if body.count(b"\n") > 2 * MOST_EVENTS:
         raise _too_many()
-    rows = ((number, line.strip()) for number, line in enumerate(body.split(b"\n"), 1))
-    return [(f"line {number}", line) for number, line in rows if line]
+    lines = ((number, line.strip()) for number, line in enumerate(body.split(b"\n"), 1))
+    rows = [(number, line) for number, line in lines if line]
+    if len(rows) > MOST_EVENTS:
+        raise _too_many()
+    return "line", rows
 
 
-def _values(body: bytes) -> list[Row]:
-    """Returns the objects of a body of JSON: of an array, of lines, or the one that it is."""
+def _values(body: bytes) -> tuple[str, list[Row]]:
+    """Returns the objects of a body of JSON, and what each is: an element of an array, a line, or the body itself."""
     body = body.strip()
     if body.startswith(b"["):
         return _elements(body)
     first, newline, _ = body.partition(b"\n")
     if newline and _is_whole(first):
         return _rows(body)
-    return [("the body", body)] if body else []
+    return "object", [(1, body)] if body else []
 
 
-def _elements(body: bytes) -> list[Row]:
+def _elements(body: bytes) -> tuple[str, list[Row]]:
     if body.count(b",") > MOST_COMMAS:
         raise Unfit("the array has too many values: send fewer, or objects one a line", is_large=True)
     try:
-        return [(f"element {number}", bytes(raw).strip()) for number, raw in enumerate(_array(body), 1)]
+        elements = _array(body)
     except (msgspec.MsgspecError, RecursionError):
         raise Unfit("the body is not valid JSON") from None
+    if len(elements) > MOST_EVENTS:
+        raise _too_many()
+    return "element", [(number, bytes(raw).strip()) for number, raw in enumerate(elements, 1)]
 
 
 def _is_whole(line: bytes) -> bool:
@@ -133,48 +137,48 @@ def _is_whole(line: bytes) -> bool:
 # -- rows to documents -------------------------------------------------------------------------------------------------
 
 
-def _documents(rows: Sequence[Row], stream: Fields) -> Iterator[bytes]:
-    for run in _runs(rows):
+def _documents(kind: str, rows: Sequence[Row], stream: Fields) -> Iterator[bytes]:
+    for run in _runs(kind, rows):
         texts = [text for _, text in run]
         streams = own_streams(texts)
         if streams is None:
-            yield from [_checked(row, stream) for row in run]
+            yield from [_checked(kind, row, stream) for row in run]
         elif any(streams):
             yield from [_with_whole_stream(text, own, stream) for text, own in zip(texts, streams, strict=True)]
         else:
             yield from texts
 
 
-def _runs(rows: Sequence[Row]) -> Iterator[list[Row]]:
+def _runs(kind: str, rows: Sequence[Row]) -> Iterator[list[Row]]:
     """Yields rows that may be loaded together; raises Unfit for one that may not be loaded at all."""
     run: list[Row] = []
     size = 0
-    for where, text in rows:
-        _weigh(where, text)
+    for number, text in rows:
+        _weigh(kind, number, text)
         if run and (len(run) == _RUN or size + len(text) > _RUN_BYTES):
             yield run
             run, size = [], 0
-        run.append((where, text))
+        run.append((number, text))
         size += len(text)
     if run:
         yield run
 
 
-def _weigh(where: str, text: bytes) -> None:
+def _weigh(kind: str, number: int, text: bytes) -> None:
     if len(text) * WORST <= MOST_UNFOLDED:
         return
     line = Line()
     line.add(text)
     if line.is_too_heavy:
-        raise Unfit(f"{where}: the document would take more than {Size(MOST_UNFOLDED)} of memory")
+        raise Unfit(f"{kind} {number}: the document would take more than {Size(MOST_UNFOLDED)} of memory")
 
 
-def _checked(row: Row, stream: Fields) -> bytes:
-    where, text = row
+def _checked(kind: str, row: Row, stream: Fields) -> bytes:
+    number, text = row
     try:
         document, own = checked(text)
     except ValueError as error:
-        raise Unfit(f"{where}: {error}") from None
+        raise Unfit(f"{kind} {number}: {error}") from None
     return _with_whole_stream(document, own, stream)
 
 
