@@ -58,6 +58,12 @@ _STREAM = {"type": "logs", "dataset": "nginx", "namespace": "prod"}
 _CA = trustme.CA()
 
 
+@pytest.fixture(autouse=True)
+def _no_proxy_of_the_machine(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("HTTPS_PROXY", "https_proxy", "HTTP_PROXY", "http_proxy", "NO_PROXY", "no_proxy"):
+        monkeypatch.delenv(name, raising=False)
+
+
 @pytest.fixture
 async def aio() -> AsyncIterator[Asyncio]:
     with trio.fail_after(60):
