@@ -26,7 +26,9 @@ COMING = {
     "outputs.elasticsearch.cloud_id",
     "outputs.elasticsearch.headers",
     "outputs.elasticsearch.proxy",
-    "outputs.elasticsearch.tls.ca_fingerprint",
+    "outputs.elasticsearch.ca_fingerprint",
+    "outputs.elasticsearch.proxy_credential",
+    "outputs.elasticsearch.secret_headers",
 }
 """Options of the same release that other changes bring."""
 
