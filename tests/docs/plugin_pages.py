@@ -94,10 +94,16 @@ def example(kind: Kind, type: str) -> list[str]:
         return []
     parts = ["## Example", f"```yaml\n{policy.read_text()}```"]
     if log.exists():
-        shown = "\n".join(json.dumps(json.loads(line), ensure_ascii=False) for line in events.read_text().splitlines())
+        shown = "\n".join(map(_written, events.read_text().splitlines()))
         parts += ["These lines", f"```text\n{log.read_text()}```", "become", f"```json\n{shown}\n```"]
         parts += ["(besides what every event has: its time, host, agent and place in the log)."]
     return parts
+
+
+def _written(event: str) -> str:
+    """Returns an event on one line if it fits there, else on several."""
+    short = json.dumps(json.loads(event), ensure_ascii=False)
+    return short if len(short) <= 100 else json.dumps(json.loads(event), ensure_ascii=False, indent=2)
 
 
 # -- the docstring -----------------------------------------------------------------------------------------------------
@@ -116,15 +122,18 @@ def _modules(plugin: type) -> set[str]:
 
 
 def _for_users(text: str, modules: set[str]) -> str:
-    """Returns a paragraph without what it says of modules, or nothing."""
+    """Returns a paragraph without what it says of modules, or nothing; of a list, each point is judged by itself."""
     if text.startswith("    "):
         return "" if "──" in text else text
+    if text.startswith("- "):
+        points = [_for_users(point, modules) for point in text.removeprefix("- ").split("\n- ")]
+        return "\n".join(f"- {point}" for point in points if point)
     names = "|".join(modules)
-    text = re.sub(rf" \((?:see )?`(?:{names})`\)|[:;] `(?:{names})` has [^.;]*", "", text)
+    text = re.sub(rf" \((?:see )?`(?:{names})`\)|[:;]\s+(?:see )?`(?:{names})`(?: has [^.;]*)?(?=[.;])", "", text)
     sentences = re.split(r"(?<=\.)(?=\s+[A-Z`])", text)
     text = "".join(one for one in sentences if not OF_MODULES.search(one)).strip()
     named = {word for word in re.findall(r"\w+", text) if "_" in word} & modules
-    return "" if named or re.search(r"\bmodules?\b|`Client`|^Speed:", text) else text
+    return "" if named or re.search(r"\bmodules?\b|\blanes?\b|^Speed:", text) else text
 
 
 # -- the options -------------------------------------------------------------------------------------------------------

@@ -68,7 +68,9 @@ def navigation(nav: list[Any]) -> list[Any]:
     """Returns the navigation with the pages of plugins, and with the pages that nobody named."""
     for section in nav:
         if "Plugins" in section:
-            section["Plugins"] += [{name: pages(f"reference/{kind}")} for kind, name in KINDS.items()]
+            section["Plugins"] += [
+                {name: [{Path(page).stem: page} for page in pages(f"reference/{kind}")]} for kind, name in KINDS.items()
+            ]
     there = set(pages(""))
     left = sorted(there - set(named(nav)))
     nav = _present(nav, there)
