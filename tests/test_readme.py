@@ -58,13 +58,6 @@ def test_links_lead_to_files_that_exist() -> None:
     assert not [link for link in links if not (ROOT / link).exists()]
 
 
-def test_modules_that_are_named_exist() -> None:
-    named = set(re.findall(r"`(?:shipper/)?((?:[a-z_]+/)*[a-z_]+\.py)`", README)) - set(FILES)
-
-    assert len(named) >= 4
-    assert not [name for name in named if not (ROOT / "shipper" / name).exists()]
-
-
 def test_the_two_commands_are_targets_of_the_makefile() -> None:
     targets = re.findall(r"^make (\w+)", README, re.MULTILINE)
     makefile = (ROOT / "Makefile").read_text()
