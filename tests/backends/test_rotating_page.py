@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 import trio
 
-from tests.docs.reader import environment, furnish, running, shell, until
-from tests.readme import Page
+from tests.docs.reader import ACCESS, environment, furnish, running, shell, until
+from tests.readme import FILES, ROOT, Block, Page
 
 pytestmark = pytest.mark.backend
 
@@ -47,6 +47,28 @@ def place(tmp_path: Path) -> Path:
         if path.is_file() and path.read_bytes().startswith(b"#!"):
             path.chmod(0o755)
     return tmp_path
+
+
+async def test_a_key_of_elasticsearch_is_replaced_and_invalidated(elasticsearch_node, place: Path) -> None:
+    (place / "ca.pem").write_bytes(elasticsearch_node.ca.read_bytes())
+    (place / "admin.curl").write_text(f'user = "{":".join(elasticsearch_node.admin)}"\n')
+    (place / "policy.yaml").write_text(FILES["policy.yaml"])
+    (place / "api-key.json").write_text(FILES["api-key.json"])
+    env = environment(place, ES_URL=elasticsearch_node.url, NGINX_LOG=str(place / "access.log"))
+    stream = "logs-nginx.access-default"
+    command = "shipper supervise policy.yaml --config supervise-elasticsearch.yaml --state ./state\n"
+    await shell(place, "./rotate-key", env)
+    with running(place, Block("sh", "background", command), env) as output:
+        output.start()
+        await _counted(lambda: elasticsearch_node.count(stream), 5)
+        await shell(place, "./rotate-key", env)
+        await until(lambda: "on_release done" in output.text)
+        with (place / "access.log").open("a") as log:
+            log.write(ACCESS)
+        await _counted(lambda: elasticsearch_node.count(stream), 6)
+    keys = await trio.to_thread.run_sync(elasticsearch_node.change, "GET", "/_security/api_key")
+
+    assert [key["invalidated"] for key in sorted(keys["api_keys"], key=lambda key: key["creation"])] == [True, False]
 
 
 async def test_a_user_of_opensearch_is_replaced_and_deleted(opensearch, place: Path) -> None:
@@ -118,3 +140,7 @@ async def _next_second(name: str) -> None:
     """Names of users have seconds."""
     while name.endswith(time.strftime("%H%M%S", time.gmtime())):  # noqa: ASYNC110 (a clock)
         await trio.sleep(0.1)
+
+
+if not (ROOT / "tests/backends/elasticsearch_node.py").exists():
+    del test_a_key_of_elasticsearch_is_replaced_and_invalidated
