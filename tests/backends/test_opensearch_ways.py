@@ -20,10 +20,10 @@ from shipper.plugin import (
     OutputContext,
 )
 from shipper.sdk.aio import open_asyncio
+from shipper_demo.ports import free_port
 from shipper_plugins.outputs import host_rotation
 from shipper_plugins.outputs.elasticsearch import ElasticsearchOutput
 from shipper_plugins.outputs.index_cases import IndexCase, PipelineCase
-from tests.ports import free_port
 from tests.proxy import open_proxy
 
 pytestmark = pytest.mark.backend

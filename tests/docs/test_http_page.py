@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from shipper_demo.ports import free_port
 from tests.docs.reader import environment, furnish, running, shell, until
-from tests.ports import free_port
 from tests.readme import ROOT, Block, Page
 
 PAGE = "docs/http.md"
