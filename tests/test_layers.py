@@ -121,14 +121,12 @@ INSIDE = {
         {"pipes", "tapping"},
     ],
     "status": [
-        {"observer", "http"},
-        {"page"},
+        {"observer", "http", "export"},
+        {"page", "telemetry"},
         {"view"},
         {"drains", "fleet"},
         {"ages", "blame", "health", "metrics", "rates", "relays", "remedies", "words"},
     ],
-    "control": [{"conversation"}, {"actions", "outbox", "door", "statements"}, {"pipes"}],
-    "status": [{"observer", "http", "export"}, {"telemetry"}, {"ages", "blame", "health", "metrics", "relays"}],
     "revisions": [
         {"deadline", "forwarding"},
         {"rollout", "orders", "requeue"},
