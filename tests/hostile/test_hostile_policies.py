@@ -31,6 +31,7 @@ inputs:
     processors: [{type: parse, format: nginx}]
     outputs: [main]
   apps: {type: elasticsearch, address: "127.0.0.1:0", credentials: [a-1, a-2], max_body_bytes: 1MiB}
+  hooks: {type: http, address: "127.0.0.1:0", path: /events, format: lines, credentials: [h-1]}
   made: {type: generate, rate: 10, count: 100, bytes: 20}
 processors:
   - {type: add_fields, fields: {service.name: shop, deep: {er: [1, 2.5, null, true]}}}
@@ -47,6 +48,16 @@ outputs:
     bulk_max_bytes: 4MiB
     timeout: 30s
     backoff: {first: 1s, longest: 1m}
+  cloud:
+    type: elasticsearch
+    cloud_id: "shop:Zm91bmQuaW86OTI0MyRhYmMkZGVm"
+    ca_fingerprint: "abababababababababababababababababababababababababababababababab"
+    proxy: http://proxy:3128
+    proxy_credential: p-1
+    headers: {X-Tenant: shop}
+    secret_headers: {X-Gateway: g-1}
+    indices: [{index: audit, when: {equals: {kind: audit}}}]
+    pipelines: [{pipeline: p, when: {has_fields: [a.b]}}]
   copy: {type: file, path: /nowhere/out.ndjson, rotate_bytes: 1MiB, keep: 3, id_field: _id}
   shown: {type: console}
 queue: {max_bytes: 1GiB, retired_max_bytes: 1GiB}
