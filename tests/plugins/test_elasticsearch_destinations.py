@@ -127,6 +127,12 @@ def test_a_secret_header_to_a_host_without_tls_is_warned_of() -> None:
     assert ["unencrypted" in one for one in output.warnings()] == [True]
 
 
+def test_a_header_that_looks_like_a_secret_is_warned_of() -> None:
+    output = ElasticsearchOutput(hosts=("https://es:9200",), headers={"X-Api-Key": "canary", "X-Tenant": "shop"})
+
+    assert list(output.warnings()) == ["headers: X-Api-Key looks like a secret; write it under secret_headers"]
+
+
 # -- cloud ids ---------------------------------------------------------------------------------------------------------
 
 

@@ -3,7 +3,7 @@
 import pytest
 
 from shipper.plugin import BadOption, Credential
-from shipper_plugins.outputs.request_headers import check_headers, plain, secret_values
+from shipper_plugins.outputs.request_headers import check_headers, plain, secret_values, suspicious
 
 
 def test_the_value_is_the_secret_itself():
@@ -40,3 +40,19 @@ def test_a_header_of_the_output_or_of_another_option_is_refused_at_its_place(nam
         check_headers(headers={"x-a": "1"}, secret_headers=[name])
 
     assert why.value.at == ("secret_headers", name)
+
+
+@pytest.mark.parametrize(
+    ("name", "is_so"),
+    [
+        ("X-Api-Key", True),
+        ("x-auth-token", True),
+        ("Cookie", True),
+        ("X_SECRET", True),
+        ("X-Tenant", False),
+        ("X-Keyboard", False),
+        ("X-Author", False),
+    ],
+)
+def test_a_name_of_a_secret_is_recognized(name, is_so):
+    assert suspicious([name]) == [name] * is_so

@@ -61,6 +61,7 @@ from shipper_plugins.outputs.request_headers import (
     SecretHeader,
     check_headers,
     secret_values,
+    suspicious,
 )
 
 _log = logging.getLogger(__name__)
@@ -239,10 +240,13 @@ class ElasticsearchOutput(Output, frozen=True, kw_only=True):
         return [target] * batch.count if isinstance(target, str) else target
 
     def warnings(self) -> Sequence[str]:
+        shown = [
+            f"headers: {name} looks like a secret; write it under secret_headers" for name in suspicious(self.headers)
+        ]
         if self.credential is None and not self.secret_headers:
-            return ()
+            return shown
         plain = [host for host in self.urls if host.startswith("http://") and not is_here(host)]
-        return [f"the credential goes to {host} unencrypted; write https://" for host in plain]
+        return [*shown, *(f"the credential goes to {host} unencrypted; write https://" for host in plain)]
 
     def load(self) -> None:
         """See `Output.load`: aiohttp."""

@@ -9,6 +9,7 @@ like any credential; so it is sealed, hidden in logs, and released when no lane 
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Mapping
 from typing import Annotated
 
@@ -32,6 +33,7 @@ HeaderValue = Annotated[
 ]
 SecretHeader = Annotated[CredentialId, takes(TOKEN, BEARER_TOKEN, API_KEY)]
 
+_SECRET = re.compile(r"(?:^|[-_.])(?:auth|cookie|credentials?|key|passw(?:or)?d|secret|token)(?:$|[-_.])", re.I)
 _OURS = frozenset({"authorization", "connection", "expect", "host", "keep-alive", "te", "trailer", "upgrade"})
 _OUR_PREFIXES = ("accept", "content-", "proxy-", "transfer-")
 
@@ -52,6 +54,11 @@ def check_headers(**options: Iterable[str]) -> None:
             if known in seen:
                 raise BadOption("this header is named twice", option, name)
             seen.add(known)
+
+
+def suspicious(names: Iterable[str]) -> list[str]:
+    """Returns the names of headers whose values are usually secrets."""
+    return [name for name in names if _SECRET.search(name)]
 
 
 def secret_values(headers: Mapping[str, CredentialId], credentials: Mapping[str, Credential]) -> dict[str, str]:
