@@ -1,6 +1,6 @@
 """A Debian that systemd has booted, in a container of systemd-nspawn.
 
-Its files lie, as an overlay in memory, above a small installation that mmdebstrap makes once, under `.cache/`. It has
+Its files lie, as an overlay in memory, above a small installation that mmdebstrap makes once, under `~/.cache`. It has
 the network of the host, and its own processes, users, cgroups and journal. `run` executes commands of root in it.
 """
 
@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
-CACHE = Path(__file__).parents[2] / ".cache"
+CACHE = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "shipper-tests"
 SUITE = "bookworm"
 PROGRAMS = ("systemd", "systemd-sysv", "dbus", "python3")
 PATIENCE = 120.0
@@ -27,7 +27,7 @@ def base() -> Path:
     """Returns a directory with the installation, which nothing boots itself."""
     place = CACHE / f"debian-{SUITE}-{'-'.join(PROGRAMS)}"
     if not place.exists():
-        CACHE.mkdir(exist_ok=True)
+        CACHE.mkdir(parents=True, exist_ok=True)
         made = place.with_name(f"{place.name}.{os.getpid()}")
         command = ["mmdebstrap", "--quiet", "--variant=minbase", f"--include={','.join(PROGRAMS)}", SUITE, str(made)]
         subprocess.run(command, check=True, timeout=600)

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 import re
+import shlex
 import shutil
 from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import asynccontextmanager
@@ -223,6 +224,23 @@ async def test_lines_of_a_boot_are_shipped_after_it(service: Service) -> None:
         await service.shipped(destination)
 
     assert service.property("ActiveState") == "active"
+
+
+async def test_the_health_check_of_the_image_knows_health_from_a_destination_that_is_away(service: Service) -> None:
+    """The command is that of the Containerfile; status 1 is DEGRADED, which no new container mends."""
+    (check,) = re.findall(r"^ *CMD (\[.*?\])$", (ROOT / "packaging/container/Containerfile").read_text(), re.M)[:1]
+    command = shlex.join(json.loads(check))
+    async with service.destination() as destination:
+        service.write(1)
+        await service.shipped(destination)
+        await do(service.run, command)
+        await destination.stop()
+        service.write(1)
+        await do(until, lambda: service.status()["state"] == "DEGRADED", "it is degraded")
+        await do(service.run, command)
+        await destination.start()
+        await service.shipped(destination)
+    await do(service.run, f"systemctl stop shipper; ! {command}; systemctl start shipper")
 
 
 async def test_a_queue_survives_an_upgrade_and_a_downgrade(packages: Path, service: Service) -> None:

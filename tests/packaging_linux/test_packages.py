@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gzip
+import json
 import re
 import subprocess
 import sys
@@ -151,3 +152,14 @@ def test_all_wheels_are_there_for_a_python(unpacked: Path) -> None:
 
     assert found == {*PINS, "shipper"}
     assert (home / "python3.11/bin/python").readlink() == Path("/usr/bin/python3.11")
+
+
+def test_the_image_runs_as_the_same_user_as_in_kubernetes_and_starts_what_the_unit_starts() -> None:
+    text = (ROOT / "packaging/container/Containerfile").read_text()
+    (start,) = re.findall(r"^CMD (.*)$", text, re.M)
+    (unit,) = re.findall(r"^ExecStart=/usr/bin/(.*)$", (LINUX / "shipper.service").read_text(), re.M)
+
+    assert ["shipper", *json.loads(start)] == unit.split()
+    assert re.findall(r"^USER (.*)$", text, re.M) == re.findall(
+        r"^USER (.*)$", (ROOT / "packaging/kubernetes/Containerfile").read_text(), re.M
+    )
