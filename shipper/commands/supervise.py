@@ -86,7 +86,7 @@ def command(
     descriptors.open_closed()
     descriptors.raise_limit()
     hardening.harden()
-    faulthandler.enable()  # the SIGABRT of a watchdog leaves in the journal where it hung; a core would hold secrets
+    faulthandler.enable(2)  # the SIGABRT of a watchdog leaves in the journal where it hung; a core would hold secrets
     report = Report(1, json=json)
     log.configure(format=report.format)
     options = Options(

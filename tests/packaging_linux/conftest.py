@@ -30,5 +30,6 @@ def packages(tmp_path_factory: pytest.TempPathFactory) -> Path:
     builder = [sys.executable, str(ROOT / "packaging/linux/builder"), "packages", str(into), "--python=3.11"]
     versions = [f"--version={version}" for version in (__version__, LATER)]
     environment = {name: value for name, value in os.environ.items() if not name.startswith("PYTHON")}
+    environment["TMPDIR"] = "/dev/shm"  # thousands of small files, which are packed at once
     subprocess.run([*builder, *versions], env=environment, check=True, timeout=600)
     return into

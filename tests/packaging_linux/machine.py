@@ -17,7 +17,7 @@ from pathlib import Path
 CACHE = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "shipper-tests"
 SUITE = "bookworm"
 PROGRAMS = ("systemd", "systemd-sysv", "dbus", "python3")
-PATIENCE = 120.0
+PATIENCE = 240.0
 REBOOT = 133
 """The exit status by which systemd-nspawn asks to be run again, if it is a part of another unit."""
 PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"

@@ -204,7 +204,7 @@ async def test_what_is_killed_runs_again_and_loses_nothing(service: Service, who
 
 
 async def test_a_service_that_hangs_is_started_again_by_the_watchdog(service: Service) -> None:
-    await do(service.set, "WatchdogSec=10s")
+    await do(service.set, "WatchdogSec=15s")
     try:
         async with service.destination() as destination:
             await do(service.run, f"kill -STOP $({SUPERVISOR})")
@@ -214,7 +214,9 @@ async def test_a_service_that_hangs_is_started_again_by_the_watchdog(service: Se
     finally:
         await do(service.unset)
 
-    assert "Watchdog timeout" in service.run("journalctl --unit shipper --no-pager")
+    journal = service.run("journalctl --unit shipper --no-pager")
+    assert "Watchdog timeout" in journal
+    assert "Fatal Python error: Aborted" in journal, "the stack of what hung is missing"
 
 
 async def test_lines_of_a_boot_are_shipped_after_it(service: Service) -> None:
@@ -247,7 +249,7 @@ async def test_a_queue_survives_an_upgrade_and_a_downgrade(packages: Path, servi
     """The stop for the upgrade takes longer than the unit allows, for which the supervisor asks."""
     service.put_packages(packages)
     command = service.property("ExecStart").partition("argv[]=")[2].partition(" ;")[0]
-    await do(service.set, f"TimeoutStopSec=15s\nExecStart=\nExecStart={command} --grace 18s")
+    await do(service.set, f"TimeoutStopSec=20s\nExecStart=\nExecStart={command} --grace 22s")
     async with service.destination() as destination:
         await destination.stop()
         service.write(500)
