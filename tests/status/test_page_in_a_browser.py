@@ -16,7 +16,7 @@ from shipper.fleet.http import Door, serve
 from shipper.fleet.page import Page
 from shipper.sdk.aio import open_asyncio
 from shipper.status.http import serve_status
-from tests.fleet.test_fleet_http import Asked
+from tests.fleet.test_fleet_http import LOOPBACK, Asked
 from tests.fleet.test_fleet_page import Store
 from tests.raw_http import http, raw_server, saying
 from tests.status.browser import Browser, chromium
@@ -240,7 +240,7 @@ def test_a_fleet_says_who_is_behind_and_why_on_a_phone_and_on_a_screen(browser, 
 
 
 @contextmanager
-def paged(members: int) -> Iterator[str]:
+def paged(members: int, door: Door = LOOPBACK) -> Iterator[str]:
     """A member of a fleet, with its page."""
     said = json.dumps(SERVED).encode()
 
@@ -249,7 +249,7 @@ def paged(members: int) -> Iterator[str]:
             raw_server(saying(http(said))) as sidecar,
             serve(
                 "127.0.0.1:0",
-                Door("127.0.0.1"),
+                door,
                 Asked(),
                 lambda: sidecar.removeprefix("http://"),
                 page=Page(Store(members)).answer,
@@ -261,3 +261,16 @@ def paged(members: int) -> Iterator[str]:
 
     with running(serve_all) as address:
         yield address
+
+
+def test_a_browser_gives_the_token_as_a_password_and_the_page_stays_live(browser):
+    """Of a member of a fleet whose address has a token."""
+    with paged(3, Door("127.0.0.1", tokens=(b"t0ken",))) as address, browser.tab() as tab:
+        tab.ask("Page.navigate", url=f"http://kim:t0ken@{address}/")
+        tab.until(lambda: "web-1" in tab.text("#fleet"))
+        tab.until(lambda: tab.run("Number(document.documentElement.dataset.looks ?? 0)") >= 2)
+        ground = tab.run("getComputedStyle(document.querySelector('.badge')).borderRadius")
+        is_live, complaints = tab.run("document.getElementById('silent').hidden"), tab.complaints()
+
+    assert (is_live, complaints) == (True, [])
+    assert ground != "0px", "the style sheet is there"
