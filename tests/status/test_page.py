@@ -97,6 +97,18 @@ def test_a_page_of_thousands_of_edges_has_a_bound():
     assert len(shown(edges=edges)) < 1 << 20
 
 
+def test_a_page_of_many_drains_has_each_of_them_once():
+    """As many as a status may list: each newer revision waits for all of them."""
+    (drain,) = SERVED["draining"]
+    drains = [{**drain, "revision": number} for number in range(1, 257)]
+    stages = {"received": [0, 300], "active": [0, 300], "drained": None}
+    html = shown(draining=drains, revisions=stages)
+
+    assert len(html) < 1 << 20
+    assert html.count("order drop --revision 256 ") == html.count("order drop --revision 1 ") == 1
+    assert "249 more revisions" in html
+
+
 def test_a_shipper_that_has_said_nothing_yet_has_a_page():
     html = document.page(view.of({"state": "STARTING", "message": "", "supervisor": None}), name="web-1").body.decode()
 

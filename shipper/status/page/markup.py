@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Sequence
 from html import escape
 from typing import TypeAlias
 
 from shipper.process.log import printable
 
+MOST = 1000
+"""Rows of a table or list."""
 _SHORT = 12
 """Characters of a text that is not broken into lines."""
 _VOID = frozenset({"link", "meta"})
@@ -66,6 +68,15 @@ def _cell(heading: str, content: Child) -> Markup:
     is_short = isinstance(content, str) and not isinstance(content, Markup) and len(content) <= _SHORT
     short = "short" if is_short else None
     return tag("td", tag("div", found), data_label=heading, class_=short) if found else tag("td", class_="none")
+
+
+def folded(rows: Sequence[Child], whole: Callable[[Sequence[Child]], Markup], first: int, what: str) -> Markup:
+    """Returns the first rows, and all others up to MOST behind a fold; `whole` makes a table or list of rows."""
+    shown, hidden = rows[:first], rows[first:MOST]
+    left_out = len(rows) - len(shown) - len(hidden)
+    more = f" ({left_out:,} more are not shown here)" if left_out else ""
+    fold = tag("details", tag("summary", f"{len(hidden):,} more {what}{more}"), whole(hidden)) if hidden else None
+    return tag("div", whole(shown) if shown else None, fold)
 
 
 def badge(words: str, tone: str) -> Markup:

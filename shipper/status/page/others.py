@@ -8,18 +8,17 @@ from __future__ import annotations
 import time
 from collections import Counter
 from collections.abc import Sequence
+from functools import partial
 from itertools import groupby
 
 from shipper.sdk.units import size_in_words
 from shipper.status.fleet import STEPS, Cell, Fleet, Member, Version
-from shipper.status.page.markup import Child, Markup, badge, quiet, row, section, strip, table, tag, text
+from shipper.status.page.markup import Child, Markup, badge, folded, quiet, row, section, strip, table, tag, text
 from shipper.status.view import Edge, Principal, View
 from shipper.status.words import counted, span
 
 SHOWN = 12
 """Rows that are not behind a fold."""
-MOST = 1000
-"""Rows at all."""
 _TONES: dict[str, str] = {"drained": "good", "active": "busy", "received": "warn", "none": "idle"}
 _MARKS: dict[str, str] = {"drained": "●", "active": "◐", "received": "○", "none": "·"}
 _KINDS = {
@@ -33,19 +32,6 @@ _KINDS = {
 _STATES = {"consistent": "good", "behind": "busy", "refused": "bad", "empty": "idle", "store_restored": "bad"}
 _LAST = 253402300800.0
 """The end of the year 9999, in Unix seconds."""
-
-
-def folded(headings: Sequence[str], rows: Sequence[Child], first: int, what: str) -> Markup:
-    """Returns a table of the first rows, and one of all others behind a fold."""
-    shown, hidden = rows[:first], rows[first:MOST]
-    left_out = len(rows) - len(shown) - len(hidden)
-    more = f" ({left_out:,} more are not shown here)" if left_out else ""
-    fold = (
-        tag("details", tag("summary", f"{len(hidden):,} more {what}{more}"), table(headings, hidden))
-        if hidden
-        else None
-    )
-    return tag("div", table(headings, shown) if shown else None, fold)
 
 
 def relays(view: View) -> Markup:
@@ -80,7 +66,10 @@ def _edges(view: View) -> Markup:
     note = ", ".join(filter(None, (counted(total, "edge"), f"{away:,} not connected" if away else "")))
     first = SHOWN if total > 2 * SHOWN else len(rows)
     return section(
-        "edges", "Relayed from", folded(headings, rows, max(first, min(behind, 4 * SHOWN)), "edges"), note=note
+        "edges",
+        "Relayed from",
+        folded(rows, partial(table, headings), max(first, min(behind, 4 * SHOWN)), "edges"),
+        note=note,
     )
 
 
@@ -168,7 +157,7 @@ def _members(found: Fleet) -> Markup:
     first = SHOWN if len(rows) > 2 * SHOWN else len(rows)
     first = max(first, min(len(found.behind), 4 * SHOWN))
     title = f"versions {versions[0]} … {versions[-1]}" if len(versions) > 1 else "version"
-    return folded(("member", title, "state", "undelivered", "why"), rows, first, "members")
+    return folded(rows, partial(table, ("member", title, "state", "undelivered", "why")), first, "members")
 
 
 def _member(member: Member, versions: Sequence[str], cells: Sequence[Cell]) -> Markup:

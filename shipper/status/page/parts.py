@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
+from functools import partial
 
 from shipper.sdk.units import size_in_words
 from shipper.status.drains import Revision, Wait
-from shipper.status.page.markup import Child, Markup, badge, bar, quiet, row, section, table, tag
+from shipper.status.page.markup import MOST, Child, Markup, badge, bar, folded, quiet, row, section, table, tag
 from shipper.status.remedies import Remedy
 from shipper.status.view import Count, Credential, Input, Output, View
 from shipper.status.words import counted, rate, span
@@ -17,6 +18,8 @@ _USES = {
     "needed": "needed by a drain",
     "wanted": "missing: events wait for it",
 }
+_MOST_REVISIONS, _MOST_WAITS, _MOST_CREDENTIALS = 8, 8, 20
+"""That are not behind a fold."""
 _STEPS = ("received", "active", "drained")
 _TONES_OF_STATUS = {"1": "good", "2": "good", "3": "warn", "4": "warn", "5": "bad"}
 _OUTCOMES = {"duplicate": ("duplicate", "duplicates"), "dead_letter": ("dead letter", "dead letters")}
@@ -181,21 +184,28 @@ def _next(one: Output) -> str:
 
 def revisions(view: View) -> Markup:
     """Returns each revision as a bar received → active → drained, with what it waits for."""
-    rows = [_revision(one) for one in view.revisions]
-    return section("revisions", "Revisions", tag("ol", rows, class_="revisions") if rows else None)
+    first = next((one for one in view.revisions if one.waits_for), None)
+    rows = [_revision(one, is_explained=one is first) for one in view.revisions]
+    found = folded(rows, partial(tag, "ol", class_="revisions"), _MOST_REVISIONS, "revisions") if rows else None
+    return section("revisions", "Revisions", found)
 
 
-def _revision(one: Revision) -> Markup:
+def _revision(one: Revision, *, is_explained: bool) -> Markup:
+    """`is_explained`: with all that it waits for; what older ones wait for is among that of the newest."""
     steps = [_step(one, at, step) for at, step in enumerate(_STEPS)]
     waiting = "event that entered under it waits", "events that entered under it wait"
     own = quiet(counted(one.events, *waiting)) if one.own else None
     runs = badge("runs", "good") if one.is_active else None
     title = tag("div", tag("b", f"revision {one.name}"), " ", runs, " ", own, class_="name")
-    pending = [tag("li", wait_in_words(wait), *_ending(wait)) for wait in one.waits]
+    waits = _waits(one) if is_explained else None
+    return tag("li", title, tag("div", steps, class_="steps"), waits, id=f"revision-{one.name}")
+
+
+def _waits(one: Revision) -> Markup:
+    pending = [tag("li", wait_in_words(wait), *_ending(wait)) for wait in one.waits[:MOST]]
     if one.more_events:
         pending.append(tag("li", f"{counted(one.more_events, 'event')} of revisions that are not listed here"))
-    waits = tag("ul", pending, class_="waits") if pending else None
-    return tag("li", title, tag("div", steps, class_="steps"), waits, id=f"revision-{one.name}")
+    return folded(pending, partial(tag, "ul", class_="waits"), _MOST_WAITS, "drains")
 
 
 def _step(one: Revision, at: int, step: str) -> Markup:
@@ -247,9 +257,9 @@ def credentials(view: View) -> Markup:
         )
         for one in view.credentials
     ]
-    return section(
-        "credentials", "Credentials", table(("credential", "name", "use", "used by"), rows) if rows else None
-    )
+    headings = ("credential", "name", "use", "used by")
+    found = folded(rows, partial(table, headings), _MOST_CREDENTIALS, "credentials") if rows else None
+    return section("credentials", "Credentials", found)
 
 
 def _use(one: Credential) -> str:
