@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import msgspec
 import pytest
 
+from shipper.protocol.messages import EdgeFigures, Observed, PrincipalFigures, Supervision
 from shipper.status import view
 from shipper.status.rates import Rates, sample
-from shipper.status.view import joined
+from shipper.status.view import Edge, Principal, Reason, joined
+from shipper.values import DeadLetterReason
 from tests.status.documents import EDGE, PRINCIPAL, SERVED, asked, later
 
 RATES = Rates(sample(later(), 10.0), sample(SERVED, 5.0))
@@ -19,6 +22,18 @@ def test_both_documents_of_a_shipper_give_the_same_picture():
 
     for part in ("inputs", "outputs", "queue", "revisions", "waits", "credentials", "letters", "troubles", "state"):
         assert getattr(told, part) == getattr(served, part), part
+
+
+def test_the_documents_of_these_tests_are_such_as_shippers_make():
+    edges, principals = [EDGE], [PRINCIPAL]
+    document = {**SERVED, "type": "observed", "edges": edges, "principals": principals}
+    served = msgspec.convert(document, Observed)
+
+    assert served.dead_letter_reasons[0].events == 12
+    assert served.edges[0].name == "berlin"
+    assert Supervision.understood(SERVED["supervisor"]) is not None
+    for own, theirs in ((Edge, EdgeFigures), (Principal, PrincipalFigures), (Reason, DeadLetterReason)):
+        assert own.__slots__ == theirs.__struct_fields__
 
 
 def test_an_input_has_its_rate_and_how_far_behind_it_is():
