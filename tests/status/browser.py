@@ -99,6 +99,7 @@ class Browser:
         tab = Tab(self, session, context)
         for domain in ("Page", "Runtime", "Log", "Network"):
             tab.ask(f"{domain}.enable")
+        tab.ask("Emulation.setFocusEmulationEnabled", enabled=True)
         tab.resize(width, height)
         scheme = {"name": "prefers-color-scheme", "value": "dark" if dark else "light"}
         tab.ask("Emulation.setEmulatedMedia", features=[scheme])

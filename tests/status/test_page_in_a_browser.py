@@ -156,6 +156,19 @@ def test_a_click_on_a_command_copies_it(browser):
         assert tab.run("navigator.clipboard.readText()").startswith("shipper order rebind --from es-3f9c0a7be2d1")
 
 
+def test_a_command_is_copied_without_a_mouse_too(browser):
+    with serving(SERVED) as served, browser.tab() as tab:
+        tab.permit("clipboardReadWrite", "clipboardSanitizedWrite")
+        tab.open(f"http://{served.address}/")
+        tab.run("document.querySelector('#letters code').focus()")
+        for kind in ("keyDown", "keyUp"):
+            tab.ask("Input.dispatchKeyEvent", type=kind, key="Enter", code="Enter", text="\r", windowsVirtualKeyCode=13)
+
+        assert tab.until(lambda: tab.run("navigator.clipboard.readText()")) == (
+            "shipper order dead-letters --state /var/lib/shipper"
+        )
+
+
 def test_names_and_answers_of_others_are_text_and_run_nothing(browser):
     evil = f"{'long' * 100}</p><script>window.evil = 1</script><img src=x onerror='window.evil = 2'>"
     units = [{**unit, "message": evil, "id": f"{unit['kind']}s.{evil}"} for unit in SERVED["units"]]

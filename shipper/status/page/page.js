@@ -63,8 +63,8 @@ async function live() {
   }
 }
 
-// A click on a command copies it; where the browser forbids that, it is selected (by the style sheet) to be copied.
-document.addEventListener("click", async (event) => {
+// A click on a command copies it, or Enter; where the browser forbids that, it is selected to be copied.
+async function copy(event) {
   const code = event.target.closest(".command code");
   if (!code || !navigator.clipboard) return;
   try {
@@ -74,6 +74,9 @@ document.addEventListener("click", async (event) => {
   } catch {
     // It stays selected.
   }
-});
+}
+
+document.addEventListener("click", copy);
+document.addEventListener("keydown", (event) => event.key === "Enter" && copy(event));
 
 live();
