@@ -311,6 +311,8 @@ def _facts(document: Mapping[str, Any], observed: Mapping[str, Any]) -> Iterator
         yield "restarts", f"{restarts:,}"
     if (lease := observed.get("lease_seconds")) is not None:
         yield "lease", f"{lease:.1f} s left" if lease else "it lapsed: nothing is sent"
+    if document.get("past_deadline"):
+        yield "deadline", "a drain waits past it"
     if (confirms := observed.get("confirms")) and observed.get("principals"):
         yield "drained means", "stored by the principal" if confirms == "stored" else "delivered at the end of the way"
     if keyed := observed.get("keyed"):

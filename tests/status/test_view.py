@@ -72,6 +72,20 @@ def test_the_batch_that_holds_up_an_output_comes_with_the_commands_that_end_it()
     ]
 
 
+def test_what_else_there_is_to_say_are_facts():
+    more = {"past_deadline": True, "lease_seconds": 0.0, "principals": [PRINCIPAL], "confirms": "stored"}
+    found = dict(view.of({**SERVED, **more}).facts)
+
+    assert found == {
+        "supervisor": "version 0.4.0, pid 812",
+        "restarts": "1",
+        "lease": "it lapsed: nothing is sent",
+        "deadline": "a drain waits past it",
+        "drained means": "stored by the principal",
+        "not revoked yet": "1 released credential",
+    }
+
+
 def test_without_the_directory_of_a_supervisor_there_is_no_command():
     """Another program that supervises a shipper has orders of its own."""
     found = view.of({**SERVED, "supervisor": None})
