@@ -362,7 +362,7 @@ class _Parts:
             look=self.observer.look,
         )
         tapping = Tapping(self.intake.entrance.taps, partial(points, self.intake, self.delivery), environment)
-        self.local = Local(self.status, tapping)
+        self.local = Local(self.status, tapping, environment.in_thread)
         self.performing = Performing(delivering, actions, door.result)
         self.offer, self.supply, self.has_room = self.rollout.offer, self.rollout.supply, self.rollout.has_room
         self.renew_lease, self.act, self.observe = self.delivery.renew_lease, self.performing.begin, observing.heed

@@ -24,6 +24,7 @@ import trio
 
 from shipper.control.tapping import Tapping, Watch
 from shipper.process import log, private_socket
+from shipper.process.environment import InThread
 from shipper.process.private_socket import OF_SHIPPER
 from shipper.sdk.descriptors import in_words
 from shipper.sdk.errors import raised_at
@@ -49,14 +50,14 @@ _DECODER: msgspec.json.Decoder[_Question] = msgspec.json.Decoder(_Question)
 class Local:
     """Serves the socket."""
 
-    def __init__(self, status: Callable[[], Mapping[str, Any]], tapping: Tapping) -> None:
-        self._status, self._tapping = status, tapping
+    def __init__(self, status: Callable[[], Mapping[str, Any]], tapping: Tapping, in_thread: InThread) -> None:
+        self._status, self._tapping, self._in_thread = status, tapping, in_thread
         self._is_short = False
 
     async def serve(self, directory: Path, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
         """Serves until cancelled; where there can be no socket, says so in the log and returns."""
         try:
-            await private_socket.serve(directory, OF_SHIPPER, self._converse, self._tell, task_status)
+            await private_socket.serve(directory, OF_SHIPPER, self._converse, self._tell, task_status, self._in_thread)
         except OSError as error:
             _log.warning("`shipper top` cannot ask this process", file=OF_SHIPPER, error=in_words(error))
             task_status.started()

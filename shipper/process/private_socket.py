@@ -17,11 +17,13 @@ from typing import TypeAlias
 
 import trio
 
+from shipper.process.environment import REAL, InThread
 from shipper.sdk.descriptors import in_words, is_reserved, is_short, shortage
 
 OF_SHIPPER = "shipper.sock"
 """The socket of `shipper run` in its state directory."""
 _PAUSE_SECONDS = 0.5
+_LEAVING_SECONDS = 1.0
 _LONGEST_ADDRESS = 107
 
 Converse: TypeAlias = Callable[[trio.SocketStream], Awaitable[None]]
@@ -35,22 +37,36 @@ async def serve(
     converse: Converse,
     tell: Tell,
     task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED,
+    in_thread: InThread = REAL.in_thread,
 ) -> None:
     """Calls `converse` with the stream of each peer, which it closes afterwards, until cancelled.
 
     The caller owns the directory, so a socket in it is left from an earlier process. Has started when the socket
-    listens. Raises OSError if it cannot be made.
+    listens. Raises OSError if it cannot be made. A disk that does not answer holds up neither other tasks nor the end.
     """
-    with address(directory, name) as path, trio.socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as listener:
-        _remove(path)
-        await listener.bind(path)
+    with address(directory, name) as path:
+        listener = await in_thread(_bound, path)
         try:
-            os.chmod(path, stat.S_IRUSR | stat.S_IWUSR)
-            listener.listen(16)
-            task_status.started()
-            await _accept(listener, converse, tell)
+            with trio.socket.from_stdlib_socket(listener) as listening:
+                task_status.started()
+                await _accept(listening, converse, tell)
         finally:
-            _remove(path)
+            with trio.move_on_after(_LEAVING_SECONDS, shield=True):
+                await in_thread(_remove, path, abandon_on_cancel=True)
+
+
+def _bound(path: str) -> socket.socket:
+    _remove(path)
+    listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+    try:
+        listener.bind(path)
+        os.chmod(path, stat.S_IRUSR | stat.S_IWUSR)
+        listener.listen(16)
+        listener.setblocking(False)
+    except OSError:
+        listener.close()
+        raise
+    return listener
 
 
 @contextmanager

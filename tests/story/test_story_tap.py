@@ -241,6 +241,23 @@ async def test_the_socket_is_for_its_user_alone_and_goes_with_the_process(tmp_pa
     assert (listed.returncode, place.exists()) == (0, False)
 
 
+async def test_where_there_can_be_no_socket_it_ships_all_the_same(tmp_path: Path) -> None:
+    async with open_world(tmp_path, "a") as world:
+        async with launched(world.state) as sidecar:
+            await sidecar.hello()
+            await sidecar.stop()
+        (world.state / NAME).mkdir()
+        async with launched(world.state) as sidecar:
+            await sidecar.hello()
+            await world.settled(sidecar, 1, "a")
+            world.write(3)
+            await world.delivered()
+            warned = await logged(sidecar, "`shipper top` cannot ask this process")
+            seen = await tapped(world.state)
+
+    assert (warned["log.level"], seen.returncode) == ("warning", 1)
+
+
 @pytest.mark.root
 async def test_another_user_is_not_heard_whatever_the_mode_of_the_socket() -> None:
     code = "import socket, sys; s = socket.socket(1); s.connect(sys.argv[1]); print(s.recv(99))"
