@@ -110,10 +110,11 @@ async def test_of_a_real_member_it_shows_itself_and_the_fleet(tmp_path: Path):
             await hosts.opens(version, "web-1", "web-2")
             looks = looking.Looking(host.state)
             with trio.fail_after(60):
-                while (seen := await trio.to_thread.run_sync(looks.look)).fleet is None:  # noqa: ASYNC110 - it is asked
+                seen = await trio.to_thread.run_sync(looks.look)
+                while seen.fleet is None or seen.view.outputs[0].delivered is None:
                     await trio.sleep(0.1)
+                    seen = await trio.to_thread.run_sync(looks.look)
             await hosts.delivered()
 
-    assert seen.view.outputs[0].delivered is not None
     assert {member.name: member.kind for member in seen.fleet.members} == {"web-1": "reached", "web-2": "reached"}
     assert seen.fleet.versions[0].cells == ("drained", "drained")

