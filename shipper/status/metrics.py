@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from prometheus_client.core import CounterMetricFamily, Metric
 
 _STATES = ("STARTING", "CONFIGURING", "HEALTHY", "DEGRADED", "FAILED", "STOPPING", "STOPPED")
-_OUTCOMES = ("delivered", "duplicate", "superseded", "dead_letter", "dropped")
+_OUTCOMES = ("delivered", "duplicate", "superseded", "dead_letter", "dropped", "damaged")
 _QUEUE = {
     "events": "Events that wait for an output, each counted once.",
     "bytes": "Bytes of the events that wait.",

@@ -7,8 +7,9 @@ import os
 import re
 import signal
 import socket
+import sqlite3
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, closing
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +21,7 @@ from shipper.testing import Document, Reply, Request
 from shipper_demo.ports import free_port
 from tests.disks import fill, small_disk
 from tests.monitoring.prometheus import RULES, Prometheus
+from tests.story import test_story_damage as damage
 from tests.story.driver import Sidecar, launched
 from tests.story.test_story_relay import Relay
 from tests.story.world import World, open_world, secret
@@ -162,6 +164,7 @@ async def test_what_happens_now_and_then_is_an_alert_for_a_while(tmp_path: Path,
     """All at once, on a host each, since each waits for its while to pass."""
     scenes = (
         events_that_are_rejected,
+        events_that_the_disk_has_damaged,
         lines_that_do_not_parse,
         peers_without_room,
         a_drain_that_cannot_end_until_an_order_drops_it,
@@ -185,6 +188,21 @@ async def events_that_are_rejected(tmp_path: Path, prometheus: Prometheus) -> No
         last = (await sidecar.action("dead_letters", list=True))["result"]["dead_letters"][-1]["id"]
         await sidecar.action("dead_letters", delete=last)
         await prometheus.clears(target, "ShipperDeadLetters", "ShipperDeadLettersFull")
+
+
+async def events_that_the_disk_has_damaged(tmp_path: Path, prometheus: Prometheus) -> None:
+    target = prometheus.target()
+    async with open_world(tmp_path, "a", "b") as world:
+        await damage.fill(world)
+        path = damage.spool(world)
+        with closing(sqlite3.connect(path)) as db:
+            (body,) = db.execute("SELECT body FROM batch ORDER BY seq LIMIT 1 OFFSET 2").fetchone()
+        damage.flip(path, path.read_bytes().index(body) + len(body) // 2)
+        async with launched(world.state, "--http", target) as sidecar:
+            await sidecar.hello()
+            await sidecar.send({"type": "credentials", "credentials": {"a": secret("a")}})
+            await prometheus.fires(target, "ShipperEventsDamaged", output="main")
+            await prometheus.clears(target, "ShipperEventsDamaged")
 
 
 async def lines_that_do_not_parse(tmp_path: Path, prometheus: Prometheus) -> None:
