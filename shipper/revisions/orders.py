@@ -277,7 +277,8 @@ class Orders:
             dropped += step.letters_dropped
             self._delivery.count(order.lane, "letters_dropped", step.letters_dropped)
             if order.name in _OUTCOMES:
-                self._delivery.count(order.lane, _OUTCOMES[order.name], step.ended)
+                self._delivery.count(order.lane, _OUTCOMES[order.name], step.ended - step.damaged)
+                self._delivery.count(order.lane, "damaged", step.damaged)
             if step.done:
                 if dropped:
                     _log.warning("old dead letters were dropped to make room for an order", letters=dropped)

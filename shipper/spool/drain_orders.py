@@ -81,6 +81,8 @@ class Step:
     settled: list[tuple[int, Settled]] = field(default_factory=list)
     moved: list[tuple[Entry, frozenset[int]]] = field(default_factory=list)
     """Entries that moved to the target lane, each with the other lanes that hold its batch whole."""
+    damaged: int = 0
+    """How many events were found damaged."""
 
     @property
     def ended(self) -> int:
@@ -271,7 +273,7 @@ def _end_all(
     """Dead-letters or drops entries, as far as the dead-letter store has room."""
     step = Step(done=False)
     for entry in entries:
-        change = _end(db, sealer, order, entry, limits, now, repaired)
+        change = _end(db, sealer, order, entry, limits, now, repaired, step)
         if change is not None:
             step.settled.append((order.lane, change))
         if change is None or change.left is not None:
@@ -289,8 +291,10 @@ def _end(
     limits: dead_letters.Limits,
     now: float,
     repaired: bool,
+    step: Step,
 ) -> Settled | None:
-    """Ends the unsettled events of an entry; unreadable ones count as damaged. Returns None if no event of it fits."""
+    """Ends the unsettled events of an entry; unreadable ones count as damaged, in the step too. Returns None if no
+    event of it fits."""
     (output,) = db.execute("SELECT output FROM lane WHERE id = ?", (order.lane,)).fetchone()
     settlement = Settlement(Counts(dropped=entry.events))
     if order.name == "dead_letter":
@@ -305,6 +309,7 @@ def _end(
             if not repaired:
                 raise
             settlement = Settlement(Counts(damaged=entry.events))
+            step.damaged += entry.events
     change = queue.settle(db, sealer, order.lane, entry.seq, settlement, limits, now)
     assert change is not None
     return change._replace(entry=entry)  # with its former count, which may have been corrected above

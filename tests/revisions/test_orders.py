@@ -81,6 +81,18 @@ async def test_an_ended_drain_is_drained_and_counted(tmp_path: Path, name: str) 
         assert on.delivery.counters()["main"]["dropped" if name == "drop" else name] == COUNT
 
 
+async def test_what_an_order_finds_damaged_is_counted_as_that(tmp_path: Path) -> None:
+    async with theatre(tmp_path) as on:
+        await stuck_under(on, "k1", "k2")
+        await on.spool.store.do(lambda db: db.execute("UPDATE batch SET body = zeroblob(80)"))
+        with trio.fail_after(PATIENCE):
+            await on.orders.end("dead_letter", Revision(0, 1), "main")
+        counters = on.delivery.counters()["main"]
+
+        assert (await on.ack(2, "drained")).ledger == Counts(accepted=COUNT, damaged=COUNT)
+        assert (counters["damaged"], counters.get("dead_letter", 0)) == (COUNT, 0)
+
+
 def small_store(size: str, when_full: str) -> str:
     return f"dead_letters: {{max_bytes: {size}, when_full: {when_full}}}\n"
 
