@@ -52,7 +52,7 @@ ROWS: dict[str, list[Panel]] = {
     "Now": [
         Panel(
             "Alerts",
-            [('sum(ALERTS{alertname=~"Shipper.*", alertstate="firing"}) or vector(0)', "")],
+            [(f'count(ALERTS{{alertname=~"Shipper.*", alertstate="firing", {WHERE}}}) or vector(0)', "")],
             kind="stat",
             width=4,
             limits=(1, 1),
