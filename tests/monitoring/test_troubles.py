@@ -19,6 +19,7 @@ from shipper.fleet.membership import troubles as of_fleets
 from shipper.kubernetes.membership.troubles import CAUSES
 from shipper.protocol.messages import TROUBLES
 from shipper.sdk.codes import Code
+from shipper.supervise import standing
 from shipper.supervise.config import read_config
 from tests.monitoring.prometheus import RULES
 
@@ -72,6 +73,14 @@ def test_what_keeps_a_member_from_taking_part_is_in_a_table() -> None:
 
     assert rows["fleet"] == {cause for cause in causes if re.fullmatch("[a-z_]+", cause)}
     assert rows["kubernetes"] == set(CAUSES)
+
+
+def test_causes_of_a_supervisor_are_found_by_their_words() -> None:
+    causes = {value for name, value in vars(standing).items() if name.isupper() and isinstance(value, str)}
+    words = TEXT.replace("\n", " ")
+
+    assert len(causes) >= 6
+    assert [cause for cause in causes if cause not in words] == []
 
 
 @pytest.mark.parametrize(("name", "line"), COMMANDS)
