@@ -2,6 +2,8 @@
 
 import json
 import os
+import re
+from pathlib import Path
 
 import pytest
 from click.testing import CliRunner
@@ -146,3 +148,19 @@ def test_an_old_version_from_a_pipe_is_compared_as_if_it_was_at_the_same_place(t
     os.close(read)
 
     assert result.stdout.splitlines()[:2] == [f"{tmp_path}/new.yaml: ok, 2 inputs, 2 outputs", "  changes nothing"]
+
+
+def test_changes_are_told_as_the_page_shows_them(tmp_path, monkeypatch):
+    page = (Path(__file__).parents[1] / "docs" / "testing-policies.md").read_text()
+    (shown,) = re.findall(
+        r"^```console\n\$ shipper validate --against old.yaml new.yaml\n(.*?)^```$", page, re.S | re.M
+    )
+    old = "version: 1\ninputs: {app: {type: file, paths: [/a.log]}}\noutputs:\n"
+    output = "  main: {type: elasticsearch, hosts: ['https://a:1'], credential: {env: ES_%d}%s}\n"
+    (tmp_path / "old.yaml").write_text(old + output % (1, ""))
+    (tmp_path / "new.yaml").write_text(
+        old + output % (2, ", workers: 4") + "  audit: {type: console}\nqueue: {max_bytes: 2GiB}\n"
+    )
+    monkeypatch.chdir(tmp_path)
+
+    assert validate("--against", "old.yaml", "new.yaml").stdout.replace("env:ES_1", "file:/run/keys/es-1") == shown

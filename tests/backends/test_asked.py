@@ -1,5 +1,9 @@
 """What real destinations say when they are asked before any event is sent."""
 
+import os
+import re
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -10,6 +14,8 @@ from shipper.commands.setup import command as setup
 from shipper.commands.test import command
 
 pytestmark = pytest.mark.backend
+
+PAGE = (Path(__file__).parents[2] / "docs" / "testing-policies.md").read_text()
 
 NARROW = {"indices": [{"names": ["logs-app-*"], "privileges": ["create_doc"]}]}
 
@@ -325,3 +331,46 @@ def test_without_the_privilege_it_says_which_is_missing(elasticsearch_node, poli
 
     assert status == 1
     assert "needs the privilege manage_index_templates; give another one by --secret" in lines[0]
+
+
+# -- the page testing-policies.md --------------------------------------------------------------------------------------
+
+
+def run(command, folder):
+    """Runs a command of the page in a shell; the keys of the host are those of the folder."""
+    environment = {**os.environ, "PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}"}
+    text = command.replace("/run/keys", str(folder))
+    return subprocess.run(
+        ["bash", "-c", text], cwd=folder, env=environment, capture_output=True, text=True, timeout=120
+    )
+
+
+def blocks(language):
+    return re.findall(rf"^```{language}\n(.*?)^```$", PAGE, re.S | re.M)
+
+
+def test_the_commands_of_the_page_run(elasticsearch_node, policy, tmp_path):
+    _, new = elasticsearch_node.create_api_key("asked-page")
+    policy(elasticsearch_node, "id:the-old-and-dead-secret")
+    (tmp_path / "es-new").write_text(new)
+    git = ["git", "-c", "user.name=a", "-c", "user.email=a@example.com"]
+    for step in (["init", "-q", "-b", "main"], ["add", "policy.yaml"], ["commit", "-q", "-m", "first"]):
+        subprocess.run([*git, *step], cwd=tmp_path, check=True, timeout=60)
+    ended = [run(block, tmp_path) for block in blocks("sh")]
+
+    assert [one.returncode for one in ended] == [0, 0], ended
+    assert ["changes nothing" in one.stdout for one in ended] == [True, False]
+    assert ended[1].stdout.endswith("nothing is bad\n")
+
+
+def test_templates_are_shown_as_the_page_shows_them(elasticsearch_node, policy, tmp_path, bare):
+    bare(elasticsearch_node)
+    path = policy(elasticsearch_node, "id:of-no-use")
+    path.write_text(path.read_text().replace("dataset: app", "dataset: nginx.access"))
+    (tmp_path / "admin").write_text(written(elasticsearch_node.admin))
+    (shown,) = [block for block in blocks("console") if "shipper setup" in block]
+    asks, _, told = shown.partition("\n")
+    ended = run(asks.removeprefix("$ "), tmp_path)
+
+    assert ended.returncode == 0
+    assert [part for part in told.split("…\n") if part not in ended.stdout] == []
