@@ -41,7 +41,11 @@ CONCERNED = {
     "backend-headers": ("shipper_plugins.outputs.bulk",),
     "stored": ("shipper.sdk.event", "shipper_plugins.inputs.tail.stream"),
     "log-lines": (
-        *("shipper_plugins.processors.parse", "shipper_plugins.processors.nginx", "shipper_plugins.processors.access"),
+        *(
+            f"shipper_plugins.processors.{part}"
+            for part in ("parse", "access", "nginx", "apache", "pairs", "separated")
+        ),
+        *("shipper_plugins.processors.syslog_lines", "shipper_plugins.inputs.syslog_message"),
         "shipper.sdk.event",
     ),
 }

@@ -31,6 +31,7 @@ drain: {deadline: 1h, on_deadline: hold}
 log_level: info
 """
 _ACCESS = b'1.2.3.4 - - [17/May/2026:12:34:56 +0200] "GET /a HTTP/1.1" 200 153 "-" "curl/8"\n'
+_TEXTS = [b"May 17 12:34:56 web-1 su[7]: x\n<13>May  7 12:34:56 h a: b", b'a=1 b="x y" log=2\n1,"2"\nx 7']
 
 SEEDS: Mapping[str, list[bytes]] = {
     "control-line": [
@@ -58,5 +59,5 @@ SEEDS: Mapping[str, list[bytes]] = {
         isal_zlib.decompress(Batch.lines(b"a\nb\n", offset=3, shared={"a": 1}).pack(), -15),
         b'{"path":"/a","dev":1,"ino":2,"offset":3}',
     ],
-    "log-lines": [_ACCESS * 2, b'{"a":{"b":1},"log":2}\n{"message":"x"}', _ACCESS + b"x\n"],
+    "log-lines": [_ACCESS * 2, b'{"a":{"b":1},"log":2}\n{"message":"x"}', _ACCESS + b"x\n", *_TEXTS],
 }

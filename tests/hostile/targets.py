@@ -229,13 +229,18 @@ def stored(content: bytes) -> None:
         Stream.restored("key", content)
 
 
-PARSERS = [Parse(format="nginx"), Parse(format="json"), Parse(format="json", target="a.b")]
+PARSERS = [
+    *(Parse(format="nginx"), Parse(format="apache"), Parse(format="syslog")),
+    *(Parse(format="json"), Parse(format="json", target="a.b"), Parse(format="kv")),
+    *(Parse(format="csv", columns=("host", "b.c")), Parse(format="regex", pattern=r"^(?P<log>\S+) (?P<b>\d+)")),
+]
 
 
 def log_lines(content: bytes) -> None:
     """Lines are parsed all at once as each is parsed alone."""
     text = content.decode(errors="replace").replace("\r", "").encode()
-    batch = Batch.lines(text + b"\n", offset=0, shared={"host": {"name": "h"}})
+    shared = {"@timestamp": "2026-05-17T12:34:56.000Z", "host": {"name": "h"}}
+    batch = Batch.lines(text + b"\n", offset=0, shared=shared)
     for parser in PARSERS:
         at_once = parser.process(batch)
         alone = [parser.process(Batch.events([own], shared=batch.shared)).whole()[0] for own in batch.own()]
