@@ -233,9 +233,45 @@ def test_lines_of_a_server_become_what_each_alone_becomes(
 ) -> None:
     parse = Parse(format=format, dashboards=dashboards)
     batch = Batch.lines("".join(f"{line}\n" for line in lines).encode(), offset=10, shared=shared)
-    alone = [parse.process(Batch.events([own], shared=shared)).whole()[0] for own in batch.own()]
 
-    assert sorted_json(check_processor(parse, batch).whole()) == sorted_json(alone)
+    assert sorted_json(check_processor(parse, batch).whole()) == sorted_json(one_by_one(parse, batch))
+
+
+def one_by_one(parse: Parse, batch: Batch) -> list[Fields]:
+    """What the reading of single events makes of them, by which the others are judged."""
+    return batch.replace([parse._parsed(event, batch.shared) for event in batch.own()]).whole()
+
+
+OWN = st.fixed_dictionaries(
+    {"log": st.just({"offset": 3})},
+    optional={
+        "@timestamp": st.just("2026-02-02T00:00:00Z"),
+        "stream": st.sampled_from(["stdout", 'q"\\', "\x7f"]),
+        "url": st.just("/"),
+        "event": st.just({"outcome": "y"}),
+        "a.b": st.just(1),
+        "message": st.just(7),
+    },
+)
+PLAIN = st.fixed_dictionaries({"log": st.sampled_from([{"offset": 3}, {"offset": 4, "flags": ["x"]}])})
+
+
+@settings(deadline=None)
+@given(
+    LINES,
+    st.lists(PLAIN, min_size=6, max_size=6) | st.lists(OWN, min_size=6, max_size=6),
+    st.sampled_from(["apache", "nginx"]),
+    st.booleans(),
+    st.sampled_from([{}, SHARED, {"log": {"file": {"path": "/a"}}}]),
+)
+def test_lines_in_documents_become_what_each_alone_becomes(
+    lines: list[str], owns: list[Fields], format: Any, dashboards: bool, shared: Fields
+) -> None:
+    parse = Parse(format=format, dashboards=dashboards)
+    events = [{"message": line, **own} for line, own in zip(lines, owns, strict=False)]
+    batch = Batch.events(events, shared=shared)
+
+    assert sorted_json(check_processor(parse, batch).whole()) == sorted_json(one_by_one(parse, batch))
 
 
 def sorted_json(events: list[Fields]) -> bytes:

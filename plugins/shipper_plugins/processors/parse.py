@@ -110,11 +110,11 @@ class Parse(Processor, frozen=True):
 
     def process(self, batch: Batch) -> Batch:
         """Returns the batch with the fields of each event that parses."""
-        if batch.offset is not None and self.field == "message":
+        if self.field == "message" and (batch.is_lines or self.format in _SERVERS):
             with suppress(ValueError, TypeError, RecursionError):
                 return self._at_once(batch)
         shape = json_lines.shape(batch.shared)
-        if batch.offset is None and "." not in self.field and self.format in _OF_OBJECTS:
+        if not batch.is_lines and "." not in self.field and self.format in _OF_OBJECTS:
             with suppress(ValueError, TypeError, RecursionError):
                 return json_runs.of_documents(batch, shape, self.field, self.target, self._reading(shape))
         return batch.replace([self._parsed(event, shape) for event in batch.own()])
