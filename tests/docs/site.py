@@ -3,7 +3,7 @@
 The pages are written for readers of the repository: a link may lead out of `docs/`, and the first line of a block says
 how tests run it. For the site they are copied, with such a link as the path that it is, and such a block with the name
 of its file as its title. A page that the navigation of mkdocs.yml does not name gets a place in it: those of plugins at
-theirs, others below More. A page that it names and that is not there is left out.
+theirs, others below More. A page that it names and that is not there is left out. README is a page, too.
 """
 
 from __future__ import annotations
@@ -24,6 +24,8 @@ ROOT = Path(__file__).parents[2]
 DOCS = ROOT / "docs"
 FENCE = re.compile(r"^```(\w+) (.+)$", re.M)
 LINK = re.compile(r"\[([^\]]+)\]\((\.\./[^)\s#]*)(?:#[^)]*)?\)")
+README = "readme.md"
+"""The page of the site that is README.md in the repository."""
 KINDS = {"inputs": "Inputs", "processors": "Processors", "outputs": "Outputs"}
 
 
@@ -59,9 +61,15 @@ def stage(place: Path) -> None:
                 copy.write_text(for_site(path.read_text(), relative.parent.as_posix()))
             else:
                 shutil.copy(path, copy)
+    (place / "docs" / README).write_text(for_site(_from_docs((ROOT / "README.md").read_text()), "."))
     settings = yaml.safe_load((ROOT / "mkdocs.yml").read_text())
     settings["nav"] = navigation(settings["nav"])
     (place / "mkdocs.yml").write_text(yaml.safe_dump(settings, sort_keys=False))
+
+
+def _from_docs(readme: str) -> str:
+    """Returns README.md with its links as a page of docs/ would have them."""
+    return re.sub(r"\]\((?!https?:|docs/)([^)#]+)", r"](../\1", readme).replace("](docs/", "](")
 
 
 def navigation(nav: list[Any]) -> list[Any]:
@@ -73,7 +81,7 @@ def navigation(nav: list[Any]) -> list[Any]:
             ]
     there = set(pages(""))
     left = sorted(there - set(named(nav)))
-    nav = _present(nav, there)
+    nav = _present(nav, {*there, README})
     return [*nav, {"More": left}] if left else nav
 
 
@@ -121,6 +129,8 @@ def _link(link: re.Match[str], folder: str) -> str:
     path = posixpath.normpath(posixpath.join("docs", folder, target))
     if path.startswith("docs/"):
         return link[0]
+    if path == "README.md":
+        return f"[{text}]({posixpath.relpath(README, folder)})"
     return f"`{path}`" if text.strip("`") == path else f"{text} (`{path}`)"
 
 
