@@ -1,6 +1,6 @@
 # make run    a demonstration, from a fresh checkout        make test   every test                make bench   how fast
-# make docs   the site, in build/site
 # make prove  faults of every kind, some minutes of them (PROVE_ARGS='--size 1': hours); goes on where it stopped
+# make docs   the site, in build/site                       make packages   a .deb and an .rpm, in dist
 # Needs Python 3.11 or newer; everything else goes into .venv, anew whenever pyproject.toml changes.
 
 PYTHON ?= $(shell for p in python3.13 python3.12 python3.11 python3.14 python3; do \
@@ -10,7 +10,7 @@ PYTEST_ARGS ?=
 BENCH_ARGS ?=
 PROVE_ARGS ?= --size 0.01
 
-.PHONY: run test check bench prove docs clean
+.PHONY: run test check bench prove docs packages clean
 
 run: .venv/installed
 	$(BIN)/shipper demo
@@ -31,6 +31,9 @@ prove: .venv/tested
 
 docs: .venv/tested
 	$(BIN)/python -m tests.docs.site
+
+packages: .venv/tested
+	$(BIN)/python packaging/linux/builder packages dist
 
 clean:
 	rm -rf .venv .mypy_cache .ruff_cache .pytest_cache .hypothesis build dist

@@ -171,7 +171,10 @@ async def test_the_words_of_the_page_lead_to_the_first_event(service: Service) -
     async with service.destination() as destination:
         await do(service.run, f"ES_URL={destination.url}\n{PAGE['configure']}")
         await service.shipped(destination)
+        shown = await do(service.run, PAGE["look"])
 
+    assert shown.startswith("shipper: HEALTHY\n")
+    assert "revision 1 active" in shown
     assert service.property("StatusText") == "shipping"
     assert service.run("systemctl is-enabled shipper") == "enabled\n"
     assert service.run(f"stat -c %U /proc/$({SUPERVISOR})") == "shipper\n"
