@@ -116,4 +116,5 @@ class _Log:
         self.level = log.LEVELS["error"]
         self.secrets: dict[str, None] = {}
         self.render: Callable[[Any], Any] = repr
+        self.follow = None
         self.writer = SimpleNamespace(write=stage.log.append)
