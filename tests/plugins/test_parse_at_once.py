@@ -247,7 +247,7 @@ def assert_documents_as_alone(parse: Parse, owns: list[Fields], texts: list[obje
     ]
 
 
-@settings(deadline=None, max_examples=200)
+@settings(deadline=None)
 @given(
     st.lists(OWN, min_size=4, max_size=4) | st.lists(NARROW, min_size=4, max_size=4),
     st.lists(SPACED | LEVELS.map(json.dumps) | TEXTS | st.none(), max_size=4)

@@ -129,7 +129,7 @@ def nearly_ordinary(draw: st.DrawFn) -> str:
     return "".join(parts)
 
 
-@settings(deadline=None, max_examples=300)
+@settings(deadline=None)
 @given(
     st.lists(nearly_ordinary() | LINES, max_size=6),
     st.sampled_from(
