@@ -92,8 +92,17 @@ def running(place: Path, block: Block, env: dict[str, str]) -> Iterator[Output]:
         yield output
     finally:
         if output.process is not None:
-            output.process.terminate()
-            output.process.wait(PATIENCE)
+            _stop(output.process)
+
+
+def _stop(process: subprocess.Popen[bytes]) -> None:
+    """In order; at once, by a second signal, where it would go on trying to deliver."""
+    process.terminate()
+    try:
+        process.wait(1)
+    except subprocess.TimeoutExpired:
+        process.terminate()
+        process.wait(PATIENCE)
 
 
 async def until(condition: Any) -> None:
