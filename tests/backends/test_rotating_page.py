@@ -11,7 +11,7 @@ import pytest
 import trio
 
 from tests.docs.reader import ACCESS, environment, furnish, running, shell, until
-from tests.readme import FILES, ROOT, Block, Page
+from tests.readme import FILES, Block, Page
 
 pytestmark = pytest.mark.backend
 
@@ -140,7 +140,3 @@ async def _next_second(name: str) -> None:
     """Names of users have seconds."""
     while name.endswith(time.strftime("%H%M%S", time.gmtime())):  # noqa: ASYNC110 (a clock)
         await trio.sleep(0.1)
-
-
-if not (ROOT / "tests/backends/elasticsearch_node.py").exists():
-    del test_a_key_of_elasticsearch_is_replaced_and_invalidated

@@ -17,14 +17,6 @@ DEFINITIONS = SCHEMA["$defs"]
 PAGES = pages("moving")
 OPTION = re.compile(r"^(?:inputs|processors|outputs|queue|dead_letters|drain)(?:\.\w+)+$")
 
-COMING = (
-    *("inputs.http", "inputs.journald"),
-    *(f"inputs.file.{name}" for name in ("exclude_lines", "ignore_older", "include_lines")),
-    *(f"outputs.elasticsearch.{name}" for name in ("ca_fingerprint", "cloud_id", "headers", "indices", "pipelines")),
-    *(f"outputs.elasticsearch.{name}" for name in ("proxy", "proxy_credential", "secret_headers")),
-)
-"""Options of the same release that other changes bring."""
-
 
 def rows(page: str) -> list[list[str]]:
     """The cells of the tables of a page, without their heads."""
@@ -68,7 +60,7 @@ def test_every_option_that_a_table_names_exists(page: str) -> None:
     options = sorted(word for word in named if OPTION.match(word))
 
     assert len(options) > 20
-    assert [option for option in options if not (exists(option) or option.startswith(COMING))] == []
+    assert [option for option in options if not exists(option)] == []
 
 
 @pytest.mark.parametrize("option", ["inputs.file.nothing", "outputs.elasticsearch.tls.nothing", "queue.nothing"])
