@@ -54,7 +54,10 @@ class Proxy:
     @classmethod
     def parse(cls, text: str) -> Proxy:
         """Returns the proxy of a URL, which may have a user; raises ValueError, which quotes nothing."""
-        url = urlsplit(text if "://" in text else f"http://{text}")
+        try:
+            url = urlsplit(text if "://" in text else f"http://{text}")
+        except ValueError:  # which may quote a password
+            raise ValueError("a proxy is the URL of a host, such as http://proxy:3128") from None
         try:
             port = url.port
         except ValueError:

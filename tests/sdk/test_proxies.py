@@ -31,7 +31,16 @@ def test_a_proxy_is_the_url_of_a_host(text: str, url: str, user: str, password: 
 
 @pytest.mark.parametrize(
     "text",
-    ["https://canary:canary@proxy", "socks5://proxy", "http://", "http://proxy/canary", "http://proxy:99999", "a b"],
+    [
+        "https://canary:canary@proxy",
+        "socks5://proxy",
+        "http://",
+        "http://proxy/canary",
+        "http://proxy:99999",
+        "a b",
+        "http://ann:[canary]@proxy:3128",
+        "http://ann:canary\u2100@proxy:3128",
+    ],
 )
 def test_what_is_no_proxy_is_refused_and_not_quoted(text: str) -> None:
     with pytest.raises(ValueError, match="proxy") as why:
