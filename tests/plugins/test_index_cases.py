@@ -97,6 +97,21 @@ def test_each_event_gets_its_own_however_they_are_mixed_and_split(kinds: list[st
     assert destinations(batch, index="all", limit=limit, **cases) == [expected[kind] for kind in kinds]
 
 
+def test_one_document_that_is_no_json_costs_a_few_readings_of_the_batch(monkeypatch: pytest.MonkeyPatch) -> None:
+    readings, own = [], Batch.own
+
+    def counted(batch: Batch) -> Any:
+        readings.append(batch.count)
+        return own(batch)
+
+    batch = a_batch(*[{"kind": "audit"}] * 500, b'{"kind":', *[{"kind": "audit"}] * 500)
+    monkeypatch.setattr(Batch, "own", counted)
+
+    expected = [("audit", None)] * 500 + [("all", None)] + [("audit", None)] * 500
+    assert destinations(batch, index="all", indices=[(AUDIT, "audit")]) == expected
+    assert len(readings) < 50
+
+
 def test_the_places_of_events_are_those_of_the_conditions() -> None:
     """Their indices may be missing or closed each for itself."""
     output = ElasticsearchOutput(hosts=("http://es",), indices=(IndexCase(index="audit", when=AUDIT),))
