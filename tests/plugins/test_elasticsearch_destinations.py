@@ -23,9 +23,12 @@ from shipper.plugin import (
     ClientTls,
     Credential,
     CredentialId,
+    Finding,
     Later,
     Material,
     OutputContext,
+    Prepared,
+    Question,
     Requests,
     Sender,
     StartFailed,
@@ -288,6 +291,34 @@ async def test_an_authority_is_found_through_a_proxy(aio: Asyncio) -> None:
         await main.send(documents(b"{}"))
 
     assert (destination.total, len(proxy.heads)) == (1, 2)
+
+
+async def test_a_person_who_asks_is_answered_by_hosts_of_the_fingerprint_alone(aio: Asyncio) -> None:
+    told: list[Finding] = []
+    async with (
+        open_destination(aio, keys={KEY}, tls=showing(CA, "127.0.0.1")) as destination,
+        open_destination(aio, keys={KEY}, tls=showing(trustme.CA(), "127.0.0.1")) as other,
+    ):
+        for host, verdict in ((destination.url, "good"), (other.url, "bad")):
+            output = ElasticsearchOutput(hosts=(host,), credential=CredentialId("es"), ca_fingerprint=fingerprint(CA))
+            told.clear()
+            await output.ask(OutputContext("main", aio, CREDENTIALS), Question(), told.append)
+            assert [one.verdict for one in told if one.asked == "tls"] == [verdict], told
+
+    assert told[-1].text == "no certificate of its chain has the ca_fingerprint"
+
+
+async def test_templates_are_shown_of_a_host_with_the_fingerprint(aio: Asyncio) -> None:
+    told: list[Prepared] = []
+    async with open_destination(aio, keys={KEY}, tls=showing(CA, "127.0.0.1")) as destination:
+        output = ElasticsearchOutput(
+            hosts=(destination.url,), credential=CredentialId("es"), ca_fingerprint=fingerprint(CA)
+        )
+        context = OutputContext("main", aio, CREDENTIALS)
+        await output.set_up(context, Question(targets=("logs-app-prod",)), told.append, write=False)
+
+    assert told
+    assert all(one.code != "tls_failed" for one in told)
 
 
 PIN = "ca_fingerprint: " + "ab" * 32

@@ -287,13 +287,13 @@ class ElasticsearchOutput(Output, frozen=True, kw_only=True):
         """See `Output.ask`."""
         async with self.open(context) as sender:
             assert isinstance(sender, BulkSender)
-            await elasticsearch_asked.ask(self, sender.client, question, tell)
+            await elasticsearch_asked.ask(self, sender.client, question, tell, sender.authority)
 
     async def set_up(self, context: OutputContext, question: Question, tell: TellPrepared, *, write: bool) -> None:
         """See `Output.set_up`."""
         async with self.open(context) as sender:
             assert isinstance(sender, BulkSender)
-            await elasticsearch_set_up.set_up(self, sender.client, question, tell, write=write)
+            await elasticsearch_set_up.set_up(self, sender.client, question, tell, sender.authority, write=write)
 
 
 def check_host(host: str) -> None:

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
+from functools import partial
 from typing import TYPE_CHECKING, Any
 from urllib.parse import quote
 
@@ -24,6 +25,7 @@ from shipper_plugins.outputs import bulk, keyed
 if TYPE_CHECKING:
     from shipper.sdk.http import Client, Method
     from shipper_plugins.outputs.elasticsearch import ElasticsearchOutput
+    from shipper_plugins.outputs.pinned_authority import Authority
 
 _PLAIN = {"Content-Type": "application/json", "Content-Encoding": "identity"}
 _NAME = re.compile(r"[\w.@ -]{1,128}")
@@ -69,9 +71,9 @@ class Refused(Exception):
 class Node:
     """One host, and requests for JSON to it."""
 
-    def __init__(self, output: ElasticsearchOutput, client: Client, host: str) -> None:
+    def __init__(self, client: Client, host: str, authority: Authority | None) -> None:
         self.host, self.where = host, address(host)
-        self._output, self._client = output, client
+        self._client, self._authority = client, authority
 
     async def ask(self, method: Method, path: str, body: Any = None) -> tuple[Any, Response]:
         """Returns the answer's JSON. Raises Refused, and NoAnswer if there is no answer."""
@@ -87,15 +89,21 @@ class Node:
 
     async def request(self, method: Method, path: str, body: bytes = b"") -> Response:
         """Sends a request with a body that is not compressed. Raises NoAnswer."""
-        pieces = [body] if body else []
-        return await in_time(self.where, lambda: self._client.request(method, self.host, path, pieces, headers=_PLAIN))
+        return await in_time(self.where, partial(self._send, method, path, [body] if body else []))
+
+    async def _send(self, method: Method, path: str, pieces: Sequence[bytes]) -> Response:
+        if self._authority is not None:
+            await self._authority.find(self.host)
+        return await self._client.request(method, self.host, path, pieces, headers=_PLAIN)
 
 
-async def ask(output: ElasticsearchOutput, client: Client, question: Question, tell: Tell) -> None:
+async def ask(
+    output: ElasticsearchOutput, client: Client, question: Question, tell: Tell, authority: Authority | None = None
+) -> None:
     """See `Output.ask`."""
     known: tuple[Node, bool] | None = None
     for host in output.urls:
-        node = Node(output, client, host)
+        node = Node(client, host, authority)
         try:
             is_open = await _login(node, output, tell)
         except NoAnswer as error:

@@ -42,7 +42,7 @@ class BulkSender:
     ) -> None:
         self._output = output
         self.client = client
-        self._authority = authority
+        self.authority = authority
         self._rotation, self._probes = rotation, probes
 
     async def send(self, batch: Batch) -> Answers:
@@ -143,8 +143,8 @@ class BulkSender:
     ) -> Said:
         """Returns the answer of this host; it gets no more requests if it gives none, or none that can be read."""
         try:
-            if self._authority is not None:
-                await self._authority.find(host)
+            if self.authority is not None:
+                await self.authority.find(host)
             response = await self.client.post(host, path, body, headers=headers, most=_LARGEST_ANSWER)
         except NoAnswer as error:
             self._probes.failed(host, error)

@@ -15,17 +15,24 @@ from shipper_plugins.outputs.elasticsearch_templates import Template, stock, tem
 if TYPE_CHECKING:
     from shipper.sdk.http import Client
     from shipper_plugins.outputs.elasticsearch import ElasticsearchOutput
+    from shipper_plugins.outputs.pinned_authority import Authority
 
 _NEEDS = "the credential needs the privilege manage_index_templates; give another one by --secret"
 
 
 async def set_up(
-    output: ElasticsearchOutput, client: Client, question: Question, tell: TellPrepared, *, write: bool
+    output: ElasticsearchOutput,
+    client: Client,
+    question: Question,
+    tell: TellPrepared,
+    authority: Authority | None = None,
+    *,
+    write: bool,
 ) -> None:
     """See `Output.set_up`. Raises Later if no host answers, after it has told what there should be."""
     if not templates(question.targets):
         return
-    node, error = await _reached(output, client)
+    node, error = await _reached(output, client, authority)
     there = [] if error is not None else await _there(node, stock(question.targets))
     for template in templates(question.targets, there):
         tell(await _prepared(node, template, write=write) if error is None else _told(template, "unknown", error))
@@ -33,11 +40,13 @@ async def set_up(
         raise error
 
 
-async def _reached(output: ElasticsearchOutput, client: Client) -> tuple[Node, NoAnswer | None]:
+async def _reached(
+    output: ElasticsearchOutput, client: Client, authority: Authority | None
+) -> tuple[Node, NoAnswer | None]:
     """Returns the first host that answers; the last one, and why it does not, if none does."""
     error: NoAnswer | None = None
     for host in output.urls:
-        node = Node(output, client, host)
+        node = Node(client, host, authority)
         try:
             await node.request("GET", "/")
         except NoAnswer as why:
