@@ -4,6 +4,7 @@ import gzip
 import http.client
 import shutil
 import ssl
+import tracemalloc
 import zlib
 from contextlib import asynccontextmanager
 
@@ -18,6 +19,7 @@ from shipper.testing import RecordingInputContext
 from shipper_plugins.inputs import http_requests
 from shipper_plugins.inputs.elasticsearch import ServerTls
 from shipper_plugins.inputs.http import HttpInput
+from shipper_plugins.inputs.http_connection import Connection
 
 OLD = Credential.parse({"bearer_token": "old-secret.of-the-test"})
 NEW = Credential.parse({"bearer_token": "new-secret.of-the-test"})
@@ -300,6 +302,34 @@ async def test_a_client_that_goes_in_the_middle_leaves_nothing_behind(caplog):
                 await trio.lowlevel.checkpoint()
         assert receiver.context.count == 1
     assert not caplog.records
+
+
+class Sending:
+    """A peer whose bytes are there at once."""
+
+    def __init__(self, *blocks):
+        self._blocks = list(blocks)
+
+    async def receive(self):
+        await trio.lowlevel.checkpoint()
+        return self._blocks.pop(0) if self._blocks else b""
+
+
+async def test_a_body_in_tiny_chunks_takes_no_more_memory_than_another():
+    count = 30_000
+    head = HEAD + b"Transfer-Encoding: chunked\r\n\r\n"
+    connection = Connection(Sending(head, *[b"2\r\nab\r\n" * 1000] * (count // 1000), b"0\r\n\r\n"))
+    await connection.begin()
+    with http_requests.Memory().share() as share:
+        tracemalloc.start()
+        try:
+            body = await http_requests._read(connection, 1 << 20, 0, share)
+            _, peak = tracemalloc.get_traced_memory()
+        finally:
+            tracemalloc.stop()
+
+    assert body == b"ab" * count
+    assert peak < 2 << 20  # a list of its chunks takes nearly twice as much
 
 
 # -- TLS ---------------------------------------------------------------------------------------------------------------

@@ -155,18 +155,16 @@ async def _read(connection: Connection, limit: int, declared: int, share: Share)
     if declared > limit:
         raise _too_large(limit)
     _hold(share, declared)
-    begun, received = trio.current_time(), 0
-    pieces: list[bytes] = []
+    begun, body = trio.current_time(), bytearray()  # a list of blocks would take 30 times as much for tiny chunks
     try:
-        while block := await connection.block(begun + BODY_SECONDS + received / BODY_BYTES_PER_SECOND):
-            pieces.append(block)
-            received += len(block)
-            if received > limit:
+        while block := await connection.block(begun + BODY_SECONDS + len(body) / BODY_BYTES_PER_SECOND):
+            body += block
+            if len(body) > limit:
                 raise _too_large(limit)
-            _hold(share, max(received, declared))
+            _hold(share, max(len(body), declared))
     except TooSlow:
         raise Refused(408, "the body comes too slowly") from None
-    return b"".join(pieces)
+    return bytes(body)
 
 
 def _events(body: bytes, encoding: str, format: Format, door: Door) -> list[Batch]:
