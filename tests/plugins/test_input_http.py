@@ -3,7 +3,9 @@
 import gzip
 import http.client
 import shutil
+import socket
 import ssl
+import struct
 import tracemalloc
 import zlib
 from contextlib import asynccontextmanager
@@ -301,6 +303,19 @@ async def test_a_client_that_goes_in_the_middle_leaves_nothing_behind(caplog):
             while receiver.source._intake.memory.held:
                 await trio.lowlevel.checkpoint()
         assert receiver.context.count == 1
+    assert not caplog.records
+
+
+async def test_a_client_that_aborts_in_the_middle_is_no_error(caplog):
+    async with receiving() as receiver:
+        async with await receiver.connect() as stream:
+            stream.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+            await stream.send_all(HEAD + b"Content-Length: 9\r\n\r\n{")
+            await trio.testing.wait_all_tasks_blocked()
+        assert (await receiver.post(b"{}"))[0] == 200
+        with trio.fail_after(60):
+            while receiver.source._server._peers:
+                await trio.lowlevel.checkpoint()
     assert not caplog.records
 
 

@@ -126,7 +126,14 @@ class Connection:
                 return event
             if self._http.they_are_waiting_for_100_continue:
                 await self._put(h11.InformationalResponse(status_code=100, headers=[]))
-            self._http.receive_data(await self._peer.receive())
+            self._http.receive_data(await self._receive())
+
+    async def _receive(self) -> bytes:
+        """Returns the next bytes; none at the end, or where the peer has aborted the connection."""
+        try:
+            return await self._peer.receive()
+        except (OSError, trio.BrokenResourceError):
+            return b""
 
     async def _put(self, *events: h11.Event) -> None:
         await self._peer.send(b"".join([self._http.send(event) or b"" for event in events]))
