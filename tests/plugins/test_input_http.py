@@ -347,6 +347,25 @@ async def test_a_body_in_tiny_chunks_takes_no_more_memory_than_another():
     assert peak < 2 << 20  # a list of its chunks takes nearly twice as much
 
 
+async def test_others_run_between_the_chunks_of_a_body():
+    turns = 0
+
+    async def take_turns():
+        nonlocal turns
+        while True:
+            await trio.lowlevel.checkpoint()
+            turns += 1
+
+    connection = Connection(Sending(HEAD + b"Transfer-Encoding: chunked\r\n\r\n" + b"1\r\nx\r\n" * 1000))
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(take_turns)
+        await connection.begin()
+        for _ in range(1000):
+            assert await connection.block(trio.current_time() + 60) == b"x"
+        nursery.cancel_scope.cancel()
+    assert turns > 500
+
+
 # -- TLS ---------------------------------------------------------------------------------------------------------------
 
 

@@ -117,7 +117,9 @@ class Connection:
         return self._http.their_state is h11.DONE
 
     async def _next(self) -> object:
-        """Returns the next event of h11; raises RemoteProtocolError."""
+        """Returns the next event of h11; raises RemoteProtocolError. Others run in between: a block of 64 KiB may have
+        thousands of chunks."""
+        await trio.lowlevel.checkpoint()
         while True:
             event = self._http.next_event()
             if event is h11.PAUSED:
