@@ -3,6 +3,8 @@
 The lines and their fields are those of the tests of Filebeat's modules, of Elasticsearch's manual, and of Apache's.
 """
 
+import gc
+import tracemalloc
 from datetime import UTC, datetime, timedelta, timezone
 from typing import Any
 
@@ -371,3 +373,19 @@ def test_an_url_in_absolute_form_has_a_path() -> None:
     event = of(COMBINED.replace("/hello?a=1", "http://shop:80/x/y?-"), dashboards=True)
 
     assert (find(event, "url.path"), find(event, "url.query")) == ("/x/y", "-")
+
+
+def test_what_clients_write_at_length_is_not_kept() -> None:
+    long = 1 << 18
+    tracemalloc.start()
+    try:
+        for number in range(64):
+            agent, address = f"a{number}".ljust(long, "x"), f"h{number}".ljust(long, "x")
+            line = f'{address} - - [26/Dec/2016:16:22:13 +0000] "GET / HTTP/1.1" 200 499 "-" "{agent}"'
+            event = of(line, dashboards=True)
+            assert (event["user_agent"]["original"], event["source"]) == (agent, {"address": address})
+        del agent, address, line, event
+        gc.collect()
+        assert tracemalloc.get_traced_memory()[0] < 16 * long
+    finally:
+        tracemalloc.stop()

@@ -34,6 +34,8 @@ MONTHS = {
 QUOTED = r'"([^"\\]*(?:\\.[^"\\]*)*)"'
 """A text in quotes, with escapes."""
 TIME = r"\[(\d\d/[A-Z][a-z]{2}/\d{4}:\d\d:\d\d:\d\d [+-]\d{4})\]"
+_LONGEST_ADDRESS = 64
+"""Characters; one of IPv6 has 45 at most, and a longer text is not kept to be known again."""
 _REQUEST = re.compile(r"([A-Za-z_-]{1,32}) (\S.*?)(?: HTTP/(\d(?:\.\d)?))?")
 
 # -- a line of any kind ------------------------------------------------------------------------------------------------
@@ -85,8 +87,12 @@ def set_request(fields: Fields, http: Fields, request: str, decoded: Callable[[s
             http["version"] = found[3]
 
 
-@lru_cache(maxsize=4096)
 def _is_address(text: str) -> bool:
+    return len(text) <= _LONGEST_ADDRESS and _is_short_address(text)
+
+
+@lru_cache(maxsize=4096)
+def _is_short_address(text: str) -> bool:
     try:
         return "%" not in str(ip_address(text))
     except ValueError:

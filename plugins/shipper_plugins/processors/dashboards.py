@@ -93,11 +93,16 @@ def event_columns(shared: Fields, service: str, statuses: Sequence[bytes]) -> Se
 # -- agents ------------------------------------------------------------------------------------------------------------
 
 
-@lru_cache(maxsize=4096)
 def user_agent(original: str) -> Fields:
-    """Returns the fields of an agent; do not change them."""
-    browser, system, device = _patterns()(original[:_LONGEST_AGENT])
-    fields: Fields = {"original": original, "name": browser.family if browser else _OTHER}
+    """Returns the fields of an agent; do not change those below them."""
+    return {"original": original, **_recognized(original[:_LONGEST_AGENT])}
+
+
+@lru_cache(maxsize=4096)
+def _recognized(beginning: str) -> Fields:
+    """Returns what the beginning of an agent tells. Of a long agent nothing else is kept: a client writes it."""
+    browser, system, device = _patterns()(beginning)
+    fields: Fields = {"name": browser.family if browser else _OTHER}
     if version := _version(browser):
         fields["version"] = version
     if system:
