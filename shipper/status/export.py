@@ -88,7 +88,7 @@ def settings(endpoint: str, state: Path, environment: Mapping[str, str]) -> Sett
     return Settings(
         endpoint,
         _pairs(_HEADERS, environment),
-        _tls(environment.get(_CERTIFICATE)) if endpoint.startswith("https://") else False,
+        _tls(environment.get(_CERTIFICATE)) if urlsplit(endpoint).scheme == "https" else False,
         int(interval) / 1000,
         resource,
     )

@@ -35,6 +35,13 @@ def test_what_is_no_such_url_is_refused(url: str) -> None:
         settings(url, STATE, {})
 
 
+@pytest.mark.parametrize("scheme", ["https", "HTTPS", "Https"])
+def test_a_receiver_at_https_has_to_prove_its_name_however_the_scheme_is_written(scheme: str) -> None:
+    tls = settings(f"{scheme}://collector:4318", STATE, {}).tls
+
+    assert tls and tls.check_hostname
+
+
 def test_a_password_in_the_url_is_refused_and_not_repeated() -> None:
     with pytest.raises(OptionError, match="OTEL_EXPORTER_OTLP_HEADERS") as refused:
         settings("http://ann:hunter2@collector:4318", STATE, {})
