@@ -39,7 +39,8 @@ def test_what_is_no_such_url_is_refused(url: str) -> None:
 def test_a_receiver_at_https_has_to_prove_its_name_however_the_scheme_is_written(scheme: str) -> None:
     tls = settings(f"{scheme}://collector:4318", STATE, {}).tls
 
-    assert tls and tls.check_hostname
+    assert tls
+    assert tls.check_hostname
 
 
 def test_a_password_in_the_url_is_refused_and_not_repeated() -> None:
