@@ -103,5 +103,5 @@ def _said(state: Path) -> Iterator[None]:
         raise NoAnswer(f"no shipper runs with the state directory {state}") from None
     except PermissionError:
         raise OptionError(f"--state {state}: permission denied: it belongs to another user") from None
-    except TimeoutError:
+    except (TimeoutError, BlockingIOError):  # BlockingIOError: so many wait that no other may
         raise NoAnswer(f"the shipper of {state} does not answer") from None

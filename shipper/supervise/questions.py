@@ -124,7 +124,7 @@ def ask(directory: Path, question: Question) -> dict[str, Any]:
         raise OptionError(f"--state {directory}: not a directory") from None
     except PermissionError:
         raise OptionError(f"--state {directory}: permission denied: it belongs to another user") from None
-    except TimeoutError:
+    except (TimeoutError, BlockingIOError):  # BlockingIOError: so many wait that no other may
         raise Silent(f"the supervisor of {directory} does not answer") from None
     if not raw:
         causes = "it has ended, belongs to another user, or has too many questions at once"
