@@ -7,7 +7,8 @@
 | the writer of each sidecar | the code `disk_silent` in what it observed, for too long | nothing: it waits |
 | the loop of each sidecar | not here: the supervisor kills a silent one itself (`Child`) | |
 
-A disk that answers with an error is no reason: it is reported, and a restart would not mend it.
+A disk that is slower than a check has answered once the change of an earlier check is durable: a restart would only add
+to its load. One that answers with an error is no reason: it is reported, and a restart would not mend it.
 """
 
 from __future__ import annotations
@@ -45,6 +46,8 @@ class Alive:
         self._members, self._hung = members, hung
         self._one = trio.CapacityLimiter(1)
         """A thread that a disk holds up is not followed by others."""
+        self._answered: set[str] = set()
+        """The members whose disk has answered since it was asked for; a slow one answers between two checks."""
         self._stalled: dict[str, float] = {}
         """By member, since when its writer has not answered."""
         self._told: str | None = None
@@ -66,11 +69,17 @@ class Alive:
 
     async def _disk(self, seconds: float) -> str | None:
         for member in self._members:
-            with trio.move_on_after(seconds) as limit, suppress(OSError):
-                await trio.to_thread.run_sync(member.touch, abandon_on_cancel=True, limiter=self._one)
-            if limit.cancelled_caught:
+            with trio.move_on_after(seconds):
+                await trio.to_thread.run_sync(self._touch, member, abandon_on_cancel=True, limiter=self._one)
+            if member.name not in self._answered:
                 return f"the disk under {member.name} does not answer"
+            self._answered.discard(member.name)
         return None
+
+    def _touch(self, member: Living) -> None:
+        with suppress(OSError):
+            member.touch()
+        self._answered.add(member.name)
 
 
 def _is_silent(observed: Observed | None) -> bool:

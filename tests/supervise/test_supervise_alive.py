@@ -6,6 +6,7 @@ import threading
 from pathlib import Path
 
 import pytest
+import trio
 from trio.testing import MockClock
 
 from shipper.protocol.messages import Observed, QueueFigures, Unit
@@ -39,12 +40,13 @@ class Member:
         self.vault = Vault(state)
         self.answers = threading.Event()
         self.answers.set()
-        self.touched = 0
+        self.touched, self.durable = 0, threading.Event()
 
     def touch(self) -> None:
         self.touched += 1
         self.answers.wait(60)
         self.vault.touch()
+        self.durable.set()
 
 
 @pytest.fixture
@@ -69,6 +71,20 @@ async def test_a_disk_that_does_not_answer_is_told_once_until_it_does(member: Me
     member.answers.set()
     assert await alive.check(60)
     assert told[1:] == [None]
+
+
+async def test_a_disk_that_answers_between_two_checks_is_alive(member: Member) -> None:
+    alive = Alive([member], lambda what: None)
+    member.answers.clear()
+    assert not await alive.check(0.01)
+
+    member.answers.set()
+    assert await trio.to_thread.run_sync(member.durable.wait, 60)
+    member.answers.clear()
+    with trio.fail_after(60):
+        while not await alive.check(0.01):
+            pass
+    member.answers.set()
 
 
 async def test_a_disk_that_does_not_answer_takes_one_thread(member: Member) -> None:
