@@ -38,7 +38,7 @@ def added(made: Fields, kind: str, service: str, created: Any) -> Fields:
     if kind == "error" and made["log"]["level"].startswith(_NO_ERRORS):
         kind = "info"
     status = made.get("http", {}).get("response", {}).get("status_code")
-    event = _event(kind, service, created) | ({} if status is None else {"outcome": _outcome(status)})
+    event = _event(kind, service, created) | ({} if status is None else {"outcome": _outcome_of_status(status)})
     beside: Fields = {"event": event, "service": {"type": service}}
     if "url" in made:
         beside["url"] = made["url"] | _url_parts(made["url"]["original"])
@@ -52,7 +52,7 @@ def _event(kind: str, service: str, created: Any) -> Fields:
     return event | ({} if created is None else {"created": created})
 
 
-def _outcome(status: int) -> str:
+def _outcome_of_status(status: int) -> str:
     return "failure" if status >= _FIRST_FAILED else "success"
 
 
@@ -86,7 +86,7 @@ def event_columns(shared: Fields, service: str, statuses: Sequence[bytes]) -> Se
     event = merged(below, _event("access", service, shared.get("@timestamp")))
     event.pop("outcome", None)
     before = b',"service":' + orjson.dumps(merged(above, {"type": service})) + b',"event":' + orjson.dumps(event)[:-1]
-    outcomes = {status: _outcome(int(status)).encode() if status else b"" for status in set(statuses)}
+    outcomes = {status: _outcome_of_status(int(status)).encode() if status else b"" for status in set(statuses)}
     return before + b',"outcome":"', [outcomes[status] for status in statuses], b'"}'
 
 
