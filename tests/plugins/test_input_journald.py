@@ -17,7 +17,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from shipper.plugin import DataStream, Fields, StartFailed
-from shipper_plugins.inputs import journal_export, journal_fields
+from shipper_plugins.inputs import journal_export, journal_fields, journald
 from shipper_plugins.inputs.journal_export import MOST_BYTES, MOST_ENTRY, Exported
 from shipper_plugins.inputs.journald import JournaldInput
 from tests.plugins.journal import Journal, journal
@@ -194,6 +194,21 @@ async def test_a_directory_that_is_not_there_is_a_problem_and_no_end(tmp_path: P
         await store.until(lambda: store.problem is not None)
 
     assert str(store.problem).startswith("journalctl ended with status 1: Failed to open")
+
+
+async def test_a_journalctl_that_does_not_tell_the_end_is_a_problem(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    hanging = tmp_path / "journalctl"
+    hanging.write_text("#!/bin/sh\nexec sleep 1000\n")
+    hanging.chmod(0o755)
+    monkeypatch.setenv("PATH", str(tmp_path), prepend=":")
+    monkeypatch.setattr(journald, "_LAST_SECONDS", 0.05, raising=False)
+    store = Store()
+    async with following(JournaldInput(from_="end"), store):
+        await store.until(lambda: store.problem is not None)
+
+    assert str(store.problem).startswith("journalctl does not tell where the journal ends")
 
 
 async def test_without_journalctl_the_input_does_not_start(monkeypatch: pytest.MonkeyPatch) -> None:

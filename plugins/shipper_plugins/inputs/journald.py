@@ -51,6 +51,8 @@ _IN_THREAD = 32 << 10
 _RETRY_SECONDS = (1.0, 30.0)
 _SOUND = 5.0
 """Seconds without an entry after which journalctl is believed to run well."""
+_LAST_SECONDS = 60.0
+"""For journalctl to tell where the journal ends, which is one entry."""
 _LONGEST_WORDS = 200
 _MATCH = re.compile(r"[A-Z_][A-Z0-9_]{0,63}=[^\0\n]*", re.DOTALL)
 _Text = Annotated[str, msgspec.Meta(min_length=1, max_length=1024, pattern=r"^[^\x00]*$")]
@@ -154,7 +156,10 @@ class _Journal:
         if self._settings.from_ == "beginning" or await self._context.position(_CURSOR) is not None:
             return None
         command = [self._program, *self._settings.last()]
-        told = await trio.run_process(command, capture_stdout=True, capture_stderr=True, check=False)
+        with trio.move_on_after(_LAST_SECONDS) as waiting:
+            told = await trio.run_process(command, capture_stdout=True, capture_stderr=True, check=False)
+        if waiting.cancelled_caught:
+            return f"journalctl does not tell where the journal ends within {_LAST_SECONDS:g}s"
         if told.returncode:
             return _ended(told.returncode, told.stderr)
         await self._context.emit(positions={_CURSOR: _cursor(Exported().feed(told.stdout))})
