@@ -373,6 +373,7 @@ class _Connector(aiohttp.TCPConnector):
     takes what came while a connection was idle for the answer to the next request.
 
     Each request takes its connection here, a new or an idle one, and writes at once: `may_begin` is asked in between.
+    And before a proxy is asked for a tunnel, which shows it a credential of its own.
     """
 
     def __init__(self, may_begin: Callable[[], bool], **options: Any) -> None:
@@ -398,6 +399,16 @@ class _Connector(aiohttp.TCPConnector):
             connection.close()
             raise
         return connection
+
+    async def _create_direct_connection(self, *args: Any, **options: Any) -> tuple[Any, Any]:
+        transport, protocol = await super()._create_direct_connection(*args, **options)
+        if options.get("client_error") is aiohttp.ClientProxyConnectionError:
+            try:
+                self._check()
+            except NotBegun:
+                transport.abort()
+                raise
+        return transport, protocol
 
     def _check(self) -> None:
         if not self._may_begin():

@@ -26,6 +26,7 @@ from shipper.plugin import (
     Finding,
     Later,
     Material,
+    NotBegun,
     OutputContext,
     Prepared,
     Question,
@@ -441,6 +442,20 @@ async def test_the_certificate_is_checked_through_a_tunnel(aio: Asyncio) -> None
 
 def replaced(name: str) -> ClientTls:
     return ClientTls(ca=TRUST.ca, server_name=name)
+
+
+async def test_a_proxy_gets_no_credential_once_nothing_may_begin_any_more(aio: Asyncio) -> None:
+    may = iter([True])  # before the connection is made
+    async with behind_a_proxy(aio, login="ann:pröxy") as (_, proxy):
+        output = ElasticsearchOutput(
+            hosts=(f"https://{ES}",), tls=TRUST, proxy=proxy.url, proxy_credential=CredentialId("proxy")
+        )
+        context = OutputContext("main", aio, CREDENTIALS, may_begin=lambda: next(may, False))
+        async with output.open(context) as main:
+            with pytest.raises(NotBegun):
+                await main.send(documents(b"{}"))
+
+    assert proxy.heads == []
 
 
 async def test_a_tunnel_that_is_being_made_ends_with_the_block(aio: Asyncio) -> None:
