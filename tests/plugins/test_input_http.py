@@ -129,6 +129,18 @@ async def test_of_a_body_with_an_invalid_object_nothing_is_stored():
         assert not receiver.context.batches
 
 
+async def test_a_fault_of_ours_is_told_by_its_place_and_quotes_no_event(caplog):
+    async def emit(*batches, wait):
+        raise ValueError(batches[0].body)
+
+    async with receiving() as receiver:
+        receiver.source._intake._emit = emit
+        assert await receiver.post(b'[{"a":"canary"}]') == (500, {"error": "internal error"})
+
+    assert "a request could not be answered: ValueError at test_input_http.py:" in caplog.text
+    assert "canary" not in caplog.text
+
+
 async def test_without_room_a_client_is_told_to_come_again():
     async with receiving() as receiver:
         receiver.context.full = True

@@ -25,6 +25,7 @@ import orjson
 import trio
 
 from shipper.plugin import Backpressure, Batch, Fields, Size, is_own_host
+from shipper.sdk.errors import raised_at
 from shipper.sdk.server import Peer
 from shipper_plugins.inputs import http_bodies
 from shipper_plugins.inputs.bulk_answer import RequestRefused
@@ -127,7 +128,7 @@ class Intake:
             except Malformed as why:
                 await _refuse(connection, Refused(400, str(why)))
             except Exception as error:
-                _log.error("a request could not be answered", exc_info=error)
+                _log.error("a request could not be answered: %s", raised_at(error))
                 await _refuse(connection, Refused(500, "internal error"))
             else:
                 await connection.reply(200, _HEADERS, orjson.dumps({"events": count}))
