@@ -9,6 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from shipper.plugin import Credential, DataStream
+from shipper_plugins.inputs import bulk_limits
 from shipper_plugins.inputs.bulk_answer import RequestRefused
 from shipper_plugins.inputs.bulk_limits import Door, Inflation, Memory, fingerprint
 
@@ -99,6 +100,30 @@ def test_any_bytes_inflate_or_are_refused(body, step, encoding):
         problem = 400
 
     assert problem == 400
+
+
+def test_what_is_left_of_a_body_is_not_copied_after_each_of_its_members(monkeypatch):
+    read = []
+    make = bulk_limits.isal_zlib.decompressobj
+
+    class Counting:
+        def __init__(self, window):
+            self._stream = make(window)
+
+        def decompress(self, block, most):
+            read.append(len(block))
+            return self._stream.decompress(block, most)
+
+        def __getattr__(self, name):
+            return getattr(self._stream, name)
+
+    monkeypatch.setattr(bulk_limits.isal_zlib, "decompressobj", Counting)
+    inflation = Inflation("gzip")
+
+    body = gzip.compress(b"") * 10_000 + gzip.compress(b"end")
+    assert b"".join(inflation.pieces(body)) == b"end"
+    inflation.finish()
+    assert max(read) <= 64 << 10
 
 
 @pytest.mark.parametrize("cut", [1, 10, 20, -1])

@@ -22,6 +22,7 @@ from shipper_plugins.inputs.bulk_answer import RequestRefused
 
 MOST_HELD = 64 << 20
 _STEP = 1 << 18
+_BLOCK = 16 << 10
 _BROKEN: Any = igzip_lib.IsalError  # isal's stubs declare it as an instance
 
 
@@ -113,6 +114,10 @@ class Inflation:
 
     def pieces(self, block: bytes) -> Iterator[bytes]:
         """Yields the decompressed block in pieces of at most 256 KiB; raises RequestRefused (400)."""
+        for at in range(0, len(block), _BLOCK):  # what is left of a block is copied after each member
+            yield from self._pieces(block[at : at + _BLOCK])
+
+    def _pieces(self, block: bytes) -> Iterator[bytes]:
         while block:
             if self._stream is None:
                 self._stream = isal_zlib.decompressobj(self._window(block[0]))
