@@ -6,6 +6,7 @@ import os
 import signal
 import struct
 import subprocess
+import threading
 from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -265,6 +266,24 @@ def test_a_field_and_an_entry_are_cut_and_what_is_beyond_is_not_kept() -> None:
     assert (len(first["A"]), len(first["B"])) == (MOST_BYTES - 2, MOST_BYTES)
     assert (first["C"], second) == ("1", {"D": "2"})
     assert most < MOST_BYTES + 60_000
+
+
+async def test_a_large_entry_is_read_in_a_thread_though_it_comes_in_small_chunks(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    threads, batch = [], journald._batch
+
+    def noting(*given: Any) -> Any:
+        threads.append(threading.get_ident())
+        return batch(*given)
+
+    monkeypatch.setattr(journald, "_batch", noting)
+    exported, entry = Exported(), b"__CURSOR=c\n" + written("MESSAGE", b"a\n" * (256 << 10)) + b"\n"
+    made = [await journald._batch_of(exported, entry[at : at + 4096], {}) for at in range(0, len(entry), 4096)]
+
+    assert made[-1] is not None
+    assert threads[0] == threading.get_ident()
+    assert threads[-1] != threading.get_ident()
 
 
 def test_many_large_fields_are_no_larger_entry() -> None:

@@ -43,6 +43,11 @@ class Exported:
     _is_long_line: bool = False
     """Whether a field of text is skipped up to its line feed."""
 
+    @property
+    def held(self) -> int:
+        """The bytes so far of the entry that is not complete."""
+        return len(self._rest) + self._kept
+
     def feed(self, chunk: bytes) -> list[Entry]:
         """Returns the entries that are complete now."""
         data, at, entries = self._rest + chunk, 0, list[Entry]()

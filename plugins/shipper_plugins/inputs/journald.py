@@ -47,7 +47,7 @@ _CURSOR = "cursor"
 _PIPE = 1 << 20
 """Bytes between journalctl and this process: so many are a batch, at most."""
 _IN_THREAD = 32 << 10
-"""Bytes of a chunk that is read in a thread, since it takes more than a millisecond."""
+"""Bytes of entries that are read in a thread, since they take more than a millisecond."""
 _RETRY_SECONDS = (1.0, 30.0)
 _SOUND = 5.0
 """Seconds without an entry after which journalctl is believed to run well."""
@@ -205,7 +205,7 @@ class _Journal:
 
 async def _batch_of(exported: Exported, chunk: bytes, shared: dict[str, Any]) -> tuple[Batch, bytes] | None:
     make = partial(_batch, exported, chunk, shared)
-    return await trio.to_thread.run_sync(make) if len(chunk) > _IN_THREAD else make()
+    return await trio.to_thread.run_sync(make) if exported.held + len(chunk) > _IN_THREAD else make()
 
 
 def _batch(exported: Exported, chunk: bytes, shared: dict[str, Any]) -> tuple[Batch, bytes] | None:
