@@ -29,7 +29,7 @@ from shipper import __version__
 from shipper.process import log
 from shipper.process.environment import Environment, ToLoop
 from shipper.sdk.aio import Asyncio
-from shipper.sdk.errors import Later, OptionError
+from shipper.sdk.errors import Later, OptionError, raised_at
 from shipper.sdk.http_answer import address
 from shipper.sdk.tls import ClientTls, Material, client_context
 from shipper.status import telemetry
@@ -233,9 +233,12 @@ class Exporter:
     async def _send_metrics(self) -> None:
         """They are encoded in a thread: a principal may have thousands of edges."""
         assert self._status is not None
-        status, now = self._status(), _nanoseconds(self._wall())
-        body = await self._in_thread(telemetry.metrics, status, self._to.resource, self._began, now)
-        await self._post("metrics", body)
+        try:
+            status, now = self._status(), _nanoseconds(self._wall())
+            body = await self._in_thread(telemetry.metrics, status, self._to.resource, self._began, now)
+            await self._post("metrics", body)
+        except Exception as error:  # it shows what plugins made, and must not end the shipper
+            self._note("metrics", raised_at(error))
 
     async def _send_lines(self) -> bool:
         """Sends the oldest lines; returns whether they are gone."""
@@ -243,6 +246,10 @@ class Exporter:
             return True
         try:
             is_gone = await self._post("logs", telemetry.logs(lines, self._to.resource))
+        except Exception as error:  # no receiver will get them; nor may they end the shipper
+            self._lines.dropped += len(lines)
+            self._note("logs", raised_at(error))
+            return True
         except BaseException:
             self._lines.put_back(lines)
             raise

@@ -13,6 +13,9 @@ import trustme
 from hypothesis import given
 from hypothesis import strategies as st
 
+from shipper.process import log
+from shipper.process.environment import REAL
+from shipper.sdk.aio import open_asyncio
 from shipper.sdk.errors import OptionError
 from shipper.status import export
 from shipper.status.export import Lines, settings
@@ -142,3 +145,24 @@ async def test_a_line_of_another_thread_ends_the_wait_for_lines() -> None:
 
     assert lines.first() == [b"{}"]
     assert export.AT_ONCE < export.MOST_LINES
+
+
+# -- what cannot be sent -----------------------------------------------------------------------------------------------
+
+
+async def until_logged(text: bytes) -> None:
+    logged = trio.Event()
+    with log.followed(lambda line: logged.set() if text in line else None), trio.fail_after(60):
+        await logged.wait()
+
+
+async def test_a_status_that_fails_does_not_end_the_shipper() -> None:
+    async with open_asyncio() as aio, export.exporting(settings(URL, STATE, {}), aio, REAL) as exporter:
+        exporter.begin(lambda: {}["what a plugin made"])
+        await until_logged(b"own metrics cannot be exported")
+
+
+async def test_a_line_that_is_no_record_is_dropped_and_does_not_end_the_shipper() -> None:
+    async with open_asyncio() as aio, export.exporting(settings(URL, STATE, {}), aio, REAL):
+        log.pass_on(b"{}")
+        await until_logged(b"own logs cannot be exported")
