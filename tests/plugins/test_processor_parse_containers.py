@@ -1,5 +1,6 @@
 """`parse` of container logs: of CRI and of Docker, and of lines that were divided."""
 
+import functools
 import json
 from collections.abc import AsyncIterator
 from dataclasses import replace
@@ -189,3 +190,34 @@ def test_lines_become_what_they_become_in_batches_of_one(lines: list[str]) -> No
 
 def sorted_json(events: list[Fields]) -> bytes:
     return orjson.dumps(events, option=orjson.OPT_SORT_KEYS)
+
+
+# -- what would fail all lines with it, or lose the parts that are held ------------------------------------------------
+
+DEEP: Any = functools.reduce(lambda inner, _: {"a": inner}, range(300), {})
+
+
+@pytest.mark.parametrize("attrs", [{"a": DEEP}, {"a": 1}, ["a"], "a"])
+async def test_attributes_that_are_no_texts_are_refused_and_harm_no_other_line(opened: Opened, attrs: Any) -> None:
+    assert opened.take(docker("begin, ")) == []
+    whole, odd = opened.take(docker("end\n"), docker("part", attrs=attrs))
+
+    assert whole["message"] == "begin, end"
+    assert (json.loads(odd["message"])["log"], odd["tags"]) == ("part", ["processor_error"])
+    assert opened.flush() == []
+
+
+async def test_names_of_attributes_that_do_not_fit_become_labels(opened: Opened) -> None:
+    (event,) = opened.take(docker("x\n", attrs={"a": "1", "a.b": "2", "": "3", "com.shop.tier": "4"}))
+
+    assert event["docker"] == {"attrs": {"a": "1", "com": {"shop": {"tier": "4"}}}}
+    assert sorted(event["labels"].values()) == ["2", "3"]
+
+
+async def test_documents_with_another_log_than_a_file_has_are_joined(opened: Opened) -> None:
+    rows = [{"log": {"file": {"path": ["/a"]}, "flags": 5}, "message": f"{TIME} stdout {tag} x"} for tag in "PFP"]
+    (made,) = opened.stage.process(Part(Batch.events(rows, shared={})))
+    (held,) = opened.flush()
+
+    assert [event["message"] for event in made.batch.whole()] == ["xx"]
+    assert (held["message"], held["log"]["flags"]) == ("x", ["partial"])

@@ -4,7 +4,7 @@ r"""Lines of container logs, for `parse` of `cri`: those of the runtimes of Kube
     {"log":"text\n","stream":"stdout","time":"2026-05-17T12:34:56.789012345Z"}        Docker's json-file
 
 The text that the container wrote becomes `message`, its time `@timestamp`, and `stream` is `stdout` or `stderr`;
-Docker's `attrs` become `docker.attrs`.
+Docker's `attrs`, which are texts, become `docker.attrs`, by the rule of `json_lines`.
 
 A runtime divides a long line: each part but the last has the tag `P`, or no line feed in Docker's text. The parts of
 one stream of one file become one event, with the time and the offset of the first. They are held meanwhile, and the
@@ -27,6 +27,7 @@ import orjson
 
 from shipper.plugin import Batch, Column, Fields, Part, Stage, StageContext, join, merged, tagged
 from shipper.sdk.fields import find, look_up, without
+from shipper_plugins.processors import json_lines
 from shipper_plugins.processors.instants import are_exact, instant
 from shipper_plugins.processors.json_runs import with_others
 
@@ -79,13 +80,16 @@ def _of_docker(text: str) -> _Line:
         raise ValueError("the text is no line of Docker's json-file") from None
     if not isinstance(log, str) or stream not in _STREAMS:
         raise ValueError("the text is no line of Docker's json-file")
-    attrs = made.get("attrs")
-    beside: Fields = {"docker": {"attrs": attrs}} if attrs and isinstance(attrs, dict) else {}
+    attrs = made.get("attrs") or {}
+    if type(attrs) is not dict or not all(type(value) is str for value in attrs.values()):
+        raise ValueError("the text is no line of Docker's json-file")
+    beside: Fields = {"docker": {"attrs": attrs}} if attrs else {}
     return _Line(time, stream, log.removesuffix("\n").removesuffix("\r"), log.endswith("\n"), beside)
 
 
-def _event(own: Fields, line: _Line, text: str) -> Fields:
-    return merged(own, {"@timestamp": line.time, "stream": line.stream, "message": text, **line.beside})
+def _event(own: Fields, line: _Line, text: str, shared: Fields) -> Fields:
+    event = merged(own, {"@timestamp": line.time, "stream": line.stream, "message": text})
+    return json_lines.placed(event, json_lines.shape(shared), line.beside, None) if line.beside else event
 
 
 # -- the lines of a batch ----------------------------------------------------------------------------------------------
@@ -105,7 +109,7 @@ def _at_once(batch: Batch) -> Batch:
     if not are_exact([time.decode() for time in times if time]):
         raise ValueError("a time has to be rewritten")
     own = batch.own() if others else []
-    events = {place: _alone(own[place]) for place in others}
+    events = {place: _alone(own[place], batch.shared) for place in others}
     head = (b'{"@timestamp":"', times, b'","stream":"', streams, b'",', *batch.log_columns())
     body = join(batch.count, *head, b',"message":"', _escaped(texts), b'"}\n')
     return batch.rewritten(with_others(batch, shared, body, events) if events else body, shared)
@@ -133,7 +137,7 @@ def _escaped(texts: Sequence[bytes]) -> Column:
     return Batch.lines(b"\n".join(texts) + b"\n", offset=0, shared={}).line_columns()[-2]
 
 
-def _alone(own: Fields) -> Fields:
+def _alone(own: Fields, shared: Fields) -> Fields:
     """Returns the event of a line without a plain form; raises ValueError for a part of a line."""
     try:
         line = _read(own["message"])
@@ -141,7 +145,7 @@ def _alone(own: Fields) -> Fields:
         return tagged(own, f"parse: {error}")
     if not line.is_whole:
         raise ValueError("not at once")
-    return _event(own, line, line.text)
+    return _event(own, line, line.text, shared)
 
 
 # -- divided lines -----------------------------------------------------------------------------------------------------
@@ -161,11 +165,12 @@ class _Held:
     outputs: frozenset[str] | None
 
     def event(self, *last: str) -> Fields:
-        return _event(self.own, self.line, "".join([*self.texts, *last]))
+        return _event(self.own, self.line, "".join([*self.texts, *last]), self.batch.shared)
 
     def partial(self) -> Fields:
         log = look_up(self.own, self.batch.shared)("log")
-        flags = log.get("flags", []) if isinstance(log, dict) else []
+        flags = log.get("flags") if isinstance(log, dict) else None
+        flags = flags if isinstance(flags, list) else []
         return merged(self.event(), {"log": {"flags": [*flags, "partial"]}})
 
 
@@ -202,10 +207,11 @@ class Containers(Stage):
             line = _read(text)
         except ValueError as error:
             return tagged(own, f"parse: {error}")
-        key = (look("log.file.path"), line.stream, part.outputs, part.batch.route)
+        path = look("log.file.path")
+        key = (path if isinstance(path, str) else None, line.stream, part.outputs, part.batch.route)
         held = self._held.get(key)
         if line.is_whole:
-            return self._held.pop(key).event(line.text) if held else _event(self._bare(own), line, line.text)
+            return self._held.pop(key).event(line.text) if held else self._whole(own, line, part)
         if held is None:
             self._since = self._since if self._held else self._now()
             empty = replace(part.batch.pick([]), ids=None)
@@ -213,6 +219,9 @@ class Containers(Stage):
         held.texts.append(line.text)
         held.length += len(line.text)
         return self._held.pop(key).partial() if held.length > LARGEST else None
+
+    def _whole(self, own: Fields, line: _Line, part: Part) -> Fields:
+        return _event(self._bare(own), line, line.text, part.batch.shared)
 
     def _bare(self, own: Fields) -> Fields:
         return own if find(own, self._field) is None else without(own, self._field)
