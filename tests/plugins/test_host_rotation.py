@@ -192,3 +192,13 @@ async def test_with_the_block_the_probes_end_and_the_notice_too(autojump_clock: 
     await trio.sleep(100)
 
     assert (len(asked.times), asked.notices[-1]) == (count, None)
+
+
+async def test_each_opening_begins_at_another_host() -> None:
+    firsts = set()
+    for _ in range(2):
+        asked = Asked()
+        async with probing([A, B], asked, asked.context) as (rotation, _):
+            firsts.add(rotation.order()[0])
+
+    assert firsts == {A, B}

@@ -8,6 +8,9 @@ failed longest ago first; then the lane waits longer and longer between two atte
 A probe is a request that carries no event. The first comes after a second at most, and the wait doubles with each that
 fails, up to `PROBE_LONGEST`. A host whose probes succeed but whose requests fail goes on with longer waits: only an
 answered request makes them short again. `Rotation` decides, without I/O; `Probes` asks.
+
+All of this lives as long as the open output, which an answer 5xx ends. So each opening begins at another host:
+otherwise the same bad host would get the first request for ever.
 """
 
 from __future__ import annotations
@@ -15,6 +18,7 @@ from __future__ import annotations
 import logging
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import asynccontextmanager
+from itertools import count
 
 import trio
 
@@ -26,14 +30,15 @@ PROBE_SECONDS = 10.0
 """Of one probe; a host that takes longer is not answering."""
 
 _log = logging.getLogger(__name__)
+_beginnings = count()
 
 
 class Rotation:
     """The turns of hosts, and those that are out."""
 
-    def __init__(self, hosts: Sequence[str]) -> None:
+    def __init__(self, hosts: Sequence[str], first: int = 0) -> None:
         self._hosts = hosts
-        self._turn = 0
+        self._turn = first
         self._out: dict[str, None] = {}
         """In the order in which they failed."""
         self._failures: dict[str, int] = {}
@@ -150,7 +155,7 @@ async def probing(
 
     `ask` sends a probe to a host; it raises Later or NotBegun if the host is not to get requests.
     """
-    rotation = Rotation(hosts)
+    rotation = Rotation(hosts, next(_beginnings) % len(hosts))
     if len(hosts) == 1:
         yield rotation, Probes(rotation, ask, context, None)
         return
