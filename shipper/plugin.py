@@ -97,6 +97,7 @@ from shipper.sdk.errors import (
     PluginFault,
     StartFailed,
     TooLarge,
+    raised_at,
 )
 from shipper.sdk.event import Batch, Fields, Oversized, merged, nested, tagged
 from shipper.sdk.feeding import MOST_LINGER, Feeding
@@ -221,6 +222,7 @@ __all__ = [
     "newly_lost",
     "of_no_answer",
     "of_os_error",
+    "raised_at",
     "reached",
     "receive_buffer",
     "resolve",

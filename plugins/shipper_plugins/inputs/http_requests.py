@@ -24,8 +24,7 @@ from functools import partial
 import orjson
 import trio
 
-from shipper.plugin import Backpressure, Batch, Fields, Size, is_own_host
-from shipper.sdk.errors import raised_at
+from shipper.plugin import Backpressure, Batch, Fields, Size, is_own_host, raised_at
 from shipper.sdk.server import Peer
 from shipper_plugins.inputs import http_bodies
 from shipper_plugins.inputs.bulk_answer import RequestRefused
