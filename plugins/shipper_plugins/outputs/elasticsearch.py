@@ -228,9 +228,10 @@ class ElasticsearchOutput(Output, frozen=True, kw_only=True):
         return True
 
     def feeding(self) -> Feeding:
-        """See `Output.feeding`."""
+        """See `Output.feeding`; what is known of several hosts outlives a failure of one."""
         backoff = self.backoff.first, self.backoff.longest
-        return replace(super().feeding(), backoff=backoff, grouping=("data_stream",))
+        feeding = replace(super().feeding(), backoff=backoff, grouping=("data_stream",))
+        return replace(feeding, client="lane") if len(self.urls) > 1 else feeding
 
     def targets(self, batch: Batch) -> Sequence[str]:
         """See `Output.targets`: their indices and data streams."""
