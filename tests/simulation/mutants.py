@@ -280,8 +280,8 @@ def held_drains_are_dropped(patch: pytest.MonkeyPatch) -> None:
     """A drain past its deadline is dropped, though the policy says `hold`."""
     original = plan.build
 
-    def build(root: Node, registry: Registry) -> Policy:
-        policy = original(root, registry)
+    def build(root: Node, registry: Registry, *how: Any) -> Policy:
+        policy = original(root, registry, *how)
         action = "drop" if policy.drain.on_deadline == "hold" else policy.drain.on_deadline
         return structs.replace(policy, drain=structs.replace(policy.drain, on_deadline=action))
 
