@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import errno
+import itertools
 import json
 import os
 import socket
@@ -56,6 +57,12 @@ from tests.sdk.test_resolve import hanging
 _KEY = Credential.parse({"api_key": "id:canary-secret"})
 _STREAM = {"type": "logs", "dataset": "nginx", "namespace": "prod"}
 _CA = trustme.CA()
+
+
+@pytest.fixture(autouse=True)
+def the_first_opening_begins_at_the_first_host(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whatever other tests have opened."""
+    monkeypatch.setattr(host_rotation, "_beginnings", itertools.count())
 
 
 @pytest.fixture(autouse=True)

@@ -9,9 +9,9 @@ A probe is a request that carries no event. The first comes after a second at mo
 fails, up to `PROBE_LONGEST`. A host whose probes succeed but whose requests fail goes on with longer waits: only an
 answered request makes them short again. `Rotation` decides, without I/O; `Probes` asks.
 
-All of this lives as long as the client of a lane, which outlives failures of the destination (`Feeding.client`). What
-closes it, such as a new credential, lets the next one begin at another host: otherwise a bad one could get the first
-request each time.
+All of this lives as long as the client of a lane. That of an active lane outlives failures of the destination
+(`Feeding.client`), that of a lane that drains does not. So each opening begins at another host: otherwise a bad one
+would get the first request of each attempt, and the drain would never end.
 """
 
 from __future__ import annotations
