@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from shipper.control.asking import Answers
 
 _GRACE_SECONDS = 10.0
-_LEAVE_SECONDS = 2.0
+_LEAVE_SECONDS = 10.0
 
 
 @click.command("tap", short_help="Show a sample of the events that pass a point.")

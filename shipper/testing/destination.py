@@ -199,7 +199,12 @@ class BulkDestination:
 
     async def _stop(self) -> None:
         if self._runner is not None:
+            server = self._runner.server
+            transports = [connection.transport for connection in server.connections] if server is not None else []
             await self._runner.cleanup()
+            for transport in transports:
+                if isinstance(transport, asyncio.Transport):
+                    transport.abort()  # aiohttp lets those go on closing whose peer does not read
             self._runner = None
 
     async def _serve(self, http: web.Request) -> web.StreamResponse:

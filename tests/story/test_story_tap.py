@@ -155,7 +155,7 @@ async def test_a_reader_that_leaves_is_told_how_much_has_passed(tmp_path: Path) 
             status = await process.wait()
         await process.stdout.aclose()
 
-    assert status == 0
+    assert status == 0, told
     assert b" events that have passed inputs.main\n" in told
 
 
