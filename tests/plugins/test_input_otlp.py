@@ -157,6 +157,20 @@ async def test_records_that_cannot_be_taken_are_counted_and_the_others_stored(pr
 
 
 @both
+async def test_a_fault_of_ours_is_told_by_its_place_and_quotes_no_event(protocol, caplog):
+    async def broken(*batches, wait):
+        raise ValueError(batches[0].body)
+
+    async with receiving(protocol) as receiver:
+        receiver.source._intake._emit = broken
+        assert (await receiver.export())[0] == 13
+
+    (told,) = caplog.records
+    assert told.getMessage().startswith("a request could not be answered: ValueError at test_input_otlp.py:")
+    assert not told.exc_info
+
+
+@both
 async def test_without_room_a_client_is_told_when_to_come_again(protocol):
     async with receiving(protocol) as receiver:
         receiver.context.full = True

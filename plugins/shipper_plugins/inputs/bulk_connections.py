@@ -24,7 +24,7 @@ from typing import Any, NamedTuple
 
 from aiohttp import web
 
-from shipper.plugin import in_words, is_reserved, is_short, shortage
+from shipper.plugin import in_words, is_reserved, is_short, raised_at, shortage
 from shipper.sdk.crowd import origin
 from shipper.sdk.rooms import Rooms
 from shipper_plugins.inputs.bulk_answer import RequestRefused
@@ -293,7 +293,7 @@ class _Connection(web.RequestHandler):
         if isinstance(exc, ConnectionError):
             raise exc  # the peer has closed; aiohttp expects this error
         if status >= 500:
-            _log.error("a request could not be answered", exc_info=exc)
+            _log.error("a request could not be answered: %s", message if exc is None else raised_at(exc))
             refusal = RequestRefused(status, "exception", "internal error")
         else:
             refusal = RequestRefused(400, "illegal_argument_exception", "the request is not valid HTTP")

@@ -20,6 +20,7 @@ from h2.events import ConnectionTerminated, DataReceived, Event, RequestReceived
 from h2.exceptions import ProtocolError
 from h2.settings import SettingCodes, Settings
 
+from shipper.plugin import raised_at
 from shipper.sdk.server import Peer
 from shipper_plugins.inputs.bulk_limits import Share
 from shipper_plugins.inputs.otlp_intake import COMPRESSIONS, Door, Intake, Refused, hold, latest, too_large, too_slow
@@ -171,7 +172,7 @@ class _Connection:
         except Refused as refusal:
             return refusal
         except Exception as error:
-            _log.error("a request could not be answered", exc_info=error)
+            _log.error("a request could not be answered: %s", raised_at(error))
             return Refused(Grpc.INTERNAL, "internal error")
 
     async def _take(self, stream: _Stream) -> tuple[int, str]:

@@ -7,7 +7,7 @@ from types import ModuleType
 
 import trio
 
-from shipper.plugin import is_own_host
+from shipper.plugin import is_own_host, raised_at
 from shipper.sdk.server import Peer
 from shipper_plugins.inputs.bulk_limits import Share
 from shipper_plugins.inputs.http_connection import Connection, Malformed, Request, TooSlow
@@ -60,7 +60,7 @@ class _Exchange:
         except Malformed as why:
             refusal = Refused(Grpc.INVALID_ARGUMENT, str(why))
         except Exception as error:
-            _log.error("a request could not be answered", exc_info=error)
+            _log.error("a request could not be answered: %s", raised_at(error))
             refusal = Refused(Grpc.INTERNAL, "internal error")
         return refusal.status, _body(refusal, codec), _headers(refusal)
 
