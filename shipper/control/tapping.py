@@ -72,8 +72,8 @@ class _Watched:
     why: Why = "time"
     shown: int = 0
     left_out: int = 0
-    is_cut: bool = False
-    """Whether a part of a line was sent, and the rest had no room: nothing can follow it."""
+    rest: bytes = b""
+    """What is still to be sent of the line that was begun: nothing else can follow it."""
 
 
 class Tapping:
@@ -108,9 +108,11 @@ class Tapping:
                 with trio.move_on_after(watch.seconds):
                     await _say(stream, {"watching": watch.point})
                     await self._until_reader_leaves(stream, tap, watch, found)
+            with trio.move_on_after(_SECONDS):  # a reader that leaves reads on, to the end
+                await _send_rest(stream, found)
             left_out = found.left_out + tap.too_large
             end = {"why": found.why, "shown": found.shown, "passed": tap.passed, "left_out": left_out}
-            if not found.is_cut:
+            if not found.rest:
                 await _say(stream, {"end": end})
         finally:
             self._watches -= 1
@@ -141,10 +143,8 @@ class Tapping:
                     if line is None:
                         found.left_out += 1
                     else:
-                        found.is_cut = True
-                        await stream.send_all(line)
-                        found.is_cut = False
-                        found.shown += 1
+                        found.rest = line
+                        await _send_rest(stream, found)
         found.why = "limit"
 
 
@@ -156,6 +156,17 @@ def _lines(piece: Batch, places: range) -> list[bytes | None]:
 def _line(event: dict[str, Any]) -> bytes | None:
     raw = orjson.dumps(event)
     return None if len(raw) > LARGEST_EVENT else b'{"event":%b}\n' % log.redacted(raw.decode()).encode()
+
+
+async def _send_rest(stream: trio.SocketStream, found: _Watched) -> None:
+    """Sends the rest of an event's line. Raises BrokenResourceError; when cancelled, it can be called again."""
+    while found.rest:
+        try:
+            sent = await stream.socket.send(found.rest)
+        except OSError:
+            raise trio.BrokenResourceError from None
+        found.rest = found.rest[sent:]
+        found.shown += not found.rest
 
 
 async def _say(stream: trio.SocketStream, answer: dict[str, Any]) -> None:

@@ -139,6 +139,22 @@ async def test_a_reader_that_does_not_read_holds_up_nothing_and_ends_in_time(tmp
     assert log["shipper.shown"] <= log["shipper.passed"] <= 10_000
 
 
+async def test_a_reader_that_leaves_within_an_event_is_told_how_it_ended(tmp_path: Path) -> None:
+    """The event is larger than what a socket holds, so a part of it waits when the reader leaves."""
+    inputs = "  main: {type: generate, rate: 20, bytes: 240000}\n"
+    async with (
+        shipping(tmp_path, inputs=inputs) as (world, _),
+        watching(world.state, point="inputs.main", limit=1000, seconds=3600.0, rate=20.0) as stream,
+    ):
+        assert "watching" in await line(stream)
+        begun = await stream.receive_some(1)
+        stream.socket.shutdown(socket.SHUT_WR)
+        *events, end = (begun + b"".join([bytes(chunk) async for chunk in stream])).splitlines()
+
+    assert json.loads(end)["end"]["why"] == "reader"
+    assert json.loads(end)["end"]["shown"] == len([json.loads(event)["event"] for event in events])
+
+
 async def test_a_reader_that_leaves_is_told_how_much_has_passed(tmp_path: Path) -> None:
     async with shipping(tmp_path, inputs=GENERATED) as (world, _):
         process = await trio.lowlevel.open_process(
