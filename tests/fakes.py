@@ -594,8 +594,9 @@ class Bench:
             arrival = Arrival(self.at, "test/in", [lane.id for lane in lanes], [Packed(count, batch.pack())])
             for stored in await self.spool.enter(arrival):
                 self.seqs.append(stored.seq)
+                placed = batch.stored(self.spool.origin, stored.seq)
                 for lane in lanes:
-                    lane.arrived(stored.seq, batch)
+                    lane.arrived(stored.seq, placed)
         return list(range(first, self._next))
 
     async def empty(self) -> None:
