@@ -412,10 +412,11 @@ class Batch:
     def _document_columns(self) -> tuple[Column, ...]:
         if not self.shared:
             return (self._documents(), b"\n")
-        before = orjson.dumps(self.shared)[:-1]
-        if self.sizes is not None or self.body.startswith(b"{}\n") or b"\n{}\n" in self.body:
-            return (before, [b"," + own[1:] if own != b"{}" else b"}" for own in self._documents()], b"\n")
-        return (before + b",", self.body[1:-1].split(b"\n{") if self.count else [], b"\n")
+        before, documents = orjson.dumps(self.shared)[:-1], self._documents()
+        if b"{}" in documents:
+            return (before, [b"," + own[1:] if own != b"{}" else b"}" for own in documents], b"\n")
+        # Not split at "\n{": Python searches for one byte by memchr, and for two byte by byte (0.5 µs for 550 bytes).
+        return (before + b",", [own[1:] for own in documents], b"\n")
 
     def id_columns(self) -> tuple[Column, ...]:
         """Returns columns whose rows, concatenated, are the events' ids, escaped for a JSON string."""
