@@ -97,7 +97,9 @@ class BulkRequest:
         if newline:
             text = self._rest.end() + lines
             self._taken += len(text) + 1
-            self._read(text.replace(b"\r\n", b"\n").removesuffix(b"\r").split(b"\n"))
+            if b"\r" in text:
+                text = text.replace(b"\r\n", b"\n").removesuffix(b"\r")
+            self._read(text.split(b"\n"))
         self._rest.add(rest)
 
     def _end_long_line(self) -> None:
