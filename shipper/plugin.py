@@ -67,7 +67,7 @@ from shipper.sdk.asking import (
     reached,
 )
 from shipper.sdk.codes import Code, of_os_error
-from shipper.sdk.columns import Column, encoded, join
+from shipper.sdk.columns import Column, encoded, escaped, join
 from shipper.sdk.conditions import Condition
 from shipper.sdk.credentials import (
     API_KEY,
@@ -99,7 +99,7 @@ from shipper.sdk.errors import (
     TooLarge,
     raised_at,
 )
-from shipper.sdk.event import Batch, Fields, Oversized, merged, nested, tagged
+from shipper.sdk.event import Batch, Fields, Oversized, attempt, merged, nested, tagged
 from shipper.sdk.feeding import MOST_LINGER, Feeding
 from shipper.sdk.hosts import is_own_host
 from shipper.sdk.inotify import Inotify, Mask
@@ -205,11 +205,13 @@ __all__ = [
     "Version",
     "Waits",
     "answers_key",
+    "attempt",
     "backoff",
     "client_context",
     "compact",
     "digest_of",
     "encoded",
+    "escaped",
     "in_time",
     "in_words",
     "is_own_host",

@@ -41,6 +41,7 @@ from __future__ import annotations
 import base64
 import threading
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from typing import Any, TypeVar
 
@@ -606,6 +607,17 @@ def tagged(event: Fields, message: str) -> Fields:
     tags = [*(old if isinstance(old, list) else [] if old is None else [old]), "processor_error"]
     error = event.get("error")
     return {**event, "tags": tags, "error": {**(error if isinstance(error, dict) else {}), "message": message}}
+
+
+@contextmanager
+def attempt() -> Iterator[None]:
+    """If the block raises, and the events are read in another way, what it has `tagged` does not count."""
+    before = tagged_here()
+    try:
+        yield
+    except BaseException:
+        _here.tagged = before
+        raise
 
 
 def tagged_here() -> int:

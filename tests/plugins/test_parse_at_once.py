@@ -8,6 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from shipper.plugin import Batch, Fields
+from shipper.sdk.event import tagged_here
 from shipper.testing import check_processor
 from shipper_plugins.processors import json_lines
 from shipper_plugins.processors.parse import Parse
@@ -141,6 +142,32 @@ def test_one_strange_part_changes_no_other_line(place: int) -> None:
         line = access_line([*ORDINARY[:place], strange, *ORDINARY[place + 1 :]])
         for shared in SHARED:
             assert_as_alone(Parse(format="nginx"), [ordinary, line, ordinary], shared)
+
+
+@pytest.mark.parametrize("addresses", [["10.1.2.3"], ["10.1.2.3", "::1"], ["10.1.2.3", "web-1"]])
+@pytest.mark.parametrize("strange", ["", "hello", ERRORS[0]])
+def test_lines_of_more_bytes_than_are_read_together_become_what_each_alone_becomes(
+    addresses: list[str], strange: str
+) -> None:
+    lines = [access_line([addresses[n % len(addresses)], *ORDINARY[1:8], f"a{n}", ""]) for n in range(1500)]
+    for place in (0, 700, 1499):
+        lines[place] = strange
+
+    assert_as_alone(Parse(format="nginx"), lines, SHARED[1])
+
+
+def test_lines_of_which_none_is_ordinary_become_what_each_alone_becomes() -> None:
+    assert_as_alone(Parse(format="nginx"), ERRORS * 400, SHARED[1])
+
+
+def test_an_event_is_counted_as_tagged_once_however_often_it_was_read() -> None:
+    ordinary, no_time = access_line(ORDINARY), access_line([*ORDINARY[:3], "31/Feb/2026:12:34:56 +0000", *ORDINARY[4:]])
+    lines = ["hello", *[ordinary] * 1500, no_time]
+    before = tagged_here()
+
+    made = Parse(format="nginx").process(Batch.lines("\n".join([*lines, ""]).encode(), offset=0, shared=SHARED[1]))
+
+    assert tagged_here() - before == sum("tags" in event for event in made.own()) == 2
 
 
 # -- json --------------------------------------------------------------------------------------------------------------

@@ -23,7 +23,7 @@ from operator import add
 
 import orjson
 
-from shipper.plugin import Batch, Column, Fields, encoded, join
+from shipper.plugin import Batch, Column, Fields, encoded, escaped, join
 from shipper_plugins.processors import dashboards
 from shipper_plugins.processors.json_runs import with_others
 
@@ -134,6 +134,9 @@ ORDINARY_HEAD = rb"([!#-\[\]-~]++) [!-~]++ ([!#-\[\]-~]++) " + ORDINARY_TIME
 ORDINARY_REQUEST = rb' "([A-Za-z_-]{1,32}+) ([!#-\[\]-~]++) HTTP/(\d(?:\.\d)?)" ([1-9]\d\d) '
 ORDINARY_CLIENT = rb' "([ !#-\[\]-~]*+)" "([ !#-\[\]-~]*+)"'
 _V4 = re.compile(rb"(?:(?:25[0-5]|2[0-4]\d|1\d\d|[1-9]?\d)\.){3}(?:25[0-5]|2[0-4]\d|1\d\d|[1-9]?\d)")
+_ALL_V4 = re.compile(rb"(?:(?:%b)?+\n)*+" % _V4.pattern)
+_PIECE = 64 << 10
+"""Bytes of a batch that are read together: what they become fits into the CPU's cache (0.4 µs a line)."""
 _MADE = frozenset(("source", "http", "url", "user", "user_agent"))
 
 
@@ -148,18 +151,19 @@ def at_once(
     no line is ordinary, a time does not exist, or fields would be merged with present ones.
     """
     made = _MADE if service is None else _MADE | {"event", "service", "@timestamp"}
-    lines, heads = (batch.body, batch.log_columns()) if batch.is_lines else _of_documents(batch, made)
-    rows = ordinary.findall(lines)
-    others = [place for place, row in enumerate(rows) if not row[0]]
     replaced = ("@timestamp", *(("log",) if batch.is_lines else ()), *(() if service is None else ("event", "service")))
     shared = {key: value for key, value in batch.shared.items() if key not in replaced}
-    if len(others) == len(rows) or not _MADE.isdisjoint(shared):
+    if not _MADE.isdisjoint(shared):
         raise ValueError("not at once")
-    body = _body(batch, lines, heads, rows, service)
-    if others:
-        own = batch.own()
-        body = with_others(batch, shared, body, {place: one(own[place]) for place in others})
-    return batch.rewritten(body, shared)
+    bodies: list[bytes] = []
+    for piece in batch.pieces(_PIECE):
+        lines, heads = (piece.body, piece.log_columns()) if piece.is_lines else _of_documents(piece, made)
+        rows = ordinary.findall(lines)
+        bodies.append(_body(piece, lines, heads, rows, service))
+        if others := [place for place, row in enumerate(rows) if not row[0]]:
+            own = piece.own()
+            bodies[-1] = with_others(piece, shared, bodies[-1], {place: one(own[place]) for place in others})
+    return batch.rewritten(b"".join(bodies), shared)
 
 
 def _of_documents(batch: Batch, made: AbstractSet[str]) -> tuple[bytes, Sequence[Column]]:
@@ -184,12 +188,11 @@ def _body(
 ) -> bytes:
     """Returns the documents of all lines; those of other lines, whose row is empty, are placeholders."""
     address, user, minute, second, zone, method, url, version, status, size, referrer, agent = zip(*rows, strict=True)
-    texts = Batch.lines(lines, offset=0, shared={}) if not batch.is_lines else batch
     return join(
         batch.count,
-        *(b"{", *heads, b',"message":"', texts.line_columns()[-2], b'"'),
+        *(b"{", *heads, b',"message":"', escaped(lines), b'"'),
         *(b',"@timestamp":"', _each(_utc_minute, map(add, minute, zone)), b":", second, b'.000Z"'),
-        *(b',"source":', _each(_source_json, address)),
+        *_sources(address),
         *(b',"http":{"request":{"method":"', method, b'"', _optional(b',"referrer":"%b"', referrer), b"}"),
         *(b',"version":"', version, b'","response":{"status_code":', status),
         *((_optional(b',"body":{"bytes":%b}', size),) if b"-" in size else (b',"body":{"bytes":', size, b"}")),
@@ -206,7 +209,7 @@ def _each(make: Callable[[bytes], bytes], column: Iterable[bytes]) -> list[bytes
     """Returns `make` of each cell; calls it once for equal ones."""
     column = list(column)
     made = {cell: make(cell) for cell in set(column)}
-    return [made[cell] for cell in column]
+    return list(map(made.__getitem__, column))
 
 
 def _optional(form: bytes, column: Iterable[bytes]) -> list[bytes]:
@@ -223,6 +226,13 @@ def _utc_minute(text: bytes) -> bytes:
     """Converts `17/May/2026:12:34+0200` to UTC."""
     local, zone = text[:17].decode(), text[17:].decode()
     return access_time(f"{local}:00 {zone}")[:16].encode() if text else b""
+
+
+def _sources(column: Sequence[bytes]) -> Sequence[Column]:
+    """Returns columns of `,"source":{…}`."""
+    if _ALL_V4.fullmatch(b"%b\n" % b"\n".join(column)):
+        return b',"source":{"address":"', column, b'","ip":"', column, b'"}'
+    return b',"source":', _each(_source_json, column)
 
 
 def _source_json(address: bytes) -> bytes:

@@ -25,7 +25,7 @@ from typing import NamedTuple
 
 import orjson
 
-from shipper.plugin import Batch, Column, Fields, Part, Stage, StageContext, join, merged, tagged
+from shipper.plugin import Batch, Column, Fields, Part, Stage, StageContext, escaped, join, merged, tagged
 from shipper.sdk.fields import find, look_up, without
 from shipper_plugins.processors import json_lines
 from shipper_plugins.processors.instants import are_exact, instant
@@ -134,7 +134,7 @@ def _docker_rows(body: bytes) -> list[tuple[bytes, bytes, bytes]]:
 
 
 def _escaped(texts: Sequence[bytes]) -> Column:
-    return Batch.lines(b"\n".join(texts) + b"\n", offset=0, shared={}).line_columns()[-2]
+    return escaped(b"\n".join(texts) + b"\n")
 
 
 def _alone(own: Fields, shared: Fields) -> Fields:

@@ -14,7 +14,7 @@ from typing import Any
 
 import orjson
 
-from shipper.plugin import Batch, Column, Fields, encoded, join, merged, nested
+from shipper.plugin import Batch, Column, Fields, encoded, escaped, join, merged, nested
 from shipper_plugins.processors.instants import are_exact
 from shipper_plugins.processors.json_lines import INNER, PLAIN, is_even, is_name, is_plain
 
@@ -134,7 +134,7 @@ def _body(batch: Batch, documents: Sequence[bytes], *, has_log: bool, has_messag
     if not has_log:
         before += [*batch.log_columns(), b","]
     if not has_message:
-        before += [b'"message":"', batch.line_columns()[-2], b'",']
+        before += [b'"message":"', escaped(batch.body), b'",']
     if not before:
         return join(batch.count, documents, b"\n")
     return join(batch.count, b"{", *before, [document[1:] for document in documents], b"\n")

@@ -42,7 +42,7 @@ from typing import Annotated, Any, ClassVar, Literal
 
 import msgspec
 
-from shipper.plugin import BadOption, Batch, Fields, Processor, Stage, StageContext, merged, tagged
+from shipper.plugin import BadOption, Batch, Fields, Processor, Stage, StageContext, attempt, merged, tagged
 from shipper.sdk.fields import check_name, find, look_up, without
 from shipper.sdk.patterns import check_groups, grouper
 from shipper_plugins.inputs.syslog_time import zone_of
@@ -111,11 +111,11 @@ class Parse(Processor, frozen=True):
     def process(self, batch: Batch) -> Batch:
         """Returns the batch with the fields of each event that parses."""
         if self.field == "message" and (batch.is_lines or self.format in _SERVERS):
-            with suppress(ValueError, TypeError, RecursionError):
+            with suppress(ValueError, TypeError, RecursionError), attempt():
                 return self._at_once(batch)
         shape = json_lines.shape(batch.shared)
         if not batch.is_lines and "." not in self.field and self.format in _OF_OBJECTS:
-            with suppress(ValueError, TypeError, RecursionError):
+            with suppress(ValueError, TypeError, RecursionError), attempt():
                 return json_runs.of_documents(batch, shape, self.field, self.target, self._reading(shape))
         return batch.replace([self._parsed(event, shape) for event in batch.own()])
 

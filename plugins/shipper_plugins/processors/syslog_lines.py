@@ -22,7 +22,7 @@ from typing import Any
 
 import orjson
 
-from shipper.plugin import Batch, Column, Fields, join, merged
+from shipper.plugin import Batch, Column, Fields, escaped, join, merged
 from shipper_plugins.inputs.syslog_message import of_line, priority
 from shipper_plugins.inputs.syslog_time import leading
 from shipper_plugins.processors.json_runs import with_others
@@ -94,8 +94,7 @@ def _body(batch: Batch, rows: Sequence[tuple[bytes, ...]], times: dict[bytes, by
 
 
 def _escaped(texts: Sequence[bytes]) -> Column:
-    lines = Batch.lines(b"\n".join(texts) + b"\n", offset=0, shared={})
-    return lines.line_columns()[-2]
+    return escaped(b"\n".join(texts) + b"\n")
 
 
 def _optional(form: bytes, column: Sequence[bytes]) -> list[bytes]:

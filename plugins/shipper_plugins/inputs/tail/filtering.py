@@ -18,7 +18,7 @@ from itertools import compress
 
 import orjson
 
-from shipper.plugin import Batch, join
+from shipper.plugin import Batch, escaped, join
 from shipper.sdk.patterns import finder
 
 LONGEST_SEARCHED = 64 << 10
@@ -44,9 +44,8 @@ class Filter:
         if not batch.is_lines:
             return batch.pick([place for place, is_wanted in enumerate(wanted) if is_wanted])
         before, offsets, after = batch.log_columns()
-        texts = batch.line_columns()[-2]
+        texts = escaped(batch.body)
         assert not isinstance(offsets, bytes)
-        assert not isinstance(texts, bytes)
         kept = list(compress(offsets, wanted)), list(compress(texts, wanted))
         body = join(sum(wanted), b"{", before, kept[0], after, b',"message":"', kept[1], b'"}\n')
         shared = {key: value for key, value in batch.shared.items() if key != "log"}
