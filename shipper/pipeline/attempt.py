@@ -367,7 +367,7 @@ class Attempt:
             superseded=superseded,
         )
         rest = self.batch.pick(still_open) if still_open else None
-        fence = next((self._superseded[at] for at in within if at in self._superseded), None)
+        fence = next((self._superseded[at] for at in within if at in self._superseded), None) if superseded else None
         answers = self._answers(within, rejected) if answered > counts.delivered else {}
         confirmed = Confirmed.STORED if self._is_stored else Confirmed.DELIVERED
         if counts.answered == len(rejected):
