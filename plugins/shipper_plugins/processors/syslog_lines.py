@@ -9,7 +9,7 @@ The message takes the place of the text; what was before it becomes `@timestamp`
 another's, is `log.syslog.hostname`. A line without a time and without a priority is none.
 
 `at_once` reads the text lines of a batch by columns, and only other lines one by one: an ordinary one has a time
-without a year, and a host and a tag of plain characters, so that `read` finds nothing else in it. 3 µs a line of 100
+without a year, and a host and a tag of plain characters, so that `read` finds nothing else in it. 1.6 µs a line of 100
 bytes; read one by one, 30 µs.
 """
 
