@@ -7,9 +7,9 @@ numbers in the form of JSON. It never splits a line in another way than the patt
 exclude all ambiguity: no space in the user, no quote and no backslash anywhere.
 
 Speed: 2.1 µs a line of 150 bytes with different addresses, seconds and paths, of which `findall` takes 0.7; read one by
-one, 20 µs. Documents, whose lines have passed a filter or another processor, take 0.6 more. A batch is read in pieces of
-64 KiB: what they become fits into the CPU's cache, and pieces of 512 KiB take 1.4 µs a line more. Times are converted
-once for each minute, since no zone has seconds.
+one, 20 µs. Documents, whose lines have passed a filter or another processor, take 0.6 more. A batch is read in pieces
+of 64 KiB: what they become fits into the CPU's cache, and pieces of 512 KiB take 1.4 µs a line more. Times are
+converted once for each minute, since no zone has seconds.
 """
 
 from __future__ import annotations
