@@ -149,7 +149,7 @@ def at_once(
 
     `ordinary` has the groups of the four patterns above, and matches every line; the groups are empty for another one.
     With a `service`, each event has the fields of its dashboards too. Raises ValueError if all must be read one by one:
-    no line is ordinary, a time does not exist, or fields would be merged with present ones.
+    a time does not exist, or fields would be merged with present ones.
     """
     made = _MADE if service is None else _MADE | {"event", "service", "@timestamp"}
     replaced = ("@timestamp", *(("log",) if batch.is_lines else ()), *(() if service is None else ("event", "service")))

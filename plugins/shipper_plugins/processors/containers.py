@@ -25,7 +25,7 @@ from typing import NamedTuple
 
 import orjson
 
-from shipper.plugin import Batch, Column, Fields, Part, Stage, StageContext, escaped, join, merged, tagged
+from shipper.plugin import Batch, Fields, Part, Stage, StageContext, escaped, join, merged, tagged
 from shipper.sdk.fields import find, look_up, without
 from shipper_plugins.processors import json_lines
 from shipper_plugins.processors.instants import are_exact, instant
@@ -111,7 +111,7 @@ def _at_once(batch: Batch) -> Batch:
     own = batch.own() if others else []
     events = {place: _alone(own[place], batch.shared) for place in others}
     head = (b'{"@timestamp":"', times, b'","stream":"', streams, b'",', *batch.log_columns())
-    body = join(batch.count, *head, b',"message":"', _escaped(texts), b'"}\n')
+    body = join(batch.count, *head, b',"message":"', escaped(b"\n".join(texts) + b"\n"), b'"}\n')
     return batch.rewritten(with_others(batch, shared, body, events) if events else body, shared)
 
 
@@ -131,10 +131,6 @@ def _docker_rows(body: bytes) -> list[tuple[bytes, bytes, bytes]]:
             raise ValueError("not at once")
         rows.append((time.encode(), stream.encode(), log[:-1].removesuffix("\r").encode()))
     return rows
-
-
-def _escaped(texts: Sequence[bytes]) -> Column:
-    return escaped(b"\n".join(texts) + b"\n")
 
 
 def _alone(own: Fields, shared: Fields) -> Fields:

@@ -22,7 +22,7 @@ from typing import Any
 
 import orjson
 
-from shipper.plugin import Batch, Column, Fields, escaped, join, merged
+from shipper.plugin import Batch, Fields, escaped, join, merged
 from shipper_plugins.inputs.syslog_message import of_line, priority
 from shipper_plugins.inputs.syslog_time import leading
 from shipper_plugins.processors.json_runs import with_others
@@ -84,17 +84,14 @@ def _written(text: bytes, zone: tzinfo | None, now: datetime) -> bytes:
 def _body(batch: Batch, rows: Sequence[tuple[bytes, ...]], times: dict[bytes, bytes]) -> bytes:
     priorities, written, hosts, tags, pids, texts = zip(*rows, strict=True)
     heads = {text: orjson.dumps(priority(int(text)))[1:-1] + b"," if text else b"" for text in set(priorities)}
+    messages = escaped(b"\n".join(texts) + b"\n")
     return join(
         batch.count,
-        *(b'{"@timestamp":"', [times[text] for text in written], b'","message":"', _escaped(texts), b'",'),
+        *(b'{"@timestamp":"', [times[text] for text in written], b'","message":"', messages, b'",'),
         *(*batch.log_columns()[:-1], b',"syslog":{', [heads[text] for text in priorities]),
         *(b'"hostname":"', hosts, b'","appname":"', tags, b'"', _optional(b',"procid":"%b"', pids), b"}}"),
         *(b',"process":{"name":"', tags, b'"', _optional(b',"pid":%b', pids), b"}}\n"),
     )
-
-
-def _escaped(texts: Sequence[bytes]) -> Column:
-    return escaped(b"\n".join(texts) + b"\n")
 
 
 def _optional(form: bytes, column: Sequence[bytes]) -> list[bytes]:
