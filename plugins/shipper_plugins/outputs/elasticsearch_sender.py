@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, TypeVar
 from urllib.parse import urlencode
 
 from shipper.plugin import Answer, Answers, Batch, Held, Later, NotBegun, TooLarge
-from shipper.sdk.http_answer import NoAnswer, Unreachable, address
+from shipper.sdk.http_answer import NoAnswer, Response, Unreachable, address
 from shipper_plugins.outputs import bulk, encoding, keyed
 from shipper_plugins.outputs.encoders import encoded
 from shipper_plugins.outputs.host_rotation import Probes, Rotation
@@ -150,12 +150,7 @@ class BulkSender:
             self._probes.failed(host, error)
             raise
         if response.status != 200:
-            refusal = bulk.refusal(response.status, response.headers, response.body, address(host))
-            if isinstance(refusal, Later) and response.status >= 500:
-                self._probes.failed(host, refusal)
-            else:
-                self._probes.answered(host)
-            raise refusal
+            raise self._refusal(host, response)
         try:
             said = read(bulk.inflated(response.body, response.headers.get("Content-Encoding", "")))
         except Later as error:
@@ -164,6 +159,19 @@ class BulkSender:
             raise unreadable from None
         self._probes.answered(host)
         return said
+
+    def _refusal(self, host: str, response: Response) -> Exception:
+        """Returns why a host refused a request.
+
+        It is raised from no variable: an error and the frame that holds both it and the request would be a cycle, and
+        keep the request until the collector comes.
+        """
+        refusal = bulk.refusal(response.status, response.headers, response.body, address(host))
+        if isinstance(refusal, Later) and response.status >= 500:
+            self._probes.failed(host, refusal)
+        else:
+            self._probes.answered(host)
+        return refusal
 
 
 async def probe(client: Client, host: str) -> None:
