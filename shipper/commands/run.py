@@ -59,7 +59,6 @@ def command(state: str, http: str | None, otlp: str | None) -> int:
     hardening.harden()
     descriptors.raise_limit()
     memory.tune()
-    collector.tune()
     try:
         return trio.run(run, Options(Path(state), http, to, is_asked=True), Outside(Stdin(0), Stdout(stdout)))
     finally:
