@@ -97,6 +97,8 @@ from shipper.sdk.errors import (
     PluginFault,
     StartFailed,
     TooLarge,
+    anew,
+    forget_frames,
     raised_at,
 )
 from shipper.sdk.event import Batch, Fields, Oversized, attempt, merged, nested, tagged
@@ -204,6 +206,7 @@ __all__ = [
     "Verdict",
     "Version",
     "Waits",
+    "anew",
     "answers_key",
     "attempt",
     "backoff",
@@ -212,6 +215,7 @@ __all__ = [
     "digest_of",
     "encoded",
     "escaped",
+    "forget_frames",
     "in_time",
     "in_words",
     "is_own_host",

@@ -68,9 +68,14 @@ class Asyncio:
         """
         if not self._open:
             raise RuntimeError("the asyncio loop is closed")
-        return await self._call(function, *args)
+        return (await self._end(function, *args)).unwrap()
 
-    async def _call(self, function: Callable[[*Args], Awaitable[Result]], *args: *Args) -> Result:
+    async def _end(self, function: Callable[[*Args], Awaitable[Result]], *args: *Args) -> outcome.Outcome[Result]:
+        """Returns how it ended. Raises the cancel, if there was one.
+
+        Its frame holds the end, so an error is raised by its caller, which does not: error, traceback, frame and error
+        would be a cycle, and what the caller had sent would wait for the collector.
+        """
         import asyncio
 
         caller = trio.lowlevel.current_task()
@@ -98,10 +103,14 @@ class Asyncio:
         end = await trio.lowlevel.wait_task_rescheduled(abort)
         if cancelled and isinstance(end, outcome.Error) and isinstance(end.error, asyncio.CancelledError):
             cancelled[0]()
-        return cast(Result, end.unwrap())
+        return cast(outcome.Outcome[Result], end)
 
     async def answer(self, function: Callable[[*Args], Awaitable[Result]], *args: *Args) -> Result:
         """From a coroutine of the loop: run an async function in trio and wait for it, with the same rules."""
+        return (await self._answered(function, *args)).unwrap()
+
+    async def _answered(self, function: Callable[[*Args], Awaitable[Result]], *args: *Args) -> outcome.Outcome[Result]:
+        """See `_end`."""
         import asyncio
 
         future: asyncio.Future[outcome.Outcome[Any]] = asyncio.get_running_loop().create_future()
@@ -123,7 +132,7 @@ class Asyncio:
         end = future.result()
         if isinstance(end, outcome.Error) and (cancelled or isinstance(end.error, trio.Cancelled)):
             raise cancelled or asyncio.CancelledError
-        return cast(Result, end.unwrap())
+        return cast(outcome.Outcome[Result], end)
 
     def tell(self, function: Callable[[], object]) -> None:
         """From a coroutine of the loop: schedules a function in trio, before the end of any `call` that ends after
@@ -150,7 +159,7 @@ class Asyncio:
         if self._thread is None:
             return
         with trio.CancelScope(shield=True):
-            await self._call(cancel_rest)
+            (await self._end(cancel_rest)).unwrap()
             self._loop.call_soon_threadsafe(self._loop.stop)
             await trio.to_thread.run_sync(self._thread.join)
             self._loop.close()

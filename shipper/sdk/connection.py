@@ -28,6 +28,7 @@ import trio
 from shipper.sdk.codes import Code
 from shipper.sdk.descriptors import in_words, is_short
 from shipper.sdk.endpoints import Endpoint
+from shipper.sdk.errors import forget_frames
 from shipper.sdk.http_answer import NoAnswer, Unreachable
 from shipper.sdk.resolve import resolve
 from shipper.sdk.tallies import Failure
@@ -138,7 +139,8 @@ async def _secured(stream: trio.SocketStream, tls: ssl.SSLContext, name: str, wh
 
 
 def unreachable(where: str, error: BaseException) -> Unreachable:
-    """What a connection could not be made for, of an OSError or of what trio makes of one."""
+    """What a connection could not be made for, of an OSError or of what trio makes of one; that forgets its frames."""
+    forget_frames(error)
     cause = _cause(error)
     if isinstance(cause, ssl.SSLError):
         kind: tuple[Failure, Code] = "tls", Code.TLS_FAILED
@@ -149,7 +151,9 @@ def unreachable(where: str, error: BaseException) -> Unreachable:
 
 
 def broken_off(where: str, error: BaseException | None = None) -> NoAnswer:
-    """What a connection ended for before its answer; None: the peer closed it."""
+    """What a connection ended for before its answer; None: the peer closed it. The error forgets its frames."""
+    if error is not None:
+        forget_frames(error)
     cause = _cause(error)
     is_tls = isinstance(cause, ssl.SSLError)
     kind: tuple[Failure, Code] = ("tls", Code.TLS_FAILED) if is_tls else ("broken", Code.NO_ANSWER)

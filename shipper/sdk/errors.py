@@ -25,8 +25,11 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import TypeVar
 
 from shipper.sdk.codes import Code, checked
+
+Error = TypeVar("Error", bound=Exception)
 
 
 class ShipperError(Exception):
@@ -194,3 +197,32 @@ def raised_at(error: BaseException) -> str:
         trace = trace.tb_next
     where = "" if trace is None else f" at {trace.tb_frame.f_code.co_filename.rpartition('/')[2]}:{trace.tb_lineno}"
     return f"{type(error).__name__}{where}"
+
+
+def forget_frames(error: BaseException) -> None:
+    """Lets an error, and those that led to it, forget the frames that they have passed.
+
+    Call it where an error of a library becomes one of ours: libraries keep errors in variables of the frames that these
+    pass. That is a cycle, and all that such frames hold, as the body of a request, waits for Python's collector.
+    """
+    chain, seen = [error], set[int]()
+    while chain:
+        one = chain.pop()
+        if id(one) not in seen:
+            seen.add(id(one))
+            one.__traceback__ = None
+            chain += filter(None, (one.__cause__, one.__context__))
+
+
+def anew(error: Error) -> Error:
+    """Returns an equal error that has passed no frame, of one that is part of a contract; any other error itself.
+
+    It is for an error that is kept, and raised elsewhere, perhaps by several: keep a new one, and raise a new one of
+    that. An error that is raised from what its own frames hold is a cycle, see `forget_frames`. The frames of any other
+    error say where the bug is.
+    """
+    if not isinstance(error, ShipperError):
+        return error
+    made = type(error).__new__(type(error), *error.args)
+    made.__dict__.update(error.__dict__)
+    return made

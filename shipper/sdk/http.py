@@ -43,7 +43,7 @@ from shipper.sdk.aio import Asyncio
 from shipper.sdk.codes import Code
 from shipper.sdk.connection import RESET, cause_of, cause_of_name
 from shipper.sdk.descriptors import is_short
-from shipper.sdk.errors import NotBegun
+from shipper.sdk.errors import NotBegun, forget_frames
 from shipper.sdk.http_answer import USER_AGENT, NoAnswer, Response, Unreachable, address
 from shipper.sdk.proxies import Choice, Proxy, no_proxy
 from shipper.sdk.resolve import AddressInfo, resolve
@@ -242,6 +242,7 @@ class Pool:
                 self._note_answer()
                 return await _read(response, most)
         except (aiohttp.ClientError, OSError) as error:
+            forget_frames(error)
             kind = Unreachable if isinstance(error, _NOTHING_SENT) else NoAnswer
             where = address(host) if proxy is None else f"{address(host)} by the proxy {proxy.address}"
             raise kind(f"{where}: {self._cause(error)}", _failure(error), _code(error)) from None
@@ -263,6 +264,8 @@ class Pool:
             case aiohttp.ClientConnectorCertificateError(certificate_error=cause):
                 return cause_of(cause)
             case aiohttp.ClientOSError(__cause__=ssl.SSLError() as cause):
+                return cause_of(cause)
+            case aiohttp.ClientOSError(errno=None, __cause__=OSError() as cause):  # its own text quotes the URL
                 return cause_of(cause)
             case aiohttp.ClientPayloadError():
                 return "the answer was broken off, or is too large"

@@ -14,6 +14,8 @@ from typing import Any
 
 import trio
 
+from shipper.sdk.errors import forget_frames
+
 RESOLVE_SECONDS = 5.0
 MOST_ASKED = 256
 """Questions under way at once; more names are refused, not queued behind those that hang."""
@@ -42,6 +44,7 @@ class _Question:
                 _look, host, 0, flags, abandon_on_cancel=True, limiter=trio.CapacityLimiter(1)
             )
         except OSError as error:
+            forget_frames(error)
             self.error = error
         except UnicodeError:
             self.error = OSError(0, "this cannot be the name of a host")

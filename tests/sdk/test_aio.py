@@ -12,6 +12,8 @@ import trio
 import trio.lowlevel
 
 from shipper.sdk.aio import Asyncio, open_asyncio
+from shipper.sdk.errors import Later
+from tests.freed import BODY, failed
 
 
 @pytest.fixture
@@ -520,3 +522,21 @@ async def test_two_loops_live_side_by_side() -> None:
             return await first.answer(second.call, asyncio.sleep, 0, "both")
 
         assert await first.call(through_the_other) == "both"
+
+
+async def test_an_error_of_a_call_is_freed_with_what_was_handed_over(aio: Asyncio) -> None:
+    async def refuse(body: bytes) -> None:
+        raise Later(f"{len(body)} bytes")
+
+    ended = await failed(aio, lambda: aio.call(refuse, bytes(BODY)))
+
+    assert ended == (f"Later: {BODY} bytes", set())
+
+
+async def test_an_error_of_an_answer_is_freed_with_what_was_handed_over(aio: Asyncio) -> None:
+    async def refuse(body: bytes) -> None:
+        raise Later(f"{len(body)} bytes")
+
+    ended = await failed(aio, lambda: aio.call(aio.answer, refuse, bytes(BODY)))
+
+    assert ended == (f"Later: {BODY} bytes", set())

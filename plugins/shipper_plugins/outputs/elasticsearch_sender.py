@@ -8,6 +8,7 @@ and which gets nothing for a while, is decided by `host_rotation`.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from typing import TYPE_CHECKING, TypeVar
 from urllib.parse import urlencode
 
@@ -124,14 +125,11 @@ class BulkSender:
         self, path: str, body: Sequence[bytes], read: Callable[[bytes], Said], headers: Mapping[str, str] | None = None
     ) -> Said:
         """Returns the answer of one host; raises Later, Held, TooLarge or NotBegun if none can be reached."""
-        unreachable: Unreachable | None = None
-        for host in self._rotation.order():
-            try:
+        *others, last = self._rotation.order()
+        for host in others:
+            with suppress(Unreachable):
                 return await self._ask_host(host, path, body, read, headers)
-            except Unreachable as error:
-                unreachable = error
-        assert unreachable is not None
-        raise unreachable
+        return await self._ask_host(last, path, body, read, headers)
 
     async def _ask_host(
         self,
@@ -154,9 +152,7 @@ class BulkSender:
         try:
             said = read(bulk.inflated(response.body, response.headers.get("Content-Encoding", "")))
         except Later as error:
-            unreadable = Later(f"{address(host)}: {error}", code=error.code)
-            self._probes.failed(host, unreadable)
-            raise unreadable from None
+            raise self._unreadable(host, error) from None
         self._probes.answered(host)
         return said
 
@@ -172,6 +168,12 @@ class BulkSender:
         else:
             self._probes.answered(host)
         return refusal
+
+    def _unreadable(self, host: str, why: Later) -> Later:
+        """Returns what is raised for an answer that cannot be read."""
+        unreadable = Later(f"{address(host)}: {why}", code=why.code)
+        self._probes.failed(host, unreadable)
+        return unreadable
 
 
 async def probe(client: Client, host: str) -> None:

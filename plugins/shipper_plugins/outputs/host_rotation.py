@@ -99,7 +99,8 @@ class Probes:
     def failed(self, host: str, why: Later) -> None:
         """Takes a host out, and begins to probe it; `why` has no text of the host."""
         if self._rotation.failed(host):
-            _log.warning("output %s: %s gets no requests until it answers a probe: %s", self._name, address(host), why)
+            text = "output %s: %s gets no requests until it answers a probe: %s"
+            _log.warning(text, self._name, address(host), str(why))  # a record may live longer than the request
         if self._nursery is not None and host not in self._asked and host in self._rotation.out:
             self._asked.add(host)
             self._nursery.start_soon(self._until_it_answers, host)
