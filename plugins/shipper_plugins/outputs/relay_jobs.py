@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 
 import trio
 
-from shipper.plugin import Answer, Answers, Outcome, Ranked
+from shipper.plugin import Answer, Answers, Outcome, Ranked, anew
 from shipper_plugins.relay.frames import Part
 
 COUNTED = {
@@ -45,8 +45,15 @@ class Job:
     def end(self, answers: Answers | None = None, error: Exception | None = None) -> None:
         """Ends the job, once; later calls change nothing."""
         if not self.ended.is_set():
-            self.answers, self.error = answers, error
+            self.answers, self.error = answers, None if error is None else anew(error)
             self.ended.set()
+
+    def result(self) -> Answers:
+        """Returns the answers of an ended job, or raises its error."""
+        if self.error is not None:
+            raise anew(self.error)
+        assert self.answers is not None
+        return self.answers
 
     def end_all(self, answer: Answer, retry_after: float | None = None) -> None:
         """Ends it with the same answer for each event."""

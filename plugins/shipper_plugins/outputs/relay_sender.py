@@ -86,10 +86,7 @@ class Relay:
             raise
         finally:
             self._awaited.remove(job)
-        if job.error is not None:
-            raise job.error
-        assert job.answers is not None
-        return job.answers
+        return job.result()
 
     def ending(self) -> None:
         """See `Sender.ending`."""

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 
 import trio
 
-from shipper.plugin import Answer, Answers, Batch, Outcome, Ranked, Version
+from shipper.plugin import Answer, Answers, Batch, Outcome, Ranked, Version, anew
 from shipper_plugins.outputs.relay_jobs import COUNTED
 from shipper_plugins.relay import state
 from shipper_plugins.relay.frames import Told, Welcome
@@ -92,7 +92,7 @@ class VersionsJob:
 
     def fail(self, error: Exception) -> None:
         """Ends it: nobody can ask for its answers."""
-        self.error = error
+        self.error = anew(error)
         self.tell()
 
     def tell(self) -> None:
@@ -106,7 +106,7 @@ class VersionsJob:
                 await self._news.wait()
         self.goes_again = False
         if self.error is not None and not self.is_over:
-            raise self.error
+            raise anew(self.error)
 
 
 class WaitingVersions:
