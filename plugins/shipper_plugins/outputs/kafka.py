@@ -44,6 +44,7 @@ from shipper.plugin import (
     Size,
     StartFailed,
     Tell,
+    anew,
     client_context,
     takes,
 )
@@ -321,7 +322,7 @@ class _Sending:
     def learn(self, verdicts: Sequence[Verdict]) -> None:
         """Records the outcome of sent record batches; raises their error if none of them was answered."""
         if not self.knows_anything and all(verdict.error is not None for verdict in verdicts):
-            raise min((verdict.error for verdict in verdicts if verdict.error), key=_weight)
+            raise anew(min((verdict.error for verdict in verdicts if verdict.error), key=_weight))
         self.knows_anything = True
         again: list[int] = []
         for verdict in verdicts:

@@ -26,7 +26,7 @@ from aiokafka.protocol.metadata import MetadataRequest_v5
 from aiokafka.protocol.produce import ProduceRequest_v8
 from aiokafka.protocol.transaction import InitProducerIdRequest_v0
 
-from shipper.plugin import Answer, Code, Held, Later, NotBegun, Outcome
+from shipper.plugin import Answer, Code, Held, Later, NotBegun, Outcome, anew, forget_frames
 from shipper_plugins.outputs import kafka_answers as codes
 from shipper_plugins.outputs.kafka_connection import Access, Address, Connection, Lost, connect, where
 from shipper_plugins.outputs.kafka_records import Chunk, Places
@@ -246,19 +246,20 @@ class Client:
         try:
             async with asyncio.timeout(self._access.seconds):
                 return await self._ask_each(request)
-        except TimeoutError:
+        except TimeoutError as error:
+            forget_frames(error)
             raise Later(f"no broker answers within {self._access.seconds:g}s", code=Code.TIMED_OUT) from None
 
     async def _ask_each(self, request: Any) -> Any:
         connected = [address for address, connection in self._connections.items() if not connection.is_closed]
-        last: Later = Later("no broker")
+        last = Later("no broker")
         for address in dict.fromkeys([*connected, *self._bootstrap, *self._brokers.values()]):
             try:
                 connection = await self._connection(address)
                 return await connection.request(request)
             except Later as error:
-                last = error
-        raise Later(str(last), last.retry_after, code=last.code)
+                last = Later(str(error), error.retry_after, code=error.code)
+        raise anew(last)
 
     async def ask_to_write(self, topic: str) -> int:
         """Returns the code of a leader's answer to a request without records, for a topic of `places`.
@@ -325,7 +326,7 @@ class Client:
             try:
                 await self._number(free)
             except (Later, Held, NotBegun) as error:
-                return [*verdicts, *(Verdict(chunk, error=error) for chunk in free)]
+                return [*verdicts, *(Verdict(chunk, error=anew(error)) for chunk in free)]
             return verdicts + await self._produce_anew(free, ids)
 
     async def _produce_anew(self, chunks: Sequence[Chunk], ids: Callable[[Chunk], Iterable[str]]) -> list[Verdict]:
@@ -393,7 +394,7 @@ class Client:
             connection = await self._connection(leader)
             answer = await connection.request(self._request(chunks))
         except (Later, Held, NotBegun) as error:
-            return [Verdict(chunk, error=error) for chunk in chunks]
+            return [Verdict(chunk, error=anew(error)) for chunk in chunks]
         if self._answered is not None:
             self._access.aio.tell(self._answered)
             self._answered = None

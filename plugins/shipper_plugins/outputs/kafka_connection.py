@@ -30,7 +30,7 @@ from aiokafka.protocol.metadata import MetadataRequest_v5
 from aiokafka.protocol.produce import ProduceRequest_v8
 from aiokafka.protocol.transaction import InitProducerIdRequest_v0
 
-from shipper.plugin import Asyncio, Code, Credential, Endpoint, Held, Later, NotBegun
+from shipper.plugin import Asyncio, Code, Credential, Endpoint, Held, Later, NotBegun, forget_frames
 from shipper.sdk.connection import CONNECT_SECONDS, cause_of, connected_socket, unreachable
 from shipper_plugins.outputs import kafka_answers as codes
 from shipper_plugins.outputs.kafka_scram import Scram
@@ -101,20 +101,25 @@ class Connection(asyncio.Protocol):
             raise Later(f"{self.where}: the connection was closed", code=Code.UNREACHABLE)
         if not self._access.may_begin():
             raise NotBegun("nothing may be sent now")
-        self._number = (self._number + 1) & 0x7FFFFFFF
-        text = request.build_request_header(self._number, "shipper").encode() + request.encode()
-        answer: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
-        self._waiting.append((self._number, request, answer))
-        self._transport.write(_SIZE.pack(len(text)) + text)
         try:
             async with asyncio.timeout(self._access.seconds):
-                return await answer
-        except TimeoutError:
+                return await self._written(request, self._transport)
+        except TimeoutError as error:
+            forget_frames(error)
             self.abort()
             raise Lost(f"{self.where}: timed out after {self._access.seconds:g}s", code=Code.TIMED_OUT) from None
         except asyncio.CancelledError:
             self.abort()
             raise
+
+    def _written(self, request: RequestStruct, transport: asyncio.Transport) -> asyncio.Future[Any]:
+        """Writes a request, and returns what will be its answer. A frame that holds that must not raise its error."""
+        self._number = (self._number + 1) & 0x7FFFFFFF
+        text = request.build_request_header(self._number, "shipper").encode() + request.encode()
+        answer: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
+        self._waiting.append((self._number, request, answer))
+        transport.write(_SIZE.pack(len(text)) + text)
+        return answer
 
     def abort(self) -> None:
         """Closes the connection, without another byte."""
@@ -247,7 +252,8 @@ async def connect(address: Address, access: Access) -> Connection:
     except Lost as error:  # only a request of the login
         made.abort()
         raise Later(str(error), code=error.code) from None
-    except TimeoutError:
+    except TimeoutError as error:
+        forget_frames(error)
         made.abort()
         raise Later(f"{made.where}: no connection in time", code=Code.TIMED_OUT) from None
     except OSError as error:
