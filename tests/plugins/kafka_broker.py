@@ -70,38 +70,46 @@ def metadata(throttle_ms: int = 0) -> bytes:
     return bytes(MetadataResponse_v5(throttle_ms, [], "c", 1, []).encode())
 
 
+class Cluster:
+    """What one broker answers that has one topic of one partition, and takes every login and every record batch.
+
+    But the first of these are answered with the codes of `refusals`, or, for None, by the end of the connection.
+    """
+
+    def __init__(self, topic: str, refusals: Sequence[int | None] = ()) -> None:
+        self.port = 0
+        self.appended: list[bytes] = []
+        """The texts of the requests by which records were taken."""
+        self._topic = topic
+        self._producers, self._refused = count(7), iter(refusals)
+
+    async def answer(self, key: int, text: bytes) -> bytes | None:
+        """See `Answer`."""
+        match key:
+            case _ if key == PRODUCER_ID:
+                return bytes(InitProducerIdResponse_v0(0, 0, next(self._producers), 0).encode())
+            case _ if key == METADATA:
+                return _one_topic(self.port, self._topic)
+            case _ if key == HANDSHAKE:
+                return bytes(SaslHandShakeResponse_v1(0, ["PLAIN"]).encode())
+            case _ if key == AUTHENTICATE:
+                return bytes(SaslAuthenticateResponse_v1(0, None, b"", 0).encode())
+        code = next(self._refused, 0)
+        if code is None:
+            return None
+        if code == 0:
+            self.appended.append(text)
+        return bytes(ProduceResponse_v8([(self._topic, [(0, code, len(self.appended), -1, 0, [], None)])], 0).encode())
+
+
 @asynccontextmanager
 async def open_cluster(
     aio: Asyncio, topic: str, tls: ssl.SSLContext | None = None, refusals: Sequence[int | None] = ()
 ) -> AsyncIterator[tuple[int, list[bytes]]]:
-    """One broker with one topic of one partition, which takes every login and every record batch.
-
-    But the first of these are answered with the codes of `refusals`, or, for None, by the end of the connection.
-    Yields its port, and the texts of the requests by which records were taken.
-    """
-    appended: list[bytes] = []
-    producers, refused = count(7), iter(refusals)
-
-    async def answer(key: int, text: bytes) -> bytes | None:
-        if key == PRODUCER_ID:
-            return bytes(InitProducerIdResponse_v0(0, 0, next(producers), 0).encode())
-        said = fixed.get(key)
-        if said is not None:
-            return said
-        code = next(refused, 0)
-        if code is None:
-            return None
-        if code == 0:
-            appended.append(text)
-        return bytes(ProduceResponse_v8([(topic, [(0, code, len(appended), -1, 0, [], None)])], 0).encode())
-
-    fixed = {
-        HANDSHAKE: bytes(SaslHandShakeResponse_v1(0, ["PLAIN"]).encode()),
-        AUTHENTICATE: bytes(SaslAuthenticateResponse_v1(0, None, b"", 0).encode()),
-    }
-    async with open_broker(aio, answer, tls=tls) as port:
-        fixed[METADATA] = _one_topic(port, topic)
-        yield port, appended
+    """A `Cluster`. Yields its port, and the texts of the requests by which records were taken."""
+    cluster = Cluster(topic, refusals)
+    async with open_broker(aio, cluster.answer, tls=tls) as cluster.port:
+        yield cluster.port, cluster.appended
 
 
 def _one_topic(port: int, topic: str) -> bytes:
