@@ -17,8 +17,8 @@ from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
+from tests.benchmarks.child import COMPILED
 from tests.benchmarks.members import FLEET, KEY
-from tests.benchmarks.startup import COMPILED
 
 POLICY = {
     "inputs": {"app": {"type": "file", "paths": ["${LOG}"]}},

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import queue
 import subprocess
 import sys
@@ -16,6 +17,8 @@ from typing import Any
 
 _SCHEDULED = 2  # in the number of a process's clock: user and system time, as clock_getcpuclockid(3) makes it
 PATIENCE = 600.0
+COMPILED = {name: value for name, value in os.environ.items() if name != "PYTHONDONTWRITEBYTECODE"}
+"""The environment of a program that was installed: nothing of it is compiled anew."""
 
 
 def cpu_seconds(pid: int) -> float:
@@ -35,7 +38,7 @@ class Shipper:
     def __init__(self, state: Path) -> None:
         command = [sys.executable, "-m", "shipper", "run", "--state", str(state)]
         pipe = subprocess.PIPE
-        self.process = subprocess.Popen(command, stdin=pipe, stdout=pipe, stderr=pipe)
+        self.process = subprocess.Popen(command, stdin=pipe, stdout=pipe, stderr=pipe, env=COMPILED)
         self.log: deque[bytes] = deque(maxlen=10)
         """The last lines of its log, kept off the terminal, since some benchmarks have a dead destination."""
         self._messages: queue.SimpleQueue[dict[str, Any] | None] = queue.SimpleQueue()

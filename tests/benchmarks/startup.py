@@ -24,12 +24,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from tests.benchmarks.child import COMPILED
 from tests.benchmarks.figures import Table, progress, spread
 from tests.benchmarks.pipeline import bulk_output, file_input, workplace
 from tests.benchmarks.sink import sink
-
-COMPILED = {name: value for name, value in os.environ.items() if name != "PYTHONDONTWRITEBYTECODE"}
-"""The environment of a program that was installed: nothing of it is compiled anew."""
 
 
 @dataclass(frozen=True)

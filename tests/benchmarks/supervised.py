@@ -19,11 +19,10 @@ from shipper.fleet.observer import observing, wait
 from shipper.fleet.publisher import Publisher
 from shipper.fleet.seal import Seals
 from tests.backends import etcd
-from tests.benchmarks.child import cpu_seconds, mib
+from tests.benchmarks.child import COMPILED, cpu_seconds, mib
 from tests.benchmarks.figures import progress
 from tests.benchmarks.members import FLEET, KEY, PREFIX
 from tests.benchmarks.pipeline import file_input, workplace
-from tests.benchmarks.startup import COMPILED
 
 READY = 60.0
 
