@@ -50,7 +50,18 @@ import orjson
 from isal import igzip_lib, isal_zlib
 
 from shipper.sdk import typed
-from shipper.sdk.columns import Column, encoded, escaped, join, line_count, numerals, offsets, quoted
+from shipper.sdk.columns import (
+    Column,
+    encoded,
+    escaped,
+    escaped_rows,
+    join,
+    line_count,
+    numerals,
+    offsets,
+    quoted,
+    rows,
+)
 from shipper.sdk.errors import ShipperError
 from shipper.sdk.state import Version
 
@@ -65,6 +76,7 @@ Fields = dict[str, Any]
 
 _IsalError: type[Exception] = igzip_lib.IsalError  # type: ignore[assignment]  # its stub says instance
 _NUMERALS = numerals(range(8192))
+_EMPTY = b"{}\n"
 
 _COLUMNS = ("ids", "timestamps", "keys", "severities", "versions")
 """What a batch has beside its body for each event, if it has it at all."""
@@ -201,7 +213,7 @@ class Batch:
         if self.sizes is not None:
             return typed.unpacked(self.body, self.sizes)
         if self.offset is None:
-            return [orjson.loads(document) for document in self._documents()]
+            return list(map(orjson.loads, rows(self.body)))
         if not self.count:
             return []
         texts = self.body[:-1].decode().split("\n")
@@ -216,7 +228,7 @@ class Batch:
         """Returns each event with `shared`, in types of JSON: bytes of typed events are base64 text."""
         if self.sizes is None:
             return self.whole()
-        return [orjson.loads(row) for row in self.json_lines().split(b"\n")[:-1]]
+        return list(map(orjson.loads, rows(self.json_lines())))
 
     @property
     def is_lines(self) -> bool:
@@ -270,8 +282,8 @@ class Batch:
             sizes = tuple([self.sizes[i] for i in positions])
             return replace(self._subset(positions), body=b"".join([maps[i] for i in positions]), sizes=sizes)
         if self.offset is None:
-            documents = self._documents()
-            body = b"".join([documents[i] + b"\n" for i in positions])
+            documents = rows(self.body)
+            body = b"".join([documents[i] for i in positions])
             return replace(self._subset(positions), body=body)
         own = self.own()
         return self.replace([own[i] for i in positions], positions)
@@ -391,7 +403,7 @@ class Batch:
             return self._document_columns()
         shared = {key: value for key, value in self.shared.items() if key != "log"}
         before = orjson.dumps(shared)[:-1] + (b"," if shared else b"")
-        return (before, *self.line_columns(), b"}\n")
+        return (before, *self.log_columns(), b',"message":"', escaped_rows(self.body, b'"}\n'))
 
     def line_columns(self) -> tuple[Column, ...]:
         """Returns, for text lines, columns whose rows, concatenated, are `"log":{…},"message":"…"` of each event."""
@@ -411,13 +423,13 @@ class Batch:
         return join(self.count, *self.columns())
 
     def _document_columns(self) -> tuple[Column, ...]:
+        documents = self._documents()
         if not self.shared:
-            return (self._documents(), b"\n")
-        before, documents = orjson.dumps(self.shared)[:-1], self._documents()
-        if b"{}" in documents:
-            return (before, [b"," + own[1:] if own != b"{}" else b"}" for own in documents], b"\n")
-        # Not split at "\n{": Python searches for one byte by memchr, and for two byte by byte (0.5 µs for 550 bytes).
-        return (before + b",", [own[1:] for own in documents], b"\n")
+            return (documents,)
+        before = orjson.dumps(self.shared)[:-1]
+        if _EMPTY in documents:
+            return (before, [b"," + own[1:] if own != _EMPTY else b"}\n" for own in documents])
+        return (before + b",", [own[1:] for own in documents])
 
     def id_columns(self) -> tuple[Column, ...]:
         """Returns columns whose rows, concatenated, are the events' ids, escaped for a JSON string."""
@@ -441,8 +453,8 @@ class Batch:
         return base64.urlsafe_b64encode(self.origin).rstrip(b"=") + b"-%d-" % self.seq
 
     def _documents(self) -> list[bytes]:
-        """Returns the events without `shared`, as JSON."""
-        return self.body.split(b"\n")[:-1] if self.sizes is None else typed.as_json(self.own())
+        """Returns the events without `shared`, as JSON, each with a line feed."""
+        return rows(self.body) if self.sizes is None else [one + b"\n" for one in typed.as_json(self.own())]
 
     # -- in the spool ----------------------------------------------------------------------------------------------
 

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from shipper.sdk.columns import encoded, escaped, join, line_count, numerals, offsets, quoted
+from shipper.sdk.columns import encoded, escaped, escaped_rows, join, line_count, numerals, offsets, quoted, rows
 
 LINES = st.lists(st.text(st.characters(exclude_characters="\n", exclude_categories=("Cs",))), max_size=20)
 
@@ -25,6 +25,19 @@ def text(lines: list[str]) -> bytes:
 @example(["", ""])
 def test_lines_are_escaped_one_by_one(lines: list[str]) -> None:
     assert [json.loads(b'"%b"' % line) for line in escaped(text(lines))] == lines
+
+
+@given(LINES)
+@example(["a\x7fb", ""])
+@example(["", '"'])
+def test_rows_of_escaped_lines_are_those_lines_with_their_end(lines: list[str]) -> None:
+    assert escaped_rows(text(lines), b'"}\n') == [line + b'"}\n' for line in escaped(text(lines))]
+
+
+@given(LINES)
+@example(["a\rb\x0bc\x85\u2028"])
+def test_rows_end_at_line_feeds_only(lines: list[str]) -> None:
+    assert rows(text(lines)) == [line.encode() + b"\n" for line in lines]
 
 
 @given(LINES)
@@ -80,9 +93,9 @@ def test_numbers_are_written_in_decimal(numbers: list[int]) -> None:
 
 @given(st.integers(0, 5).flatmap(lambda rows: st.tuples(st.just(rows), st.lists(columns(rows), max_size=6))))
 def test_rows_are_the_columns_side_by_side(table: tuple[int, list[bytes | list[bytes]]]) -> None:
-    rows, all_columns = table
-    cells = [[c if isinstance(c, bytes) else c[row] for c in all_columns] for row in range(rows)]
-    assert join(rows, *all_columns) == b"".join(map(b"".join, cells))
+    number, all_columns = table
+    cells = [[c if isinstance(c, bytes) else c[row] for c in all_columns] for row in range(number)]
+    assert join(number, *all_columns) == b"".join(map(b"".join, cells))
 
 
 def columns(rows: int) -> st.SearchStrategy[bytes | list[bytes]]:
