@@ -14,6 +14,7 @@ import codecs
 import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
+from io import BytesIO
 from itertools import pairwise
 
 import orjson
@@ -177,7 +178,7 @@ class Cutter:
     def _too_long(self, block: bytes) -> bool:
         if len(block) <= self.max_line_bytes:
             return False
-        return max(map(len, block.split(b"\n"))) > self.max_line_bytes
+        return max(map(len, BytesIO(block))) > self.max_line_bytes + 1  # with its line feed
 
     def _long(self, rest: bytes, at: int, start: int) -> Cut:
         """The beginning of a line that is too long; the rest of it is skipped."""
