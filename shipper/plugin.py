@@ -32,6 +32,7 @@ The other public modules:
                                     import it in `Output.load`
     shipper.sdk.proxies             the proxy of a request, by a setting or by the environment
     shipper.sdk.connection          such connections for an output with a protocol of its own
+    shipper.sdk.bodies              the bodies of requests, within bounds
     shipper.sdk.server              serves a listening socket within bounds; `rooms` and `crowd` decide for it
     shipper.sdk.sockets             options and counters of sockets
     shipper.sdk.state               keyed state and its versions

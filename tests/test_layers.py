@@ -190,6 +190,7 @@ MAY_USE_THE_MACHINE = {
 DOOR_OF_THE_DEMO = "commands/demo.py"
 PUBLIC = {
     "policy.strict",
+    "sdk.bodies",
     "sdk.conditions",
     "sdk.connection",
     "sdk.crowd",

@@ -36,7 +36,7 @@ CONCERNED = {
         f"shipper_plugins.inputs.bulk_{part}" for part in ("request", "action", "document", "answer")
     ),
     "bulk-headers": ("shipper_plugins.inputs.bulk_limits", "shipper_plugins.inputs.bulk_answer"),
-    "compressed-body": ("shipper_plugins.inputs.bulk_limits",),
+    "compressed-body": ("shipper.sdk.bodies",),
     "backend-answer": ("shipper_plugins.outputs.bulk",),
     "backend-headers": ("shipper_plugins.outputs.bulk",),
     "stored": ("shipper.sdk.event", "shipper_plugins.inputs.tail.stream"),

@@ -24,10 +24,11 @@ from shipper.policy.document import plain, read, write
 from shipper.policy.policy import build, destination, meaning, output_settings, restore_output
 from shipper.policy.registry import BASES, Registry
 from shipper.protocol.messages import Observe, Policy, parse
+from shipper.sdk.bodies import BodyRefused, Inflation
 from shipper.sdk.credentials import Credential
 from shipper.sdk.errors import PolicyError, Problem
 from shipper_plugins.inputs.bulk_answer import RequestRefused, introduction
-from shipper_plugins.inputs.bulk_limits import Inflation, fingerprint
+from shipper_plugins.inputs.bulk_limits import fingerprint
 from shipper_plugins.inputs.bulk_request import BulkRequest
 from shipper_plugins.inputs.tail.stream import Stream
 from shipper_plugins.outputs import bulk, encoding
@@ -164,12 +165,12 @@ def compressed_body(content: bytes) -> None:
 
 
 def _inflated(content: bytes, step: int) -> bytes | None:
-    inflation = Inflation("gzip")
+    inflation = Inflation("gzip", 1 << 40)
     try:
         blocks = (content[at : at + step] for at in range(0, len(content), step))
         found = b"".join(piece for block in blocks for piece in inflation.pieces(block))
         inflation.finish()
-    except RequestRefused:
+    except BodyRefused:
         return None
     return found
 

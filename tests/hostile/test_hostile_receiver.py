@@ -12,7 +12,8 @@ from random import Random
 import pytest
 import trio
 
-from shipper_plugins.inputs import bulk_connections, bulk_server
+from shipper.sdk import bodies as bounds
+from shipper_plugins.inputs import bulk_connections
 from tests.hostile.receiver import PATIENCE, Receiver, receiving
 from tests.hostile.requests import AMBIGUOUS, BOMB, CLOSE, Case, ambiguous, documents, post, sound, token
 from tests.hostile.rounds import requests_round
@@ -78,7 +79,7 @@ async def test_bombs_at_once_take_no_memory_and_others_are_served(encoding: str)
 
 async def test_those_who_drip_are_closed_in_time_and_others_are_served(monkeypatch: pytest.MonkeyPatch) -> None:
     """A byte now and then: in a head, in a body, in chunks. Idle connections are displaced before sound ones."""
-    monkeypatch.setattr(bulk_server, "BODY_SECONDS", 0.5)
+    monkeypatch.setattr(bounds, "PATIENCE_SECONDS", 0.5)
     monkeypatch.setattr(bulk_connections, "IDLE_SECONDS", 0.5)
     body = documents(1, 1)
     slow = [

@@ -20,9 +20,10 @@ from shipper.plugin import API_KEY, BASIC, CERTIFICATE, Batch, Credential, Endpo
 from shipper.policy import policy
 from shipper.policy.registry import Registry
 from shipper.policy.uses import uses
+from shipper.sdk import bodies
 from shipper.sdk.aio import open_asyncio
 from shipper.testing import RecordingInputContext
-from shipper_plugins.inputs import bulk_connections, bulk_http, bulk_server
+from shipper_plugins.inputs import bulk_connections, bulk_http
 from shipper_plugins.inputs.bulk_request import BulkRequest
 from shipper_plugins.inputs.elasticsearch import ElasticsearchInput, ServerTls
 
@@ -622,7 +623,7 @@ async def test_more_bytes_than_the_budget_of_all_requests_are_answered_429():
 
 
 async def test_a_body_that_drips_is_answered_408(monkeypatch):
-    monkeypatch.setattr(bulk_server, "BODY_SECONDS", 0.05)
+    monkeypatch.setattr(bodies, "PATIENCE_SECONDS", 0.05)
     async with a_receiver() as receiver, await receiver.connect() as client:
         await client.send("POST", "/_bulk", b"{", length=1000)
 

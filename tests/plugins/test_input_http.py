@@ -17,8 +17,8 @@ import trio.testing
 import trustme
 
 from shipper.plugin import Credential, Endpoint, Material, StartFailed
+from shipper.sdk import bodies
 from shipper.testing import RecordingInputContext
-from shipper_plugins.inputs import http_requests
 from shipper_plugins.inputs.elasticsearch import ServerTls
 from shipper_plugins.inputs.http import HttpInput
 from shipper_plugins.inputs.http_connection import Connection
@@ -298,7 +298,7 @@ async def test_framing_that_is_not_http_is_refused():
 
 
 async def test_a_body_that_drips_is_given_up(monkeypatch):
-    monkeypatch.setattr(http_requests, "BODY_SECONDS", 0.05)
+    monkeypatch.setattr(bodies, "PATIENCE_SECONDS", 0.05)
     async with receiving() as receiver, await receiver.connect() as stream:
         await stream.send_all(HEAD + b"Content-Length: 9\r\n\r\n")
         with trio.fail_after(60):
@@ -346,11 +346,11 @@ async def test_a_body_in_tiny_chunks_takes_no_more_memory_than_another():
     count = 30_000
     head = HEAD + b"Transfer-Encoding: chunked\r\n\r\n"
     connection = Connection(Sending(head, *[b"2\r\nab\r\n" * 1000] * (count // 1000), b"0\r\n\r\n"))
-    await connection.begin()
-    with http_requests.Memory().share() as share:
+    request = await connection.begin()
+    with bodies.Memory().share() as share:
         tracemalloc.start()
         try:
-            body = await http_requests._read(connection, 1 << 20, 0, share)
+            body = await connection.body(request, 1 << 20, share)
             _, peak = tracemalloc.get_traced_memory()
         finally:
             tracemalloc.stop()
@@ -368,12 +368,12 @@ async def test_others_run_between_the_chunks_of_a_body():
             await trio.lowlevel.checkpoint()
             turns += 1
 
-    connection = Connection(Sending(HEAD + b"Transfer-Encoding: chunked\r\n\r\n" + b"1\r\nx\r\n" * 1000))
+    connection = Connection(Sending(HEAD + b"Transfer-Encoding: chunked\r\n\r\n" + b"1\r\nx\r\n" * 1000, b"0\r\n\r\n"))
     async with trio.open_nursery() as nursery:
         nursery.start_soon(take_turns)
-        await connection.begin()
-        for _ in range(1000):
-            assert await connection.block(trio.current_time() + 60) == b"x"
+        request = await connection.begin()
+        with bodies.Memory().share() as share:
+            assert await connection.body(request, 1 << 20, share) == b"x" * 1000
         nursery.cancel_scope.cancel()
     assert turns > 500
 

@@ -4,6 +4,7 @@ import gzip
 import http.client
 import ssl
 import struct
+import zlib
 from contextlib import asynccontextmanager
 from functools import partial
 
@@ -22,8 +23,8 @@ from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTrace
 from opentelemetry.proto.collector.trace.v1.trace_service_pb2_grpc import TraceServiceStub
 
 from shipper.plugin import BadOption, Credential, Endpoint, Material
+from shipper.sdk import bodies
 from shipper.testing import RecordingInputContext
-from shipper_plugins.inputs import otlp_intake
 from shipper_plugins.inputs.otlp import OtlpInput, OtlpServerTls
 from shipper_plugins.otlp import events, jsons, libraries, protobuf, status
 from shipper_plugins.otlp import grpc as otlp_grpc
@@ -284,6 +285,7 @@ def test_traces_are_answered_unimplemented_over_grpc():
         ("POST", "/v1/logs", {"Content-Type": "text/plain"}, 415),
         ("POST", "/v1/logs", {"Content-Encoding": "br"}, 415),
         ("POST", "/v1/logs", {"Content-Encoding": "gzip"}, 400),
+        ("POST", "/v1/logs", {"Content-Encoding": "deflate"}, 400),
         ("POST", "/v1/logs", {"Host": "evil.example"}, 421),
     ],
 )
@@ -301,6 +303,26 @@ async def test_bytes_that_are_no_request_are_refused():
         for kind in ("application/json", "application/x-protobuf"):
             code, _, _ = await trio.to_thread.run_sync(receiver.post, b"\xff{", {"Content-Type": kind})
             assert code == 400
+
+
+async def test_over_http_a_body_may_be_deflated():
+    async with receiving("http") as receiver:
+        headers = {"Content-Type": "application/x-protobuf", "Content-Encoding": "deflate"}
+        body = zlib.compress(protobuf.encoded(GROUPS))
+
+        assert (await trio.to_thread.run_sync(receiver.post, body, headers))[0] == 200
+        assert received(receiver.context) == GROUPS[0].records
+
+
+async def test_the_refusal_of_what_is_no_http_arrives_though_more_is_sent():
+    async with receiving("http") as receiver, await trio.open_tcp_stream("127.0.0.1", receiver.port) as stream:
+        await stream.send_all(HEAD.encode() + b"no header\r\n\r\n" + b"x" * 200_000)
+        with trio.fail_after(60):
+            answer = await stream.receive_some()
+            await stream.send_eof()
+            while await stream.receive_some():
+                pass
+        assert answer.startswith(b"HTTP/1.1 400 ")
 
 
 async def test_a_connection_serves_one_request_after_the_other():
@@ -337,7 +359,7 @@ async def test_garbage_ends_the_connection(protocol, garbage, caplog):
 
 @both
 async def test_a_body_that_drips_is_given_up(protocol, monkeypatch):
-    monkeypatch.setattr(otlp_intake, "BODY_SECONDS", 0.05)
+    monkeypatch.setattr(bodies, "PATIENCE_SECONDS", 0.05)
     async with receiving(protocol) as receiver, await trio.open_tcp_stream("127.0.0.1", receiver.port) as stream:
         if protocol == "http":
             head = HEAD + "Content-Length: 9\r\n\r\n"

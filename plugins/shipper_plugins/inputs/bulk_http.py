@@ -8,7 +8,7 @@ import re
 import orjson
 from aiohttp import web
 
-from shipper.plugin import Size
+from shipper.sdk.bodies import ENCODINGS, BodyRefused, too_slow
 from shipper_plugins.inputs.bulk_answer import RequestRefused, introduction
 
 ANSWER_SECONDS = 60.0
@@ -50,23 +50,19 @@ def bulk_index(request: web.BaseRequest) -> str | None:
     return index[0] if index else None
 
 
-def encoding_of(request: web.BaseRequest) -> str | None:
-    """Returns the Content-Encoding, or None; raises RequestRefused (406, 415) for an unsupported body.
+def encoding_of(request: web.BaseRequest) -> str:
+    """Returns the Content-Encoding; raises RequestRefused (406, 415) for an unsupported body.
 
     Only types of JSON are supported: a web page can send any other to loopback without a preflight.
     """
     if request.content_type not in _TYPES:
         raise RequestRefused(406, "media_type_header_exception", "the Content-Type is application/x-ndjson")
     encoding = request.headers.get("Content-Encoding", "identity").strip().lower()
-    if encoding not in ("identity", "gzip", "deflate"):
+    if encoding not in ENCODINGS:
         raise RequestRefused(
             415, "illegal_argument_exception", "a body is compressed by gzip or deflate, or not at all"
         )
-    return None if encoding == "identity" else encoding
-
-
-def too_large(limit: int) -> RequestRefused:
-    return RequestRefused(413, "content_too_long_exception", f"the body is larger than {Size(limit)}")
+    return encoding
 
 
 async def tell_to_continue(request: web.BaseRequest) -> None:
@@ -76,14 +72,14 @@ async def tell_to_continue(request: web.BaseRequest) -> None:
 
 
 async def next_block(request: web.BaseRequest, deadline: float) -> bytes:
-    """Returns the next bytes of the body, none at its end; raises RequestRefused if late (408) or invalid (400)."""
+    """Returns the next bytes of the body, none at its end; raises BodyRefused if late (408) or invalid (400)."""
     try:
         async with asyncio.timeout_at(deadline):
             return await request.content.readany()
     except TimeoutError:
-        raise RequestRefused(408, "timeout_exception", "the body comes too slowly") from None
+        raise too_slow() from None
     except web.RequestPayloadError:
-        raise RequestRefused(400, "illegal_argument_exception", "the framing of the body is not valid HTTP") from None
+        raise BodyRefused(400, "the framing of the body is not valid HTTP") from None
 
 
 async def send(request: web.BaseRequest, response: web.Response) -> None:

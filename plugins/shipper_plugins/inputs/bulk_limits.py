@@ -1,4 +1,4 @@
-"""Limits of the bulk server: admission (the door), memory, decompression. No I/O.
+"""Admission to the bulk server (the door), and its words for what `shipper.sdk.bodies` refuses. No I/O.
 
 The door is one immutable value that a change of the policy replaces as a whole. Its keys are digests of credentials,
 compared in constant time, so that it holds no secret, and the time of an answer reveals none.
@@ -10,21 +10,11 @@ import hashlib
 import hmac
 import ssl
 from base64 import b64decode
-from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import Any
-
-from isal import igzip_lib, isal_zlib
 
 from shipper.plugin import DataStream
+from shipper.sdk.bodies import BodyRefused
 from shipper_plugins.inputs.bulk_answer import RequestRefused
-
-MOST_HELD = 64 << 20
-_STEP = 1 << 18
-_BLOCK = 16 << 10
-_BROKEN: Any = igzip_lib.IsalError  # isal's stubs declare it as an instance
-
 
 # -- the door ----------------------------------------------------------------------------------------------------------
 
@@ -58,85 +48,15 @@ def fingerprint(authorization: str) -> bytes:
     return hashlib.sha256(scheme.lower().encode(errors="replace") + b"\0" + secret).digest() if secret else b""
 
 
-# -- memory ------------------------------------------------------------------------------------------------------------
+# -- what is refused ---------------------------------------------------------------------------------------------------
+
+_TYPES = {400: "illegal_argument_exception", 408: "timeout_exception", 413: "content_too_long_exception"}
 
 
-class Memory:
-    """The memory of all requests together."""
-
-    def __init__(self, limit: int = MOST_HELD) -> None:
-        self.limit = limit
-        self.held = 0
-
-    @contextmanager
-    def share(self) -> Iterator[Share]:
-        """Yields the share of one request; releases it at the end of the block."""
-        share = Share(self)
-        try:
-            yield share
-        finally:
-            self.held -= share.size
-
-
-class Share:
-    """The memory of one request."""
-
-    def __init__(self, memory: Memory) -> None:
-        self._memory = memory
-        self.size = 0
-
-    def check(self, size: int) -> None:
-        """Raises RequestRefused (429) if `size` bytes do not fit in addition to the other requests."""
-        others = self._memory.held - self.size
-        if others and others + size > self._memory.limit:
-            raise busy("too many bytes of bulk requests are under way")
-
-    def resize(self, size: int) -> None:
-        """Changes the share to `size` bytes; raises as `check` does."""
-        self.check(size)
-        self._memory.held += size - self.size
-        self.size = size
+def of_body(why: BodyRefused) -> RequestRefused:
+    """Returns the refusal of a body in the words of Elasticsearch."""
+    return busy(why.reason) if why.status == 429 else RequestRefused(why.status, _TYPES[why.status], why.reason)
 
 
 def busy(reason: str) -> RequestRefused:
     return RequestRefused(429, "es_rejected_execution_exception", reason)
-
-
-# -- bodies ------------------------------------------------------------------------------------------------------------
-
-
-class Inflation:
-    """Decompresses one body in bounded steps; consecutive members are one body."""
-
-    def __init__(self, encoding: str) -> None:
-        self._gzip = encoding == "gzip"
-        self._stream: Any = None
-
-    def pieces(self, block: bytes) -> Iterator[bytes]:
-        """Yields the decompressed block in pieces of at most 256 KiB; raises RequestRefused (400)."""
-        for at in range(0, len(block), _BLOCK):  # what is left of a block is copied after each member
-            yield from self._pieces(block[at : at + _BLOCK])
-
-    def _pieces(self, block: bytes) -> Iterator[bytes]:
-        while block:
-            if self._stream is None:
-                self._stream = isal_zlib.decompressobj(self._window(block[0]))
-            try:
-                piece = self._stream.decompress(block, _STEP)
-            except _BROKEN:
-                raise RequestRefused(400, "illegal_argument_exception", "the body cannot be decompressed") from None
-            block = self._stream.unconsumed_tail
-            if self._stream.eof:
-                block, self._stream = self._stream.unused_data, None
-            if piece:
-                yield piece
-
-    def finish(self) -> None:
-        """Raises RequestRefused if the body ended too early."""
-        if self._stream is not None:
-            raise RequestRefused(400, "illegal_argument_exception", "the compressed body ends too early")
-
-    def _window(self, first: int) -> int:
-        if self._gzip:
-            return 31
-        return 15 if first & 15 == 8 else -15  # `deflate` is zlib's format, but some send it without its header

@@ -37,6 +37,7 @@ from dataclasses import replace
 from aiohttp import web
 
 from shipper.plugin import Backpressure, Batch, is_own_host
+from shipper.sdk.bodies import Arrival, BodyRefused, Inflation, Memory, Share
 from shipper_plugins.inputs.bulk_answer import RequestRefused
 from shipper_plugins.inputs.bulk_connections import Connections, Tell
 from shipper_plugins.inputs.bulk_http import (
@@ -48,13 +49,10 @@ from shipper_plugins.inputs.bulk_http import (
     reply,
     send,
     tell_to_continue,
-    too_large,
 )
-from shipper_plugins.inputs.bulk_limits import Door, Inflation, Memory, Share, busy
+from shipper_plugins.inputs.bulk_limits import Door, busy, of_body
 from shipper_plugins.inputs.bulk_request import BulkRequest
 
-BODY_SECONDS = 30.0
-BODY_BYTES_PER_SECOND = 1024
 CLOSING_SECONDS = 1.0
 
 Store = Callable[[list[Batch]], Awaitable[None]]
@@ -128,6 +126,8 @@ class BulkServer:
             return reply(request, 200, await self._take(request, door, index, share))
         except RequestRefused as refusal:
             return refused(request, refusal)
+        except BodyRefused as why:
+            return refused(request, of_body(why))
 
     def _admit(self, request: web.BaseRequest, door: Door) -> None:
         if door.keys is None and not is_own_host(request.headers.get("Host", "localhost")):
@@ -144,11 +144,10 @@ class BulkServer:
         bulk = BulkRequest(stream=door.stream, index=index, filter_path=filter_path)
         encoding = encoding_of(request)
         declared = request.content_length or 0
-        if declared > door.max_body_bytes:
-            raise too_large(door.max_body_bytes)
+        arrival = Arrival(door.max_body_bytes, begun=asyncio.get_running_loop().time(), declared=declared)
         share.check(declared)
         await tell_to_continue(request)
-        await self._read(request, door, Inflation(encoding) if encoding else None, bulk, share)
+        await self._read(request, arrival, Inflation(encoding, door.max_decompressed_bytes), bulk, share)
         if batches := bulk.finish():
             try:
                 await self._store(batches)
@@ -157,22 +156,14 @@ class BulkServer:
         return bulk.answers.body(int((time.monotonic() - begun) * 1000))
 
     async def _read(
-        self, request: web.BaseRequest, door: Door, inflation: Inflation | None, bulk: BulkRequest, share: Share
+        self, request: web.BaseRequest, arrival: Arrival, inflation: Inflation, bulk: BulkRequest, share: Share
     ) -> None:
-        latest = asyncio.get_running_loop().time() + BODY_SECONDS
-        received = inflated = 0
-        while block := await next_block(request, latest + received / BODY_BYTES_PER_SECOND):
-            received += len(block)
-            if received > door.max_body_bytes:
-                raise too_large(door.max_body_bytes)
-            for piece in inflation.pieces(block) if inflation else (block,):
-                inflated += len(piece)
-                if inflated > door.max_decompressed_bytes:
-                    raise too_large(door.max_decompressed_bytes)
+        while block := await next_block(request, arrival.deadline):
+            arrival.add(block)
+            for piece in inflation.pieces(block):
                 await self._feed(bulk, piece)
                 share.resize(bulk.held)
-        if inflation:
-            inflation.finish()
+        inflation.finish()
 
     async def _feed(self, bulk: BulkRequest, piece: bytes) -> None:
         """Feeds one request at a time, since only then the loaded objects of a single one are in memory."""

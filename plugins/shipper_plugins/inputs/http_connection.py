@@ -2,9 +2,8 @@
 
     connection = Connection(peer)
     while (request := await connection.begin()) is not None:
-        with peer.busy():
-            while block := await connection.block(deadline):
-                …
+        with peer.busy(), memory.share() as share:
+            body = await connection.body(request, limit, share)
             await connection.reply(200, {"Content-Type": "application/json"}, b"{}")
         if not await connection.end():
             return
@@ -21,6 +20,7 @@ from dataclasses import dataclass
 import h11
 import trio
 
+from shipper.sdk.bodies import Body, BodyRefused, Share, too_slow
 from shipper.sdk.server import Peer
 
 _LARGEST_HEADER = 32 << 10
@@ -29,10 +29,6 @@ _LINGER_BYTES, _LINGER_SECONDS = 1 << 20, 2.0
 
 class Malformed(Exception):
     """The peer sent something that is not HTTP; the text says where, and quotes nothing."""
-
-
-class TooSlow(Exception):
-    """The body did not come in time."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,15 +77,22 @@ class Connection:
         path = event.target.decode("latin-1").partition("?")[0]
         return Request(event.method.decode("latin-1"), path, headers)
 
-    async def block(self, deadline: float) -> bytes:
-        """Returns the next bytes of the body, none at its end; raises TooSlow at the deadline, and Malformed."""
+    async def body(self, request: Request, limit: int, share: Share) -> bytes:
+        """Returns the body of a request, of at most `limit` bytes; raises BodyRefused."""
+        body = Body(limit, share, begun=trio.current_time(), declared=request.declared)
+        while block := await self._block(body.deadline):
+            body.add(block)
+        return body.whole()
+
+    async def _block(self, deadline: float) -> bytes:
+        """Returns the next bytes of the body, none at its end."""
         with trio.move_on_at(deadline):
             try:
                 event = await self._next()
             except h11.RemoteProtocolError:
-                raise Malformed("the framing of the body is not valid HTTP") from None
+                raise BodyRefused(400, "the framing of the body is not valid HTTP") from None
             return bytes(event.data) if isinstance(event, h11.Data) else b""
-        raise TooSlow
+        raise too_slow()
 
     async def reply(self, status: int, headers: Mapping[str, str], body: bytes) -> None:
         """Answers the request, or what is no request."""

@@ -24,18 +24,16 @@ from functools import partial
 import orjson
 import trio
 
-from shipper.plugin import Backpressure, Batch, Fields, Size, is_own_host, raised_at
+from shipper.plugin import Backpressure, Batch, Fields, is_own_host, raised_at
+from shipper.sdk.bodies import ENCODINGS, BodyRefused, Memory, Share, decompressed
 from shipper.sdk.server import Peer
 from shipper_plugins.inputs import http_bodies
-from shipper_plugins.inputs.bulk_answer import RequestRefused
-from shipper_plugins.inputs.bulk_limits import Inflation, Memory, Share, fingerprint
+from shipper_plugins.inputs.bulk_limits import fingerprint
 from shipper_plugins.inputs.http_bodies import Format, Unfit
-from shipper_plugins.inputs.http_connection import Connection, Malformed, Request, TooSlow
-
-BODY_SECONDS = 30.0
-BODY_BYTES_PER_SECOND = 1024
+from shipper_plugins.inputs.http_connection import Connection, Malformed, Request
 
 _HEADERS = {"Content-Type": "application/json", "Server": "shipper", "Cache-Control": "no-store"}
+_COME_AGAIN = {"Retry-After": "1"}
 _CHALLENGE = 'Bearer, Basic realm="shipper", ApiKey'
 _log = logging.getLogger(__name__)
 
@@ -80,7 +78,7 @@ class Door:
             raise Refused(404, f"unknown path: events are posted to {self.path}")
         if request.method not in ("POST", "PUT"):
             raise Refused(405, "the method is POST", {"Allow": "POST, PUT"})
-        if request.encoding not in ("identity", "gzip", "deflate"):
+        if request.encoding not in ENCODINGS:
             raise Refused(415, "a body is compressed by gzip or deflate, or not at all")
         found = self.format or http_bodies.format_of(request.kind)
         if found is None:
@@ -124,8 +122,9 @@ class Intake:
                 count = await self._take(request, peer, connection, share)
             except Refused as refusal:
                 await _refuse(connection, refusal)
-            except Malformed as why:
-                await _refuse(connection, Refused(400, str(why)))
+            except BodyRefused as why:
+                extra = _COME_AGAIN if why.status == 429 else None
+                await _refuse(connection, Refused(why.status, why.reason, extra))
             except Exception as error:
                 _log.error("a request could not be answered: %s", raised_at(error))
                 await _refuse(connection, Refused(500, "internal error"))
@@ -133,16 +132,16 @@ class Intake:
                 await connection.reply(200, _HEADERS, orjson.dumps({"events": count}))
 
     async def _take(self, request: Request, peer: Peer, connection: Connection, share: Share) -> int:
-        """Stores the events of a request; returns their number. Raises Refused and Malformed."""
+        """Stores the events of a request; returns their number. Raises Refused and BodyRefused."""
         door = self.door
         door.admit(request, is_tls=peer.tls is not None)
         if not peer.let_in():
             raise _no_room("too many clients are served now")
         format = door.format_of(request)
-        body = await _read(connection, door.max_body_bytes, request.declared, share)
+        body = await connection.body(request, door.max_body_bytes, share)
         read = partial(_events, body, request.encoding, format, door)
         batches = await trio.to_thread.run_sync(read, limiter=self._one)
-        _hold(share, len(body) + sum(len(batch.body) for batch in batches))
+        share.resize(len(body) + sum(len(batch.body) for batch in batches))
         if batches:
             try:
                 await self._emit(*batches, wait=False)
@@ -151,60 +150,16 @@ class Intake:
         return sum(batch.count for batch in batches)
 
 
-async def _read(connection: Connection, limit: int, declared: int, share: Share) -> bytes:
-    if declared > limit:
-        raise _too_large(limit)
-    _hold(share, declared)
-    begun, body = trio.current_time(), bytearray()  # a list of blocks would take 30 times as much for tiny chunks
-    try:
-        while block := await connection.block(begun + BODY_SECONDS + len(body) / BODY_BYTES_PER_SECOND):
-            body += block
-            if len(body) > limit:
-                raise _too_large(limit)
-            _hold(share, max(len(body), declared))
-    except TooSlow:
-        raise Refused(408, "the body comes too slowly") from None
-    return bytes(body)
-
-
 def _events(body: bytes, encoding: str, format: Format, door: Door) -> list[Batch]:
-    """Reads a body in a worker thread; raises Refused."""
+    """Reads a body in a worker thread; raises Refused and BodyRefused."""
     try:
-        return http_bodies.batches(_decompressed(body, encoding, door.max_decompressed_bytes), format, door.stream)
+        return http_bodies.batches(decompressed(body, encoding, door.max_decompressed_bytes), format, door.stream)
     except Unfit as why:
         raise Refused(413 if why.is_large else 400, str(why)) from None
 
 
-def _decompressed(body: bytes, encoding: str, limit: int) -> bytes:
-    if encoding == "identity":
-        return body
-    inflation, pieces, size = Inflation(encoding), [], 0
-    try:
-        for piece in inflation.pieces(body):
-            size += len(piece)
-            if size > limit:
-                raise _too_large(limit)
-            pieces.append(piece)
-        inflation.finish()
-    except RequestRefused:
-        raise Refused(400, "the body cannot be decompressed") from None
-    return b"".join(pieces)
-
-
-def _hold(share: Share, size: int) -> None:
-    """Changes the share to `size` bytes; raises Refused if they do not fit in addition to the other requests."""
-    try:
-        share.resize(size)
-    except RequestRefused:
-        raise _no_room("too many bytes of requests are under way") from None
-
-
-def _too_large(limit: int) -> Refused:
-    return Refused(413, f"the body is larger than {Size(limit)}")
-
-
 def _no_room(reason: str) -> Refused:
-    return Refused(429, reason, {"Retry-After": "1"})
+    return Refused(429, reason, _COME_AGAIN)
 
 
 async def _refuse(connection: Connection, refusal: Refused) -> None:

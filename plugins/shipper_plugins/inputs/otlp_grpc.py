@@ -21,14 +21,15 @@ from h2.exceptions import ProtocolError
 from h2.settings import SettingCodes, Settings
 
 from shipper.plugin import raised_at
+from shipper.sdk.bodies import Body, BodyRefused, Share, too_slow
 from shipper.sdk.server import Peer
-from shipper_plugins.inputs.bulk_limits import Share
-from shipper_plugins.inputs.otlp_intake import COMPRESSIONS, Door, Intake, Refused, hold, latest, too_large, too_slow
+from shipper_plugins.inputs.otlp_intake import Door, Intake, Refused, of_body
 from shipper_plugins.otlp import grpc, protobuf, status
 from shipper_plugins.otlp.model import Unfit
 from shipper_plugins.otlp.status import Grpc
 
 MOST_STREAMS = 32
+COMPRESSIONS = ("gzip", "identity")
 _WINDOW = 1 << 20
 _LARGEST_HEADER = 16 << 10
 _GONE = (OSError, trio.BrokenResourceError, trio.ClosedResourceError)
@@ -50,23 +51,20 @@ class _Stream:
 
     def __init__(self, id: int, headers: dict[str, str], door: Door, share: Share, stack: ExitStack) -> None:
         self.id, self.headers, self.door, self.share, self.stack = id, headers, door, share, stack
-        self.body = bytearray()
+        self.body = Body(door.max_body_bytes, share, begun=trio.current_time(), framing=grpc.PREFIX.size)
         self.is_whole = False
-        self.refusal: Refused | None = None
+        self.refusal: BodyRefused | None = None
         self.ended = trio.Event()
         self.scope = trio.CancelScope()
 
     def add(self, data: bytes) -> None:
         if self.refusal is not None:
             return
-        self.body += data
         try:
-            if len(self.body) > self.door.max_body_bytes + grpc.PREFIX.size:
-                raise too_large(self.door.max_body_bytes)
-            hold(self.share, len(self.body))
-        except Refused as refusal:
+            self.body.add(data)
+        except BodyRefused as why:
             self.body.clear()
-            self.refusal = refusal
+            self.refusal = why
             self.ended.set()
 
     def end(self) -> None:
@@ -74,16 +72,15 @@ class _Stream:
         self.ended.set()
 
     async def whole(self) -> bytes:
-        """Waits for the whole body, and returns it; raises Refused."""
-        begun = trio.current_time()
+        """Waits for the whole body, and returns it; raises BodyRefused."""
         while not self.ended.is_set():
-            with trio.move_on_at(latest(begun, len(self.body))) as late:
+            with trio.move_on_at(self.body.deadline) as late:
                 await self.ended.wait()
-            if late.cancelled_caught and trio.current_time() >= latest(begun, len(self.body)):
+            if late.cancelled_caught and trio.current_time() >= self.body.deadline:
                 raise too_slow()
         if self.refusal is not None:
             raise self.refusal
-        return bytes(self.body)
+        return self.body.whole()
 
 
 class _Connection:
@@ -171,6 +168,8 @@ class _Connection:
             return await self._take(stream)
         except Refused as refusal:
             return refusal
+        except BodyRefused as why:
+            return of_body(why)
         except Exception as error:
             _log.error("a request could not be answered: %s", raised_at(error))
             return Refused(Grpc.INTERNAL, "internal error")
@@ -192,7 +191,9 @@ class _Connection:
             message, is_compressed = grpc.message_of(await stream.whole())
         except Unfit as why:
             raise Refused(Grpc.INVALID_ARGUMENT, str(why)) from None
-        return await self._intake.take(door, message, compression if is_compressed else "", protobuf, stream.share)
+        return await self._intake.take(
+            door, message, compression if is_compressed else "identity", protobuf, stream.share
+        )
 
     def _finish(self, stream: _Stream, result: Refused | tuple[int, str]) -> None:
         """Passes the answer to h2, unless the stream or the connection has ended."""

@@ -5,13 +5,11 @@ from __future__ import annotations
 import logging
 from types import ModuleType
 
-import trio
-
 from shipper.plugin import is_own_host, raised_at
+from shipper.sdk.bodies import ENCODINGS, BodyRefused, Share
 from shipper.sdk.server import Peer
-from shipper_plugins.inputs.bulk_limits import Share
-from shipper_plugins.inputs.http_connection import Connection, Malformed, Request, TooSlow
-from shipper_plugins.inputs.otlp_intake import COMPRESSIONS, Door, Intake, Refused, hold, latest, too_large, too_slow
+from shipper_plugins.inputs.http_connection import Connection, Malformed, Request
+from shipper_plugins.inputs.otlp_intake import Door, Intake, Refused, of_body
 from shipper_plugins.otlp import jsons, protobuf, status
 from shipper_plugins.otlp.status import Grpc
 
@@ -37,6 +35,7 @@ async def talk(intake: Intake, peer: Peer) -> None:
     except Malformed as why:
         refusal = Refused(Grpc.INVALID_ARGUMENT, str(why))
         await connection.reply(refusal.status, {"Content-Type": jsons.CONTENT_TYPE}, _body(refusal, jsons))
+        await connection.end()
 
 
 class _Exchange:
@@ -57,8 +56,8 @@ class _Exchange:
             return 200, codec.answer(count, reason), {}
         except Refused as found:
             refusal = found
-        except Malformed as why:
-            refusal = Refused(Grpc.INVALID_ARGUMENT, str(why))
+        except BodyRefused as why:
+            refusal = of_body(why)
         except Exception as error:
             _log.error("a request could not be answered: %s", raised_at(error))
             refusal = Refused(Grpc.INTERNAL, "internal error")
@@ -75,27 +74,11 @@ class _Exchange:
             raise Refused(
                 Grpc.INVALID_ARGUMENT, "the Content-Type is application/x-protobuf or application/json", status=415
             )
-        if request.encoding not in COMPRESSIONS:
-            raise Refused(Grpc.INVALID_ARGUMENT, "a body is compressed by gzip, or not at all", status=415)
-        body = await self._read(door.max_body_bytes, request.declared, share)
+        if request.encoding not in ENCODINGS:
+            text = "a body is compressed by gzip or deflate, or not at all"
+            raise Refused(Grpc.INVALID_ARGUMENT, text, status=415)
+        body = await self._connection.body(request, door.max_body_bytes, share)
         return await self._intake.take(door, body, request.encoding, codec, share)
-
-    async def _read(self, limit: int, declared: int, share: Share) -> bytes:
-        if declared > limit:
-            raise too_large(limit)
-        hold(share, declared)
-        begun, received = trio.current_time(), 0
-        pieces: list[bytes] = []
-        try:
-            while block := await self._connection.block(latest(begun, received)):
-                pieces.append(block)
-                received += len(block)
-                if received > limit:
-                    raise too_large(limit)
-                hold(share, max(received, declared))
-        except TooSlow:
-            raise too_slow() from None
-        return b"".join(pieces)
 
 
 def _check_target(request: Request) -> None:

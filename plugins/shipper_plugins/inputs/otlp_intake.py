@@ -20,19 +20,17 @@ from typing import Protocol
 
 import trio
 
-from shipper.plugin import Backpressure, Batch, Size
+from shipper.plugin import Backpressure, Batch
+from shipper.sdk.bodies import BodyRefused, Memory, Share, decompressed
 from shipper.sdk.server import Peer
-from shipper_plugins.inputs.bulk_answer import RequestRefused
-from shipper_plugins.inputs.bulk_limits import Inflation, Memory, Share, fingerprint
+from shipper_plugins.inputs.bulk_limits import fingerprint
 from shipper_plugins.otlp import events
 from shipper_plugins.otlp.model import Decoded, Unfit
 from shipper_plugins.otlp.status import HTTP_OF, Grpc
 
-BODY_SECONDS = 30.0
-BODY_BYTES_PER_SECOND = 1024
 COME_AGAIN = 1.0
 """Seconds until a client without room may retry."""
-COMPRESSIONS = ("gzip", "identity")
+_CODES = {400: Grpc.INVALID_ARGUMENT, 408: Grpc.DEADLINE_EXCEEDED, 413: Grpc.RESOURCE_EXHAUSTED}
 
 
 class Refused(Exception):
@@ -92,12 +90,15 @@ class Intake:
         if not peer.let_in():
             raise no_room("too many clients are served now")
 
-    async def take(self, door: Door, body: bytes, compression: str, codec: Codec, share: Share) -> tuple[int, str]:
-        """Stores the records; returns the number of rejected ones, and the reason of the first. Raises Refused."""
+    async def take(self, door: Door, body: bytes, encoding: str, codec: Codec, share: Share) -> tuple[int, str]:
+        """Stores the records; returns the number of rejected ones, and the reason of the first.
+
+        Raises Refused and BodyRefused.
+        """
         found, batches = await trio.to_thread.run_sync(
-            _read, body, compression, codec, door.max_decompressed_bytes, limiter=self._one
+            _read, body, encoding, codec, door.max_decompressed_bytes, limiter=self._one
         )
-        hold(share, len(body) + sum(len(batch.body) for batch in batches))
+        share.resize(len(body) + sum(len(batch.body) for batch in batches))
         if batches:
             try:
                 await self._emit(*batches, wait=False)
@@ -106,10 +107,10 @@ class Intake:
         return found
 
 
-def _read(body: bytes, compression: str, codec: Codec, limit: int) -> tuple[tuple[int, str], list[Batch]]:
-    """Decodes a body in a worker thread; raises Refused."""
+def _read(body: bytes, encoding: str, codec: Codec, limit: int) -> tuple[tuple[int, str], list[Batch]]:
+    """Decodes a body in a worker thread; raises Refused and BodyRefused."""
     try:
-        decoded = codec.decoded(decompressed(body, compression, limit))
+        decoded = codec.decoded(decompressed(body, encoding, limit))
         groups, rejected, reason = events.taken(decoded.groups)
         batches = events.batches(groups)
     except Unfit as why:
@@ -117,42 +118,11 @@ def _read(body: bytes, compression: str, codec: Codec, limit: int) -> tuple[tupl
     return (decoded.rejected + rejected, decoded.reason or reason), batches
 
 
-def decompressed(body: bytes, compression: str, limit: int) -> bytes:
-    """Returns the decompressed body; raises Refused."""
-    if compression != "gzip":
-        return body
-    inflation, pieces, size = Inflation("gzip"), [], 0
-    try:
-        for piece in inflation.pieces(body):
-            size += len(piece)
-            if size > limit:
-                raise too_large(limit)
-            pieces.append(piece)
-        inflation.finish()
-    except RequestRefused:
-        raise Refused(Grpc.INVALID_ARGUMENT, "the body cannot be decompressed") from None
-    return b"".join(pieces)
-
-
-def hold(share: Share, size: int) -> None:
-    """Changes the share to `size` bytes; raises Refused if they do not fit in addition to the other requests."""
-    try:
-        share.resize(size)
-    except RequestRefused:
-        raise no_room("too many bytes of requests are under way") from None
-
-
-def latest(begun: float, received: int) -> float:
-    """Returns the deadline for more of a body."""
-    return begun + BODY_SECONDS + received / BODY_BYTES_PER_SECOND
-
-
-def too_slow() -> Refused:
-    return Refused(Grpc.DEADLINE_EXCEEDED, "the body comes too slowly", status=408)
-
-
-def too_large(limit: int) -> Refused:
-    return Refused(Grpc.RESOURCE_EXHAUSTED, f"the body is larger than {Size(limit)}", status=413)
+def of_body(why: BodyRefused) -> Refused:
+    """Returns the refusal of a body as one of OTLP."""
+    if why.status == 429:
+        return no_room(why.reason)
+    return Refused(_CODES[why.status], why.reason, status=why.status)
 
 
 def no_room(message: str) -> Refused:

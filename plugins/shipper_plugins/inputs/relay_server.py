@@ -33,17 +33,15 @@ import orjson
 from aiohttp import web
 
 from shipper.plugin import Asyncio, Batch, Kept, compact
-from shipper_plugins.inputs.bulk_answer import RequestRefused
+from shipper.sdk.bodies import Arrival, BodyRefused, Memory, Share
 from shipper_plugins.inputs.bulk_connections import Connections, Tell
 from shipper_plugins.inputs.bulk_http import next_block, send, tell_to_continue
-from shipper_plugins.inputs.bulk_limits import Memory, Share, fingerprint
+from shipper_plugins.inputs.bulk_limits import fingerprint
 from shipper_plugins.inputs.relay_edges import Begun, Door, Edges, Refused
 from shipper_plugins.relay import frames, state
 from shipper_plugins.relay.frames import Answered, FrameError, Head, Hello, Poll, Request, Told, Welcome
 from shipper_plugins.relay.state import Compare, Compared, Given, Named, StateAnswered, Surplus, Wanted
 
-BODY_SECONDS = 30.0
-BODY_BYTES_PER_SECOND = 1024
 CLOSING_SECONDS = 1.0
 MOST_CONNECTIONS = 4096
 MOST_OF_ONE = 20
@@ -63,6 +61,8 @@ MOST_UNPACKED = 16
 UNPACKING = 2
 """Bodies that are unpacked at once: their further memory is not reserved before."""
 
+_CODES = {413: "too_large", 429: "busy"}
+"""By the status of a body that is refused."""
 _HEADERS = {"Content-Type": _JSON, "Server": "shipper", "Cache-Control": "no-store"}
 _HEARD = msgspec.json.encode(Answered([]))
 
@@ -149,10 +149,11 @@ class RelayServer:
             return _refused(request, refusal)
         except FrameError as error:
             return _refused(request, Refused(413 if error.code == "too_large" else 400, error.code, str(error)))
-        except RequestRefused as refusal:
-            retry_after = 1.0 if refusal.status == 429 else None
-            code = "busy" if refusal.status == 429 else "bad_request"
-            return _refused(request, Refused(refusal.status, code, refusal.reason, retry_after))
+        except BodyRefused as why:
+            retry_after = 1.0 if why.status == 429 else None
+            return _refused(
+                request, Refused(why.status, _CODES.get(why.status, "bad_request"), why.reason, retry_after)
+            )
         return _response(200, msgspec.json.encode(answer))
 
     def _admit(self, request: web.BaseRequest, door: Door) -> str:
@@ -329,27 +330,23 @@ class RelayServer:
         return frames.read(await self._read(request, share, _JSON, most), kind)
 
     async def _read(self, request: web.BaseRequest, share: _Shares, type: str, most: int) -> bytes:
-        """Returns the body. Raises Refused or RequestRefused."""
+        """Returns the body. Raises Refused or BodyRefused."""
         if request.content_type != type:
             raise Refused(415, "media_type", f"the Content-Type is {type}")
         if "Content-Encoding" in request.headers:
             raise Refused(415, "media_type", "a body has no Content-Encoding")
         declared = request.content_length or 0
-        if declared > most:
-            raise _too_large(most)
+        arrival = Arrival(most, begun=asyncio.get_running_loop().time(), declared=declared)
         is_held = most > _SMALL
         if is_held:
             share.check(declared)
         await tell_to_continue(request)
-        latest = asyncio.get_running_loop().time() + BODY_SECONDS
-        blocks, size = [], 0
-        while block := await next_block(request, latest + size / BODY_BYTES_PER_SECOND):
+        blocks = []
+        while block := await next_block(request, arrival.deadline):
+            arrival.add(block)
             blocks.append(block)
-            size += len(block)
-            if size > most:
-                raise _too_large(most)
             if is_held:
-                share.resize(size)
+                share.resize(arrival.received)
         return b"".join(blocks)
 
 
@@ -360,7 +357,7 @@ class _Shares:
         self._shares = shares
 
     def check(self, size: int) -> None:
-        """Raises RequestRefused (429) if `size` bytes do not fit."""
+        """Raises BodyRefused (429) if `size` bytes do not fit."""
         for share in self._shares:
             share.check(size)
 
@@ -422,10 +419,6 @@ async def _in_thread(read: Callable[[bytes, int], T], body: bytes, limit: int) -
         return await asyncio.shield(running)
     finally:
         await asyncio.wait({running})
-
-
-def _too_large(most: int) -> Refused:
-    return Refused(413, "too_large", f"the body is larger than {most} bytes")
 
 
 def _response(status: int, body: bytes, **headers: str) -> web.Response:

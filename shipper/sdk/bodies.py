@@ -1,0 +1,208 @@
+"""PUBLIC: the bodies of requests, for inputs that are asked: bounds of size, memory and time, decompression. No I/O.
+
+    memory = Memory()                                    # of all requests of an input
+    with memory.share() as share:
+        body = Body(max_body_bytes, share, begun=trio.current_time(), declared=content_length)
+        while block := …:                                # the next bytes, waited for until body.deadline
+            body.add(block)
+        plain = decompressed(body.whole(), encoding, max_decompressed_bytes)
+
+| what | bound | refused with |
+|---|---|---|
+| the declared and the received size | `limit` | 413 |
+| the decompressed size | its own limit, watched in steps of 256 KiB | 413 |
+| the bodies of all requests | 64 MiB; a single one is always admitted (up to its own limits) | 429 |
+| time | after 30 s, 1 KiB/s on average | 408 |
+| gzip and deflate | whole, and valid | 400 |
+
+An input that reads a body while it arrives, and keeps none, counts it as an `Arrival` and unpacks it by `Inflation`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any, Final, Literal
+
+from isal import igzip_lib, isal_zlib
+
+from shipper.sdk.units import Size
+
+ENCODINGS: Final = ("identity", "gzip", "deflate")
+"""Of a body, as `Content-Encoding` names them."""
+MOST_HELD: Final = 64 << 20
+PATIENCE_SECONDS: Final = 30.0
+BYTES_PER_SECOND: Final = 1024
+
+_STEP = 1 << 18
+_BLOCK = 16 << 10
+_BROKEN: Any = igzip_lib.IsalError  # isal's stubs declare it as an instance
+
+
+class BodyRefused(Exception):
+    """The body is refused; `status` is that of HTTP, and `reason` quotes nothing of the body."""
+
+    def __init__(self, status: Literal[400, 408, 413, 429], reason: str) -> None:
+        super().__init__(reason)
+        self.status, self.reason = status, reason
+
+
+def too_large(limit: int) -> BodyRefused:
+    return BodyRefused(413, f"the body is larger than {Size(limit)}")
+
+
+def too_slow() -> BodyRefused:
+    return BodyRefused(408, "the body comes too slowly")
+
+
+# -- memory ------------------------------------------------------------------------------------------------------------
+
+
+class Memory:
+    """The memory of all requests together; `limit` is in bytes."""
+
+    def __init__(self, limit: int = MOST_HELD) -> None:
+        self.limit = limit
+        self.held = 0
+
+    @contextmanager
+    def share(self) -> Iterator[Share]:
+        """Yields the share of one request; releases it at the end of the block."""
+        share = Share(self)
+        try:
+            yield share
+        finally:
+            self.held -= share.size
+
+
+class Share:
+    """The memory of one request."""
+
+    def __init__(self, memory: Memory) -> None:
+        self._memory = memory
+        self.size = 0
+
+    def check(self, size: int) -> None:
+        """Raises BodyRefused (429) if `size` bytes do not fit in addition to the other requests."""
+        others = self._memory.held - self.size
+        if others and others + size > self._memory.limit:
+            raise BodyRefused(429, "too many bytes of requests are under way")
+
+    def resize(self, size: int) -> None:
+        """Changes the share to `size` bytes; raises as `check` does."""
+        self.check(size)
+        self._memory.held += size - self.size
+        self.size = size
+
+
+# -- arrival -----------------------------------------------------------------------------------------------------------
+
+
+class Arrival:
+    """A body while it arrives: its size and its pace."""
+
+    def __init__(self, limit: int, *, begun: float, declared: int = 0, framing: int = 0) -> None:
+        """`begun` is a time of the clock of `deadline`, `declared` the size that the peer has promised, or 0.
+
+        Raises BodyRefused (413) for more than `limit` bytes, beside those of the `framing`.
+        """
+        self._limit, self._begun, self._framing = limit, begun, framing
+        self.received = 0
+        if declared > limit + framing:
+            raise too_large(limit)
+
+    @property
+    def deadline(self) -> float:
+        """The time until which more has to come; it moves with what comes."""
+        return self._begun + PATIENCE_SECONDS + self.received / BYTES_PER_SECOND
+
+    def add(self, block: bytes) -> None:
+        """Counts the next bytes. Raises BodyRefused (413)."""
+        self.received += len(block)
+        if self.received > self._limit + self._framing:
+            raise too_large(self._limit)
+
+
+class Body(Arrival):
+    """A body that is kept while it arrives, in the memory of its share."""
+
+    def __init__(self, limit: int, share: Share, *, begun: float, declared: int = 0, framing: int = 0) -> None:
+        """See `Arrival`; raises BodyRefused too (429) if what is declared does not fit into memory."""
+        super().__init__(limit, begun=begun, declared=declared, framing=framing)
+        self._share, self._declared = share, declared
+        self._bytes = bytearray()  # a list of blocks would take 30 times as much for tiny chunks
+        share.resize(declared)
+
+    def add(self, block: bytes) -> None:
+        """Keeps the next bytes. Raises BodyRefused (413, 429), after which the body must not be used."""
+        super().add(block)
+        self._share.resize(max(self.received, self._declared))
+        self._bytes += block
+
+    def whole(self) -> bytes:
+        """Returns what has come."""
+        return bytes(self._bytes)
+
+    def clear(self) -> None:
+        """Forgets what has come; the share stays as it is."""
+        self._bytes.clear()
+
+
+# -- decompression -----------------------------------------------------------------------------------------------------
+
+
+def decompressed(body: bytes, encoding: str, limit: int) -> bytes:
+    """Returns a whole body, decompressed; one of the encoding identity as it is. Raises BodyRefused (400, 413)."""
+    if encoding == "identity":
+        return body
+    inflation = Inflation(encoding, limit)
+    plain = b"".join(inflation.pieces(body))
+    inflation.finish()
+    return plain
+
+
+class Inflation:
+    """Decompresses one body in bounded steps, up to `limit` bytes; consecutive members are one body."""
+
+    def __init__(self, encoding: str, limit: int) -> None:
+        """`encoding` is one of `ENCODINGS`."""
+        self._encoding, self._limit = encoding, limit
+        self._size = 0
+        self._stream: Any = None
+
+    def pieces(self, block: bytes) -> Iterator[bytes]:
+        """Yields the decompressed block in pieces of at most 256 KiB, or a block of identity as it is; raises
+        BodyRefused (400, 413)."""
+        for piece in (block,) if self._encoding == "identity" else self._inflated(block):
+            self._size += len(piece)
+            if self._size > self._limit:
+                raise too_large(self._limit)
+            yield piece
+
+    def _inflated(self, block: bytes) -> Iterator[bytes]:
+        for at in range(0, len(block), _BLOCK):  # what is left of a block is copied after each member
+            yield from self._pieces(block[at : at + _BLOCK])
+
+    def _pieces(self, block: bytes) -> Iterator[bytes]:
+        while block:
+            if self._stream is None:
+                self._stream = isal_zlib.decompressobj(self._window(block[0]))
+            try:
+                piece = self._stream.decompress(block, _STEP)
+            except _BROKEN:
+                raise BodyRefused(400, "the body cannot be decompressed") from None
+            block = self._stream.unconsumed_tail
+            if self._stream.eof:
+                block, self._stream = self._stream.unused_data, None
+            if piece:
+                yield piece
+
+    def finish(self) -> None:
+        """Raises BodyRefused (400) if the body ended too early."""
+        if self._stream is not None:
+            raise BodyRefused(400, "the compressed body ends too early")
+
+    def _window(self, first: int) -> int:
+        if self._encoding == "gzip":
+            return 31
+        return 15 if first & 15 == 8 else -15  # `deflate` is zlib's format, but some send it without its header

@@ -1,0 +1,205 @@
+"""The bodies of requests: bounds of size, memory and time, and a bomb that is noticed while it inflates."""
+
+import gzip
+import zlib
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from shipper.sdk import bodies
+from shipper.sdk.bodies import (
+    BYTES_PER_SECOND,
+    ENCODINGS,
+    PATIENCE_SECONDS,
+    Arrival,
+    Body,
+    BodyRefused,
+    Inflation,
+    Memory,
+    decompressed,
+)
+
+LIMIT = 1 << 20
+PACKED = {"identity": bytes, "gzip": gzip.compress, "deflate": zlib.compress}
+
+
+def status_of(why):
+    return why.value.status, str(why.value)
+
+
+def test_memory_is_shared_but_one_request_alone_always_fits():
+    memory = Memory(limit=100)
+    with memory.share() as first:
+        first.resize(150)
+        with memory.share() as second:
+            with pytest.raises(BodyRefused, match="under way") as caught:
+                second.resize(1)
+
+            assert caught.value.status == 429
+        first.resize(50)
+        with memory.share() as third:
+            third.resize(50)
+            third.resize(40)
+
+    assert memory.held == 0
+
+
+def inflate(encoding, body, step):
+    inflation = Inflation(encoding, LIMIT)
+    pieces = [piece for at in range(0, len(body), step) for piece in inflation.pieces(body[at : at + step])]
+    inflation.finish()
+    return pieces
+
+
+def raw_deflate(body):
+    compressor = zlib.compressobj(wbits=-15)
+    return compressor.compress(body) + compressor.flush()
+
+
+@given(st.binary(max_size=2000).map(lambda body: body * 300), st.integers(1, 5000), st.sampled_from([1, 6, 9]))
+def test_what_was_compressed_is_inflated_in_bounded_pieces(body, step, level):
+    for encoding, sent in [
+        ("gzip", gzip.compress(body, level)),
+        ("gzip", gzip.compress(body[:1000], level) + gzip.compress(body[1000:], level)),
+        ("deflate", zlib.compress(body, level)),
+        ("deflate", raw_deflate(body)),
+    ]:
+        pieces = inflate(encoding, sent, step)
+
+        assert b"".join(pieces) == body
+        assert all(len(piece) <= 1 << 18 for piece in pieces)
+
+
+@given(st.binary(min_size=1, max_size=300), st.integers(1, 100), st.sampled_from(["gzip", "deflate"]))
+def test_any_bytes_inflate_or_are_refused(body, step, encoding):
+    try:
+        inflate(encoding, body, step)
+    except BodyRefused as refused:
+        problem = refused.status
+    else:
+        problem = 400
+
+    assert problem == 400
+
+
+def test_what_is_left_of_a_body_is_not_copied_after_each_of_its_members(monkeypatch):
+    read = []
+    make = bodies.isal_zlib.decompressobj
+
+    class Counting:
+        def __init__(self, window):
+            self._stream = make(window)
+
+        def decompress(self, block, most):
+            read.append(len(block))
+            return self._stream.decompress(block, most)
+
+        def __getattr__(self, name):
+            return getattr(self._stream, name)
+
+    monkeypatch.setattr(bodies.isal_zlib, "decompressobj", Counting)
+    inflation = Inflation("gzip", LIMIT)
+
+    body = gzip.compress(b"") * 10_000 + gzip.compress(b"end")
+    assert b"".join(inflation.pieces(body)) == b"end"
+    inflation.finish()
+    assert max(read) <= 64 << 10
+
+
+@pytest.mark.parametrize("cut", [1, 10, 20, -1])
+def test_a_body_that_is_cut_is_refused(cut):
+    with pytest.raises(BodyRefused, match="too early"):
+        inflate("gzip", gzip.compress(b"x" * 1000)[:cut], 7)
+
+
+@pytest.mark.parametrize("encoding", ["gzip", "deflate"])
+def test_a_bomb_is_refused_before_it_is_inflated(encoding):
+    bomb = PACKED[encoding](b"x" * (64 << 20))
+    pieces, seen = Inflation(encoding, LIMIT).pieces(bomb), []
+
+    with pytest.raises(BodyRefused) as why:
+        seen.extend(map(len, pieces))
+
+    assert status_of(why) == (413, "the body is larger than 1MiB")
+    assert sum(seen) <= LIMIT
+
+
+@pytest.mark.parametrize("encoding", ENCODINGS)
+def test_a_whole_body_is_decompressed_up_to_its_limit(encoding):
+    packed = PACKED[encoding](b"x" * 1000)
+
+    assert decompressed(packed, encoding, 1000) == b"x" * 1000
+    if encoding != "identity":
+        with pytest.raises(BodyRefused) as why:
+            decompressed(packed, encoding, 999)
+        assert status_of(why) == (413, "the body is larger than 999B")
+        with pytest.raises(BodyRefused) as why:
+            decompressed(b"no body", encoding, 1000)
+        assert why.value.status == 400
+
+
+def test_a_body_that_is_not_compressed_has_the_limit_too_where_it_is_read_in_pieces():
+    inflation = Inflation("identity", 10)
+
+    assert list(inflation.pieces(b"x" * 10)) == [b"x" * 10]
+    with pytest.raises(BodyRefused, match="larger"):
+        list(inflation.pieces(b"x"))
+
+
+def test_more_than_the_limit_is_refused_when_it_is_declared_and_when_it_comes():
+    with pytest.raises(BodyRefused) as why:
+        Arrival(10, begun=0, declared=11)
+    assert status_of(why) == (413, "the body is larger than 10B")
+
+    arrival = Arrival(10, begun=0, declared=10)
+    arrival.add(b"x" * 10)
+    with pytest.raises(BodyRefused, match="larger"):
+        arrival.add(b"x")
+
+
+def test_the_limit_does_not_count_a_frame():
+    arrival = Arrival(10, begun=0, declared=15, framing=5)
+    arrival.add(b"x" * 15)
+
+    with pytest.raises(BodyRefused) as why:
+        arrival.add(b"x")
+    assert status_of(why) == (413, "the body is larger than 10B")
+
+
+def test_the_deadline_moves_with_what_comes():
+    arrival = Arrival(LIMIT, begun=100)
+    assert arrival.deadline == 100 + PATIENCE_SECONDS
+
+    arrival.add(b"x" * 2 * BYTES_PER_SECOND)
+    assert arrival.deadline == 100 + PATIENCE_SECONDS + 2
+
+
+def test_a_body_holds_what_is_declared_and_what_comes_beyond():
+    memory = Memory(limit=100)
+    with memory.share() as share:
+        body = Body(LIMIT, share, begun=0, declared=50)
+        assert memory.held == 50
+
+        body.add(b"x" * 20)
+        assert memory.held == 50
+        body.add(b"y" * 40)
+        assert memory.held == 60
+        assert body.whole() == b"x" * 20 + b"y" * 40
+
+    assert memory.held == 0
+
+
+def test_a_body_that_does_not_fit_beside_others_is_refused_when_it_is_declared_and_when_it_comes():
+    memory = Memory(limit=100)
+    with memory.share() as other, memory.share() as share, memory.share() as third:
+        other.resize(90)
+        with pytest.raises(BodyRefused) as why:
+            Body(LIMIT, share, begun=0, declared=11)
+        assert status_of(why) == (429, "too many bytes of requests are under way")
+
+        body = Body(LIMIT, third, begun=0)
+        body.add(b"x" * 10)
+        with pytest.raises(BodyRefused, match="under way"):
+            body.add(b"x")
+        assert memory.held == 100
