@@ -439,6 +439,12 @@ class InputContext(Protocol):
         """The most bytes of text to read and emit at once; small for a small queue."""
         ...
 
+    @property
+    def no_room(self) -> str | None:
+        """Why an `emit` of `chunk_bytes` with `wait=False` would raise Backpressure now, in words for any peer; None:
+        it would not."""
+        ...
+
     async def positions(self, prefix: str = "") -> dict[str, bytes]:
         """Returns the positions of this input (of its name and type) whose keys begin with `prefix`.
 

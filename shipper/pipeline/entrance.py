@@ -205,7 +205,7 @@ class Entrance:
 
     async def _room(self, port: Entering, route: Route, size: int, *, wait: bool) -> bool:
         """Waits for room; returns False if the route was switched meanwhile. Raises Backpressure if `wait` is false."""
-        while (held := self.used() + self._reserved) and held + size > self.max_bytes:
+        while self._is_too_much(size):
             if not wait:
                 raise Backpressure("the queue is full")
             freed = self.spool.room
@@ -220,6 +220,16 @@ class Entrance:
             if port.is_switched_from(route):
                 return False
         return True
+
+    def _is_too_much(self, size: int) -> bool:
+        held = self.used() + self._reserved
+        return held > 0 and held + size > self.max_bytes
+
+    def no_room(self, size: int) -> str | None:
+        """Returns why so many bytes could not be stored now; None if they could."""
+        if self.spool.store.problem is not None:
+            return "events cannot be stored now"
+        return "the queue is full" if self._is_too_much(size) else None
 
     @contextmanager
     def room(self, most: int, max_bytes: int) -> Iterator[Room]:

@@ -244,6 +244,12 @@ class Port:
     def chunk_bytes(self) -> int:
         return max(CHUNK_BYTES[0], min(self._entrance.max_bytes // CHUNKS, CHUNK_BYTES[1]))
 
+    @property
+    def no_room(self) -> str | None:
+        if self._route is None:
+            return "events are not taken yet"
+        return self._entrance.no_room(self.chunk_bytes)
+
     async def positions(self, prefix: str = "") -> dict[str, bytes]:
         pending = await self.stages.pending()
         held = {key: position for key, position in pending.items() if key.startswith(prefix)}

@@ -59,6 +59,11 @@ class Rooms(Generic[Connection]):
         self._clients[connection] = None
         return True
 
+    @property
+    def are_full(self) -> bool:
+        """Whether `let_in` would refuse another client."""
+        return len(self._clients) >= self._most and self._idle() is None
+
     @contextmanager
     def busy(self, connection: Connection) -> Iterator[None]:
         """Marks a connection as not idle within this block."""

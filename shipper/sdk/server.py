@@ -89,6 +89,11 @@ class Peer:
         """Makes the peer a client; returns False if there is no room for it."""
         return self._server.rooms.let_in(self)
 
+    @property
+    def is_crowded(self) -> bool:
+        """Whether there is no room for another client."""
+        return self._server.rooms.are_full
+
     @contextmanager
     def busy(self) -> Iterator[None]:
         """Marks the peer as not idle within this block: it is not displaced, and may finish with a previous

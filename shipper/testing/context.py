@@ -256,6 +256,11 @@ class RecordingInputContext:
         """See `InputContext.chunk_bytes`."""
         return 1 << 20
 
+    @property
+    def no_room(self) -> str | None:
+        """See `InputContext.no_room`."""
+        return "the queue is full" if self._full else None
+
     async def positions(self, prefix: str = "") -> dict[str, bytes]:
         """See `InputContext.positions`."""
         await trio.lowlevel.checkpoint()

@@ -27,3 +27,4 @@ async def test_what_is_posted_is_counted_in_the_answer(tmp_path: Path) -> None:
 
     assert said.count('{"events":1}') == 1
     assert said.count('{"events":2}') == 1
+    assert said.count('{"status":"ok"}') == 1

@@ -325,6 +325,23 @@ async def test_on_a_full_disk_an_emit_that_does_not_wait_raises_and_stores_nothi
         assert on.spool.figures.total().events == 0
 
 
+async def test_an_input_knows_why_there_is_no_room(tmp_path: Path) -> None:
+    async with theatre(tmp_path) as on:
+        spring = await running(on, policy(more="queue: {max_bytes: 1MiB}\n"))
+        stuck()
+        on.intake.entrance.max_bytes = 1
+        assert spring.context.no_room is None  # whatever its size, a batch enters an empty queue
+
+        await spring.context.emit(events(1))
+        assert spring.context.no_room == "the queue is full"
+
+        on.intake.entrance.max_bytes = 1 << 20
+        assert spring.context.no_room is None
+        on.spool.store.problem = "disk full: intake waits"
+        assert spring.context.no_room == "events cannot be stored now"
+        on.spool.store.problem = None
+
+
 async def test_a_batch_larger_than_the_limit_enters_alone(tmp_path: Path) -> None:
     async with theatre(tmp_path) as on:
         spring = await running(on, policy(more="queue: {max_bytes: 1B}\n"))

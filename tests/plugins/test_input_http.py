@@ -129,12 +129,12 @@ async def test_of_a_body_with_an_invalid_object_nothing_is_stored():
         assert not receiver.context.batches
 
 
-async def test_a_fault_of_ours_is_told_by_its_place_and_quotes_no_event(caplog):
+async def test_a_fault_of_ours_is_told_by_its_place_and_quotes_no_event(caplog, monkeypatch):
     async def emit(*batches, wait):
         raise ValueError(batches[0].body)
 
     async with receiving() as receiver:
-        receiver.source._intake._emit = emit
+        monkeypatch.setattr(receiver.context, "emit", emit)
         assert await receiver.post(b'[{"a":"canary"}]') == (500, {"error": "internal error"})
 
     assert "a request could not be answered: ValueError at test_input_http.py:" in caplog.text
@@ -149,6 +149,68 @@ async def test_without_room_a_client_is_told_to_come_again():
 
         receiver.context.full = False
         assert (await receiver.post(b"[{}]"))[0] == 200
+
+
+async def asked_for_health(receiver):
+    status, _, answer = await receiver.asked(None, {}, path="/health", method="GET")
+    return status, orjson.loads(answer)
+
+
+async def test_a_probe_without_a_key_is_told_that_events_are_taken():
+    async with receiving(credentials=("old",)) as receiver:
+        assert await asked_for_health(receiver) == (200, {"status": "ok"})
+        head = await receiver.asked(None, {}, path="/health?from=lb", method="HEAD")
+        assert (head[0], head[2]) == (200, b"")
+
+        assert not receiver.context.batches
+        assert (await receiver.post(b"[{}]", path="/health"))[0] == 401
+
+
+async def test_a_probe_is_told_why_a_request_would_be_turned_away():
+    async with receiving(credentials=("old",)) as receiver:
+        receiver.context.full = True
+        status, headers, answer = await receiver.asked(None, {}, path="/health", method="GET")
+        assert (status, orjson.loads(answer), headers["Retry-After"]) == (503, {"error": "the queue is full"}, "1")
+        receiver.context.full = False
+
+        memory = receiver.source._intake.memory
+        memory.held = memory.limit
+        assert (await asked_for_health(receiver))[1] == {"error": "too many bytes of requests are under way"}
+        memory.held = 0
+
+        receiver.change({}, credentials=("old",))
+        assert (await asked_for_health(receiver))[1] == {"error": "the input has no usable credentials"}
+        receiver.change(credentials=("old",))
+        assert (await asked_for_health(receiver))[0] == 200
+
+
+async def test_a_probe_takes_no_clients_place_and_is_told_when_all_are_taken():
+    async with receiving() as receiver:
+        server = receiver.source._server
+        server.rooms._most = 1
+        async with await receiver.connect() as stream:
+            await stream.send_all(HEAD + b"Content-Length: 1\r\n\r\nx")
+            with trio.fail_after(60):
+                assert (await stream.receive_some()).startswith(b"HTTP/1.1 200 ")
+                assert (await asked_for_health(receiver))[0] == 200  # the client is idle, so it would give way
+                await stream.send_all(HEAD + b"Content-Length: 9\r\n\r\nx")
+                while not server.rooms.are_full:
+                    await trio.lowlevel.checkpoint()
+            assert await asked_for_health(receiver) == (503, {"error": "too many clients are served now"})
+
+            await stream.send_all(b"x" * 8)
+            with trio.fail_after(60):
+                assert (await stream.receive_some()).startswith(b"HTTP/1.1 200 ")
+
+
+async def test_the_path_of_probes_is_set_or_left_out():
+    async with receiving(health_path="/") as receiver:
+        assert (await receiver.asked(None, {}, method="GET"))[0] == 200
+        assert (await receiver.post(b"[{}]"))[0] == 200
+        assert (await asked_for_health(receiver))[0] == 404
+
+        receiver.change(health_path=None)
+        assert (await receiver.asked(None, {}, method="GET"))[0] == 405
 
 
 @pytest.mark.parametrize("key", [OLD, ANN, API])

@@ -54,7 +54,9 @@ def test_a_client_too_many_is_refused_where_all_are_busy():
     guests.rooms.let_in("a")
     guests.rooms.let_in("b")
     with guests.rooms.busy("a"), guests.rooms.busy("b"):
+        assert guests.rooms.are_full
         assert not guests.rooms.let_in("c")
+    assert not guests.rooms.are_full
     assert guests.rooms.let_in("c")
 
 

@@ -12,6 +12,7 @@
 
 A request is answered 200, with the number of its events, when all of them are durable; with any other status nothing of
 it is stored. Without room it is answered 429. A client that got no answer sends again, so an event may be stored twice.
+`GET /health` says whether a request would be taken now.
 
 Its identity is the address, so a revision that adds or removes a key, or brings a new certificate, changes the running
 input: the next request with a removed key is refused, on an old connection too, and connections with another
@@ -76,6 +77,9 @@ class HttpInput(Input, frozen=True, kw_only=True):
     """`host:port` to listen on; other than loopback only with `tls` and `credentials`."""
     path: Path = "/"
     """The path to which events are posted."""
+    health_path: Path | None = "/health"
+    """The path at which load balancers and probes ask by GET, without a credential: 200 while events are taken, else
+    503 with a reason; null: none."""
     format: Literal["auto", "json", "ndjson", "lines"] = "auto"
     """What a body is: `json` (one object, an array of objects, or objects one a line), `ndjson` (objects one a line),
     `lines` (each line of text is a `message`); `auto`: by the Content-Type."""
@@ -125,6 +129,7 @@ class HttpInput(Input, frozen=True, kw_only=True):
             keys=keys,
             is_tls=self.tls is not None,
             path=self.path,
+            health_path=self.health_path,
             format=None if self.format == "auto" else self.format,
             stream=msgspec.to_builtins(self.data_stream),
             max_body_bytes=self.max_body_bytes,
@@ -156,7 +161,7 @@ class _HttpReceiver:
             tls = None if settings.tls is None else settings.tls.context(context.credentials)
         except ValueError as error:
             raise StartFailed(str(error), code=Code.CREDENTIAL_INVALID) from None
-        self._intake = Intake(door, context.emit)
+        self._intake = Intake(door, context)
         self._server = Server(self._intake.talk, tls=tls, tell=self._tell)
         self._closed: str | None = None
         self._crowded: str | None = None

@@ -9,6 +9,9 @@
 | time | a body arrives at 1 KiB/s after 30 s, then 408 |
 | connections | those of `shipper.sdk.server` |
 
+At `health_path`, anybody is told whether a request would be taken: nothing else, and no event. Such a connection is no
+client, so it takes no client's place.
+
 A web page may post to loopback without asking first, but its browser says so (`Origin`, `Sec-Fetch-Site`). Where no
 credentials are needed, such requests are refused, and those whose `Host` is the name of another host.
 """
@@ -17,14 +20,14 @@ from __future__ import annotations
 
 import hmac
 import logging
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import partial
 
 import orjson
 import trio
 
-from shipper.plugin import Backpressure, Batch, Fields, is_own_host, raised_at
+from shipper.plugin import Backpressure, Batch, Fields, InputContext, is_own_host, raised_at
 from shipper.sdk.bodies import ENCODINGS, BodyRefused, Memory, Share, decompressed
 from shipper.sdk.server import Peer
 from shipper_plugins.inputs import http_bodies
@@ -55,6 +58,7 @@ class Door:
     """`fingerprint` of each permitted Authorization header; None: no header is needed."""
     is_tls: bool
     path: str
+    health_path: str | None
     format: Format | None
     """None: by the Content-Type."""
     stream: Fields
@@ -71,6 +75,9 @@ class Door:
         shown = fingerprint(request.headers.get("authorization", ""))
         if sum([hmac.compare_digest(shown, key) for key in self.keys]) == 0:
             raise Refused(401, "unable to authenticate with the provided credentials", {"WWW-Authenticate": _CHALLENGE})
+
+    def is_of_health(self, request: Request) -> bool:
+        return request.path == self.health_path and request.method in ("GET", "HEAD")
 
     def format_of(self, request: Request) -> Format:
         """Returns the format of the body; raises Refused for a request that is not one of events."""
@@ -97,10 +104,10 @@ def _refuse_pages(request: Request) -> None:
 class Intake:
     """Takes requests; `door` may be replaced at any time."""
 
-    def __init__(self, door: Door, emit: Callable[..., Awaitable[None]]) -> None:
+    def __init__(self, door: Door, context: InputContext) -> None:
         self.door = door
         self.memory = Memory()
-        self._emit = emit
+        self._context = context
         self._one = trio.CapacityLimiter(1)
 
     async def talk(self, peer: Peer) -> None:
@@ -109,12 +116,29 @@ class Intake:
         try:
             while (request := await connection.begin()) is not None:
                 with peer.busy():
-                    await self._answer(request, peer, connection)
+                    is_of_health = self.door.is_of_health(request)
+                    await (self._tell_health if is_of_health else self._answer)(request, peer, connection)
                 if not await connection.end():
                     return
         except Malformed as why:
             await _refuse(connection, Refused(400, str(why)))
             await connection.end()
+
+    async def _tell_health(self, request: Request, peer: Peer, connection: Connection) -> None:
+        if (why := self._no_room(peer)) is None:
+            await connection.reply(200, _HEADERS, b'{"status":"ok"}')
+        else:
+            await _refuse(connection, Refused(503, why, _COME_AGAIN))
+
+    def _no_room(self, peer: Peer) -> str | None:
+        """Returns why a request of another client would be turned away now; None if it would not."""
+        if self.door.keys == ():
+            return "the input has no usable credentials"
+        if peer.is_crowded:
+            return "too many clients are served now"
+        if self.memory.held >= self.memory.limit:
+            return "too many bytes of requests are under way"
+        return self._context.no_room
 
     async def _answer(self, request: Request, peer: Peer, connection: Connection) -> None:
         with self.memory.share() as share:
@@ -144,7 +168,7 @@ class Intake:
         share.resize(len(body) + sum(len(batch.body) for batch in batches))
         if batches:
             try:
-                await self._emit(*batches, wait=False)
+                await self._context.emit(*batches, wait=False)
             except Backpressure:
                 raise _no_room("there is no room for more events now") from None
         return sum(batch.count for batch in batches)
