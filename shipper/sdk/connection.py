@@ -12,6 +12,8 @@
 of what it still has, and the peer gets a reset. What was cancelled, or closed, sends nothing more, so the credential of
 a connection may be released when it is closed. A connection whose `send_all` was cancelled is not to be used again.
 
+Through a proxy the connection is a tunnel (CONNECT) that the proxy has made.
+
 A library of asyncio takes a `connected_socket`, and has to abort its transport.
 """
 
@@ -21,6 +23,7 @@ import os
 import socket
 import ssl
 import struct
+from collections.abc import Callable
 from weakref import WeakValueDictionary
 
 import trio
@@ -28,13 +31,15 @@ import trio
 from shipper.sdk.codes import Code
 from shipper.sdk.descriptors import in_words, is_short
 from shipper.sdk.endpoints import Endpoint
-from shipper.sdk.errors import forget_frames
+from shipper.sdk.errors import NotBegun, forget_frames
 from shipper.sdk.http_answer import NoAnswer, Unreachable
+from shipper.sdk.proxies import Proxy, status_of
 from shipper.sdk.resolve import resolve
 from shipper.sdk.tallies import Failure
 
 CONNECT_SECONDS = 10.0
 """For a name, a connection and a handshake together, where nothing else is said."""
+_LARGEST_HEAD = 16 << 10
 RESET = struct.pack("ii", 1, 0)
 """Of SO_LINGER."""
 
@@ -47,44 +52,55 @@ async def open_stream(
     *,
     server_name: str | None = None,
     seconds: float = CONNECT_SECONDS,
+    proxy: Proxy | None = None,
+    may_begin: Callable[[], bool] = lambda: True,
 ) -> trio.abc.Stream:
     """A connection to an endpoint of streams, after the handshake if there is to be TLS; closing it is aborting it.
 
-    `server_name` is asked for and checked instead of the endpoint's host. Raises Unreachable.
+    `server_name` is asked for and checked instead of the endpoint's host. `may_begin` is asked before a proxy is shown
+    its credential. Raises Unreachable, or NotBegun.
     """
+    where = by_way_of(endpoint.address, proxy)
     with trio.move_on_after(seconds):
-        stream = trio.SocketStream(await _connected(endpoint))
-        return stream if tls is None else await _secured(stream, tls, server_name or endpoint.host, endpoint.address)
-    raise _late(endpoint, seconds)
+        stream = trio.SocketStream(await _connected(endpoint if proxy is None else proxy.endpoint, where))
+        if proxy is not None:
+            await _tunnelled(stream, endpoint.address, proxy, where, may_begin)
+        return stream if tls is None else await _secured(stream, tls, server_name or endpoint.host, where)
+    raise _late(where, seconds)
+
+
+def by_way_of(where: str, proxy: Proxy | None) -> str:
+    """Returns how a host is named in reasons, with its proxy."""
+    return where if proxy is None else f"{where} by the proxy {proxy.address}"
 
 
 async def connected_socket(endpoint: Endpoint, *, seconds: float = CONNECT_SECONDS) -> socket.socket:
     """A connected socket, non-blocking, that is aborted by being closed; raises Unreachable."""
     with trio.move_on_after(seconds):
-        joined = await _connected(endpoint)
+        joined = await _connected(endpoint, endpoint.address)
         made = socket.socket(joined.family, joined.type, joined.proto, joined.detach())
         made.setblocking(False)
         return made
-    raise _late(endpoint, seconds)
+    raise _late(endpoint.address, seconds)
 
 
-def _late(endpoint: Endpoint, seconds: float) -> Unreachable:
-    return Unreachable(f"{endpoint.address}: no connection within {seconds:g}s", "timeout", Code.TIMED_OUT)
+def _late(where: str, seconds: float) -> Unreachable:
+    return Unreachable(f"{where}: no connection within {seconds:g}s", "timeout", Code.TIMED_OUT)
 
 
-async def _connected(endpoint: Endpoint) -> trio.socket.SocketType:
+async def _connected(endpoint: Endpoint, where: str) -> trio.socket.SocketType:
     try:
-        return await (_at_path(endpoint.path) if endpoint.path else _at_host(endpoint))
+        return await (_at_path(endpoint.path) if endpoint.path else _at_host(endpoint, where))
     except OSError as error:
-        raise unreachable(endpoint.address, error) from None
+        raise unreachable(where, error) from None
 
 
-async def _at_host(endpoint: Endpoint) -> trio.socket.SocketType:
+async def _at_host(endpoint: Endpoint, where: str) -> trio.socket.SocketType:
     """At the first address that takes it."""
     try:
         found = await resolve(endpoint.host, endpoint.port, flags=socket.AI_ADDRCONFIG)
     except OSError as error:
-        said = f"{endpoint.address}: {cause_of_name(error)}"
+        said = f"{where}: {cause_of_name(error)}"
         raise Unreachable(said, "unreachable", Code.NAME_NOT_FOUND) from None
     last = OSError(0, "no address")
     for family, kind, protocol, _, address in found:
@@ -120,6 +136,37 @@ def _joined(path: str) -> socket.socket:
         made.close()
         raise
     return made
+
+
+async def _tunnelled(
+    stream: trio.SocketStream, host: str, proxy: Proxy, where: str, may_begin: Callable[[], bool]
+) -> None:
+    """Makes the stream a tunnel to a host; aborts it if the proxy makes none."""
+    try:
+        if not may_begin():
+            raise NotBegun("nothing may be sent now")
+        await stream.send_all(proxy.opening(host))
+        status = status_of(await _head(stream))
+        if status is None:
+            raise Unreachable(f"{where}: the answer is not HTTP", "broken", Code.BAD_ANSWER)
+        if not 200 <= status < 300:
+            raise Unreachable(f"{where}: the proxy answered {status}", "unreachable", Code.UNREACHABLE)
+    except (OSError, trio.BrokenResourceError) as error:
+        await trio.aclose_forcefully(stream)
+        raise unreachable(where, error) from None
+    except BaseException:
+        await trio.aclose_forcefully(stream)
+        raise
+
+
+async def _head(stream: trio.SocketStream) -> bytes:
+    """Returns the head of an answer, byte by byte: what follows it is the host's, which may speak first."""
+    head = bytearray()
+    while not head.endswith(b"\r\n\r\n") and len(head) < _LARGEST_HEAD and (byte := await stream.receive_some(1)):
+        head += byte
+    if not head:
+        raise trio.BrokenResourceError
+    return bytes(head) if head.endswith(b"\r\n\r\n") else b""
 
 
 async def _secured(stream: trio.SocketStream, tls: ssl.SSLContext, name: str, where: str) -> trio.abc.Stream:

@@ -41,7 +41,7 @@ from multidict import CIMultiDict
 
 from shipper.sdk.aio import Asyncio
 from shipper.sdk.codes import Code
-from shipper.sdk.connection import RESET, cause_of, cause_of_name
+from shipper.sdk.connection import RESET, by_way_of, cause_of, cause_of_name
 from shipper.sdk.descriptors import is_short
 from shipper.sdk.errors import NotBegun, forget_frames
 from shipper.sdk.http_answer import USER_AGENT, NoAnswer, Response, Unreachable, address
@@ -244,7 +244,7 @@ class Pool:
         except (aiohttp.ClientError, OSError) as error:
             forget_frames(error)
             kind = Unreachable if isinstance(error, _NOTHING_SENT) else NoAnswer
-            where = address(host) if proxy is None else f"{address(host)} by the proxy {proxy.address}"
+            where = by_way_of(address(host), proxy)
             raise kind(f"{where}: {self._cause(error)}", _failure(error), _code(error)) from None
 
     def _note_answer(self) -> None:

@@ -1,4 +1,14 @@
-"""PUBLIC: which proxy a request goes through: the one of a setting, or of the environment. No I/O.
+"""PUBLIC: which proxy an output goes through: the one of its options, or of the environment. No I/O.
+
+    proxy: ProxyUrl | None = None
+    proxy_credential: Annotated[CredentialId, takes(BASIC)] | None = None
+
+    def __post_init__(self) -> None:
+        check_options(self.proxy, self.proxy_credential)
+
+    choose = chosen(self.proxy, credential_of_the_proxy, [self.url], name=context.name)
+    open_client(…, proxy=choose)                    # over HTTP
+    open_stream(endpoint, …, proxy=choose(self.url))    # any other protocol, in a tunnel
 
 | variable | meaning |
 |---|---|
@@ -7,22 +17,33 @@
 | `NO_PROXY`, `no_proxy` | hosts without a proxy, separated by commas; `*`: all |
 
 Such a host is a name, with all names below it (`.name`: only those below), an address or a network. A port may follow.
-The first variable of a line that is not empty counts. Hosts of loopback never have a proxy. A proxy is asked by
-http:// only: for an https:// host it makes a tunnel (CONNECT), so it sees the host's name and nothing of a request. For
-an http:// host it sees all of the request, with its credential, as everybody else on the way does.
+The first variable of a line that is not empty counts. Hosts of loopback never have a proxy. For an https:// host a
+proxy makes a tunnel (CONNECT), so it sees the host's name and nothing of a request. For an http:// host it sees all of
+the request, with its credential, as everybody else on the way does.
+
+A proxy is asked by http:// only. With https:// aiohttp would check it by the TLS settings of the host, and show it the
+client certificate that is meant for the host.
 """
 
 from __future__ import annotations
 
 import base64
 import ipaddress
+import logging
+import os
+import re
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
-from typing import Final
+from typing import Annotated, Final
 from urllib.parse import unquote, urlsplit
 
+import msgspec
+
+from shipper.sdk.credentials import Credential
+from shipper.sdk.endpoints import Endpoint
+from shipper.sdk.errors import BadOption
 from shipper.sdk.hosts import is_loopback
-from shipper.sdk.http_answer import address
+from shipper.sdk.http_answer import USER_AGENT, address
 
 _VARIABLES: Final[Mapping[str, tuple[str, ...]]] = {
     "https": ("HTTPS_PROXY", "https_proxy"),
@@ -30,6 +51,16 @@ _VARIABLES: Final[Mapping[str, tuple[str, ...]]] = {
 }
 _WITHOUT: Final = ("NO_PROXY", "no_proxy")
 _PORTS: Final[Mapping[str, int]] = {"https": 443, "http": 80}
+_STATUS: Final = re.compile(rb"HTTP/1\.[01] ([1-9][0-9]{2})(?: [^\r\n]*)?\r?\n")
+_log = logging.getLogger(__name__)
+
+ProxyUrl = Annotated[
+    str,
+    msgspec.Meta(
+        pattern=r"^[\x21-\x7e]+(?!\n)$", max_length=2048, description="a URL such as http://proxy:3128, or none"
+    ),
+]
+"""The type of the option `proxy`."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,6 +76,18 @@ class Proxy:
     def address(self) -> str:
         """Its `name:port`."""
         return address(self.url)
+
+    @property
+    def endpoint(self) -> Endpoint:
+        """Where it is."""
+        url = urlsplit(self.url)
+        return Endpoint("tcp", url.hostname or "", url.port or 80)
+
+    def opening(self, host: str) -> bytes:
+        """Returns the request for a tunnel to the `name:port` of a host."""
+        lines = [f"CONNECT {host} HTTP/1.1", f"Host: {host}", f"User-Agent: {USER_AGENT}"]
+        lines += [f"Proxy-Authorization: {self.authorization}"] if self.user else []
+        return "".join(f"{line}\r\n" for line in [*lines, ""]).encode()
 
     @property
     def authorization(self) -> str:
@@ -63,7 +106,10 @@ class Proxy:
         except ValueError:
             port = 0
         if url.scheme != "http":
-            raise ValueError("a proxy is asked by http://, as in http://proxy:3128; another kind is not supported")
+            raise ValueError(
+                "a proxy is asked by http://, not by https:// or socks: write http://proxy:3128; "
+                "what goes to a host with https:// is encrypted all the same"
+            )
         if not url.hostname or port == 0 or url.path not in ("", "/") or url.query or url.fragment:
             raise ValueError("a proxy is the URL of a host, such as http://proxy:3128")
         if not url.hostname.isascii() or not url.hostname.isprintable() or " " in url.hostname:
@@ -76,6 +122,12 @@ Choice = Callable[[str], Proxy | None]
 """Returns the proxy of a host's URL, or None."""
 
 
+def status_of(head: bytes) -> int | None:
+    """Returns the status of the head of a proxy's answer; None if it is not HTTP."""
+    found = _STATUS.match(head)
+    return None if found is None else int(found[1])
+
+
 def no_proxy(host: str) -> Proxy | None:
     """The choice of those that ask every host directly."""
     return None
@@ -84,6 +136,36 @@ def no_proxy(host: str) -> Proxy | None:
 def always(proxy: Proxy) -> Choice:
     """Returns the choice of this proxy for all hosts but those of loopback."""
     return lambda host: None if is_loopback(urlsplit(host).hostname or "") else proxy
+
+
+def check_options(proxy: str | None, credential: str | None) -> None:
+    """Checks the options `proxy` and `proxy_credential` of an output; raises BadOption."""
+    if credential is not None and proxy in (None, "none"):
+        raise BadOption("proxy_credential needs a proxy", "proxy_credential")
+    if proxy is None or proxy == "none":
+        return
+    try:
+        parsed = Proxy.parse(proxy)
+    except ValueError as error:
+        raise BadOption(str(error), "proxy") from None
+    if parsed.user:
+        raise BadOption("a proxy's URL holds no credentials; name one by `proxy_credential`", "proxy")
+
+
+def chosen(proxy: str | None, credential: Credential | None, hosts: Iterable[str], *, name: str) -> Choice:
+    """Returns the choice of the checked options of the output `name`, else that of the environment, which is logged.
+
+    `hosts` are the URLs of the output. Raises ValueError for a wrong variable, without quoting it.
+    """
+    if proxy == "none":
+        return no_proxy
+    if proxy is not None:
+        secret = {} if credential is None else credential.fields
+        return always(Proxy(Proxy.parse(proxy).url, secret.get("username", ""), secret.get("password", "")))
+    found = of_environment(hosts, os.environ)
+    for host, one in found.items():
+        _log.info("output %s: %s is asked by the environment's proxy %s", name, address(host), one.address)
+    return found.get
 
 
 def of_environment(hosts: Iterable[str], environment: Mapping[str, str]) -> dict[str, Proxy]:
@@ -99,7 +181,7 @@ def of_environment(hosts: Iterable[str], environment: Mapping[str, str]) -> dict
         try:
             found[host] = Proxy.parse(text)
         except ValueError as error:
-            raise ValueError(f"the variable {name}: {error}") from None
+            raise ValueError(f"the variable {name}: {error}; `proxy: none` ignores it") from None
     return found
 
 

@@ -14,12 +14,14 @@ from pathlib import Path
 
 import pytest
 import trio
+import trio.testing
 import trustme
 
 from shipper.plugin import Code, Endpoint
 from shipper.sdk import connection as module
 from shipper.sdk.connection import broken_off, connected_socket, open_stream, unreachable
 from shipper.sdk.http_answer import Unreachable
+from shipper.sdk.proxies import Proxy
 
 AUTHORITY = trustme.CA()
 BIG = 32 << 20
@@ -241,3 +243,61 @@ def test_after_something_was_sent_it_is_broken_off() -> None:
         ("broken", Code.NO_ANSWER),
     ]
     assert not any(isinstance(one, Unreachable) for one in told)
+
+
+# -- through a proxy ---------------------------------------------------------------------------------------------------
+
+FAR = Endpoint("tcp", "far.test", 9000)
+
+
+@asynccontextmanager
+async def answering(*pieces: bytes) -> AsyncIterator[Proxy]:
+    """A proxy that answers in pieces, and closes."""
+
+    async def talk(stream: trio.SocketStream) -> None:
+        await stream.receive_some()
+        for piece in pieces:
+            await stream.send_all(piece)
+            await trio.testing.wait_all_tasks_blocked()
+        await stream.aclose()
+
+    async with listening(talk) as endpoint:
+        yield Proxy(f"http://{endpoint.address}")
+
+
+@pytest.mark.parametrize(
+    "pieces", [(b"HTTP/1.1 200 OK\r\nVia: x\r\n\r\nhello",), (b"HTTP/1.1 200", b" OK\r\n\r\nhello")]
+)
+async def test_what_the_host_says_after_the_answer_of_a_proxy_is_read(pieces: tuple[bytes, ...]) -> None:
+    async with answering(*pieces) as proxy:
+        stream = await open_stream(FAR, proxy=proxy)
+        with trio.fail_after(60):
+            assert await stream.receive_some(100) == b"hello"
+        await trio.aclose_forcefully(stream)
+
+
+@pytest.mark.parametrize(
+    ("pieces", "said"),
+    [
+        ((), "connection closed before the answer"),
+        ((b"HTTP/1.1 200 OK\r\n",), "the answer is not HTTP"),
+        ((b"x" * (20 << 10),), "the answer is not HTTP"),
+        ((b"HTTP/1.1 403 canary\r\n\r\n",), "the proxy answered 403"),
+    ],
+)
+async def test_what_is_no_tunnel_is_told(pieces: tuple[bytes, ...], said: str) -> None:
+    async with answering(*pieces) as proxy:
+        with trio.fail_after(60), pytest.raises(Unreachable) as why:
+            await open_stream(FAR, proxy=proxy)
+
+        assert str(why.value) == f"far.test:9000 by the proxy {proxy.address}: {said}"
+
+
+async def test_a_proxy_that_says_nothing_is_given_up() -> None:
+    async def talk(stream: trio.SocketStream) -> None:
+        await trio.sleep_forever()
+
+    async with listening(talk) as endpoint:
+        proxy = Proxy(f"http://{endpoint.address}")
+        with pytest.raises(Unreachable, match=r"^far.test:9000 by the proxy .*: no connection within 0.1s$"):
+            await open_stream(FAR, proxy=proxy, seconds=0.1)

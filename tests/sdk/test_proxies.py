@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from shipper.sdk.proxies import Proxy, always, no_proxy, of_environment
+from shipper.sdk.proxies import Proxy, always, no_proxy, of_environment, status_of
 
 PROXY = {"HTTPS_PROXY": "http://proxy:3128"}
 
@@ -60,6 +60,36 @@ def test_any_text_is_a_proxy_or_refused(text: str) -> None:
     except ValueError:
         return
     assert proxy.url.startswith("http://")
+
+
+def test_a_tunnel_is_asked_for_with_the_proxys_own_credential() -> None:
+    lines = Proxy.parse("http://ann:p@proxy").opening("es:9200").decode().split("\r\n")
+
+    assert lines[:2] == ["CONNECT es:9200 HTTP/1.1", "Host: es:9200"]
+    assert "Proxy-Authorization: Basic YW5uOnA=" in lines
+    assert lines[-2:] == ["", ""]
+    assert b"Authorization" not in Proxy.parse("proxy").opening("es:9200")
+
+
+@pytest.mark.parametrize(
+    ("head", "status"),
+    [
+        (b"HTTP/1.1 200 Connection established\r\n\r\n", 200),
+        (b"HTTP/1.0 200\r\nVia: x\r\n\r\n", 200),
+        (b"HTTP/1.1 407 Proxy Authentication Required\r\n\r\n", 407),
+        (b"HTTP/2 200\r\n\r\n", None),
+        (b"HTTP/1.1 20\r\n\r\n", None),
+        (b"SSH-2.0-x\r\n\r\n", None),
+        (b"", None),
+    ],
+)
+def test_the_status_of_a_proxys_answer_is_read(head: bytes, status: int | None) -> None:
+    assert status_of(head) == status
+
+
+@given(st.binary())
+def test_any_answer_of_a_proxy_is_read(head: bytes) -> None:
+    assert status_of(head) in (None, *range(100, 1000))
 
 
 def test_hosts_of_loopback_have_no_proxy() -> None:

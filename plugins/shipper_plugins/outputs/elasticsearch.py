@@ -9,8 +9,6 @@ ends every use of the credential.
 
 from __future__ import annotations
 
-import logging
-import os
 import ssl
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
@@ -47,8 +45,7 @@ from shipper.plugin import (
     client_context,
     takes,
 )
-from shipper.sdk.http_answer import address
-from shipper.sdk.proxies import Choice, Proxy, always, no_proxy, of_environment
+from shipper.sdk.proxies import Choice, ProxyUrl, check_options, chosen
 from shipper_plugins.loopback import is_loopback
 from shipper_plugins.outputs import cloud_id, elasticsearch_asked, elasticsearch_set_up, encoding, keyed
 from shipper_plugins.outputs.elasticsearch_sender import BulkSender, probe
@@ -64,21 +61,12 @@ from shipper_plugins.outputs.request_headers import (
     suspicious,
 )
 
-_log = logging.getLogger(__name__)
-
-
 Host = Annotated[
     str,
     msgspec.Meta(
         pattern=r"^https?://[^\s/?#@]+(/[^\s?#@]*)?(?!\n)$",
         max_length=2048,
         description="a URL that begins with http:// or https://, such as https://es-1:9200",
-    ),
-]
-ProxyUrl = Annotated[
-    str,
-    msgspec.Meta(
-        pattern=r"^[\x21-\x7e]+(?!\n)$", max_length=2048, description="a URL such as http://proxy:3128, or none"
     ),
 ]
 Fingerprint = Annotated[
@@ -160,7 +148,7 @@ class ElasticsearchOutput(Output, frozen=True, kw_only=True):
         super().__post_init__()
         self._check_hosts()
         check_headers(headers=self.headers, secret_headers=self.secret_headers)
-        self._check_proxy()
+        check_options(self.proxy, self.proxy_credential)
         self._check_authority()
         if self.index is not None and len(self.index.encode()) > 255:
             raise BadOption("the name of an index has at most 255 bytes", "index")
@@ -195,18 +183,6 @@ class ElasticsearchOutput(Output, frozen=True, kw_only=True):
                 raise BadOption(str(error), "hosts", number) from None
             if host in (self.hosts or ())[:number]:
                 raise BadOption("a host is named twice", "hosts", number)
-
-    def _check_proxy(self) -> None:
-        if self.proxy_credential is not None and self.proxy in (None, "none"):
-            raise BadOption("proxy_credential needs a proxy", "proxy_credential")
-        if self.proxy is None or self.proxy == "none":
-            return
-        try:
-            proxy = Proxy.parse(self.proxy)
-        except ValueError as error:
-            raise BadOption(str(error), "proxy") from None
-        if proxy.user:
-            raise BadOption("a proxy's URL holds no credentials; name one by `proxy_credential`", "proxy")
 
     def _check_authority(self) -> None:
         if self.ca_fingerprint is None:
@@ -259,7 +235,8 @@ class ElasticsearchOutput(Output, frozen=True, kw_only=True):
         try:
             headers = _headers(self, credential) | secret_values(self.secret_headers, context.credentials)
             tls = await trio.to_thread.run_sync(_tls, self, credential)
-            proxy = _proxy(self, context)
+            of_proxy = None if self.proxy_credential is None else context.credentials[self.proxy_credential]
+            proxy = chosen(self.proxy, of_proxy, self.urls, name=context.name)
         except ValueError as error:
             raise StartFailed(f"output {context.name}: {error}", code=Code.CREDENTIAL_INVALID) from None
 
@@ -350,16 +327,3 @@ async def _authority(
         return
     async with open_authority(output.ca_fingerprint, tls, context, proxy, output.tls.server_name) as authority:
         yield authority
-
-
-def _proxy(output: ElasticsearchOutput, context: OutputContext) -> Choice:
-    """Returns the choice of the settings, else that of the environment; raises ValueError for a wrong variable."""
-    if output.proxy == "none":
-        return no_proxy
-    if output.proxy is not None:
-        secret = {} if output.proxy_credential is None else context.credentials[output.proxy_credential].fields
-        return always(Proxy(Proxy.parse(output.proxy).url, secret.get("username", ""), secret.get("password", "")))
-    found = of_environment(output.urls, os.environ)
-    for host, proxy in found.items():
-        _log.info("output %s: %s is asked by the environment's proxy %s", context.name, address(host), proxy.address)
-    return found.get

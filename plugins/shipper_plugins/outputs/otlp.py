@@ -60,6 +60,7 @@ from shipper.plugin import (
     takes,
 )
 from shipper.sdk.http_answer import USER_AGENT, NoAnswer, address
+from shipper.sdk.proxies import Choice, ProxyUrl, check_options, chosen
 from shipper_plugins.loopback import is_loopback
 from shipper_plugins.otlp import events, grpc
 from shipper_plugins.otlp.libraries import check
@@ -120,6 +121,11 @@ class OtlpOutput(Output, frozen=True, kw_only=True):
     """The header for the plain secret, such as api-key (default: `authorization`, in the form of its shape)."""
     tls: ClientTls = msgspec.field(default_factory=ClientTls)
     """How to check the receiver."""
+    proxy: ProxyUrl | None = None
+    """URL of the proxy for an endpoint that is not on loopback, such as http://proxy:3128; `none`: no proxy (default:
+    the one of `HTTPS_PROXY`, `HTTP_PROXY` and `NO_PROXY` in the environment)."""
+    proxy_credential: Annotated[CredentialId, takes(BASIC)] | None = None
+    """The id of the secret for `proxy`."""
     compression: Literal["gzip", "none"] = "gzip"
     """The compression of requests."""
     request_max_bytes: Size = Size(4 << 20)
@@ -143,6 +149,7 @@ class OtlpOutput(Output, frozen=True, kw_only=True):
         for name in self.headers:
             if name in _OURS or name.startswith(_OUR_PREFIXES) or name.endswith("-bin"):
                 raise BadOption("the output sets this header itself: leave it out", "headers", name)
+        check_options(self.proxy, self.proxy_credential)
         if self.credential_header is not None and self.credential is None:
             raise BadOption("credential_header needs a credential", "credential_header")
         if not 0 < self.timeout <= 3600:
@@ -180,10 +187,12 @@ class OtlpOutput(Output, frozen=True, kw_only=True):
         try:
             headers = _headers(self, credential)
             tls = await trio.to_thread.run_sync(_tls, self, credential)
+            of_proxy = None if self.proxy_credential is None else context.credentials[self.proxy_credential]
+            proxy = chosen(self.proxy, of_proxy, [self.endpoint], name=context.name)
         except ValueError as error:
             raise StartFailed(f"output {context.name}: {error}", code=Code.CREDENTIAL_INVALID) from None
         transport = _over_grpc if self.protocol == "grpc" else _over_http
-        async with transport(self, context, headers, tls) as post:
+        async with transport(self, context, headers, tls, proxy) as post:
             yield _Logs(self, post)
 
     async def ask(self, context: OutputContext, question: Question, tell: Tell) -> None:
@@ -232,7 +241,7 @@ Post = Callable[[bytes], Awaitable[int]]
 
 @asynccontextmanager
 async def _over_grpc(
-    output: OtlpOutput, context: OutputContext, headers: dict[str, str], tls: ssl.SSLContext | None
+    output: OtlpOutput, context: OutputContext, headers: dict[str, str], tls: ssl.SSLContext | None, proxy: Choice
 ) -> AsyncIterator[Post]:
     from shipper_plugins.outputs.otlp_channel import open_channel
 
@@ -246,6 +255,7 @@ async def _over_grpc(
         seconds=output.timeout,
         answered=context.answered,
         may_begin=context.may_begin,
+        proxy=proxy(output.endpoint),
     ) as channel:
         yield partial(_call, channel, context.requests)
 
@@ -267,7 +277,7 @@ async def _call(channel: Channel, requests: Requests, body: bytes) -> int:
 
 @asynccontextmanager
 async def _over_http(
-    output: OtlpOutput, context: OutputContext, headers: dict[str, str], tls: ssl.SSLContext | None
+    output: OtlpOutput, context: OutputContext, headers: dict[str, str], tls: ssl.SSLContext | None, proxy: Choice
 ) -> AsyncIterator[Post]:
     from shipper.sdk.http import open_client
 
@@ -281,6 +291,7 @@ async def _over_http(
         answered=context.answered,
         may_begin=context.may_begin,
         requests=context.requests,
+        proxy=proxy,
     ) as client:
         yield partial(_post, client, output)
 

@@ -31,8 +31,9 @@ from h2.exceptions import ProtocolError
 from isal import igzip_lib, isal_zlib
 
 from shipper.plugin import Code, Endpoint, NotBegun
-from shipper.sdk.connection import CONNECT_SECONDS, broken_off, open_stream
+from shipper.sdk.connection import CONNECT_SECONDS, broken_off, by_way_of, open_stream
 from shipper.sdk.http_answer import NoAnswer, Unreachable
+from shipper.sdk.proxies import Proxy
 from shipper_plugins.otlp import grpc
 from shipper_plugins.otlp.model import Unfit
 from shipper_plugins.outputs.otlp_answers import Reply, reply_without_status
@@ -63,9 +64,11 @@ class Channel:
         seconds: float,
         answered: Callable[[], object],
         may_begin: Callable[[], bool],
+        proxy: Proxy | None,
     ) -> None:
         self._endpoint, self._tls, self._server_name = Endpoint("tcp", host, port), tls, server_name
         self.address = self._endpoint.address
+        self._proxy, self._where = proxy, by_way_of(self.address, proxy)
         scheme = "http" if tls is None else "https"
         pseudo = {":method": "POST", ":scheme": scheme, ":authority": self.address, ":path": grpc.PATH}
         self._headers = [*pseudo.items(), *headers.items()]
@@ -79,7 +82,7 @@ class Channel:
         self._check()
         with trio.move_on_after(self._seconds):
             return await self._call(body)
-        raise NoAnswer(f"{self.address}: timed out after {self._seconds:g}s", "timeout", Code.TIMED_OUT)
+        raise NoAnswer(f"{self._where}: timed out after {self._seconds:g}s", "timeout", Code.TIMED_OUT)
 
     async def _call(self, body: bytes) -> Reply:
         connection = await self._fresh() or await self._connected()
@@ -117,12 +120,19 @@ class Channel:
 
     async def _connected(self) -> _Connection:
         seconds = min(CONNECT_SECONDS, self._seconds)
-        stream = await open_stream(self._endpoint, self._tls, server_name=self._server_name, seconds=seconds)
+        stream = await open_stream(
+            self._endpoint,
+            self._tls,
+            server_name=self._server_name,
+            seconds=seconds,
+            proxy=self._proxy,
+            may_begin=self._may_begin,
+        )
         connection = _Connection(stream)
         self._open.add(connection)
         if isinstance(stream, trio.SSLStream) and stream.selected_alpn_protocol() not in ("h2", None):
             await self._drop(connection)
-            raise Unreachable(f"{self.address}: the server speaks no HTTP/2", "unreachable", Code.UNREACHABLE)
+            raise Unreachable(f"{self._where}: the server speaks no HTTP/2", "unreachable", Code.UNREACHABLE)
         return connection
 
     async def _drop(self, connection: _Connection) -> None:
@@ -138,11 +148,11 @@ class Channel:
     def _no_answer(self, error: Exception) -> NoAnswer:
         match error:
             case _Broken():
-                return NoAnswer(f"{self.address}: {error}", "broken", Code.NO_ANSWER)
+                return NoAnswer(f"{self._where}: {error}", "broken", Code.NO_ANSWER)
             case ProtocolError():
-                return NoAnswer(f"{self.address}: the answer is not HTTP/2", "broken", Code.BAD_ANSWER)
+                return NoAnswer(f"{self._where}: the answer is not HTTP/2", "broken", Code.BAD_ANSWER)
             case _:
-                return broken_off(self.address, error)
+                return broken_off(self._where, error)
 
 
 @asynccontextmanager
@@ -156,13 +166,22 @@ async def open_channel(
     seconds: float,
     answered: Callable[[], object],
     may_begin: Callable[[], bool],
+    proxy: Proxy | None = None,
 ) -> AsyncIterator[Channel]:
     """Yields a channel that connects only for calls; aborts and closes every connection at the end of the block.
 
-    The arguments are those of `shipper.sdk.http.open_client`.
+    The arguments are those of `shipper.sdk.http.open_client`, but for `proxy`, which always makes a tunnel.
     """
     channel = Channel(
-        host, port, tls, headers, server_name=server_name, seconds=seconds, answered=answered, may_begin=may_begin
+        host,
+        port,
+        tls,
+        headers,
+        server_name=server_name,
+        seconds=seconds,
+        answered=answered,
+        may_begin=may_begin,
+        proxy=proxy,
     )
     try:
         yield channel

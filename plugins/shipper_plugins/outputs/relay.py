@@ -27,6 +27,7 @@ import trio
 
 from shipper.plugin import (
     API_KEY,
+    BASIC,
     BEARER_TOKEN,
     CERTIFICATE,
     BadOption,
@@ -46,6 +47,7 @@ from shipper.plugin import (
     client_context,
     takes,
 )
+from shipper.sdk.proxies import ProxyUrl, check_options, chosen
 from shipper_plugins.outputs import relay_asked
 from shipper_plugins.outputs.elasticsearch import Backoff, Host, check_host, is_here
 from shipper_plugins.outputs.relay_sender import Relay
@@ -79,6 +81,11 @@ class RelayOutput(Output, frozen=True, kw_only=True):
     """The id of the secret to authenticate with."""
     tls: ClientTls = msgspec.field(default_factory=ClientTls)
     """How to check the hosts."""
+    proxy: ProxyUrl | None = None
+    """URL of the proxy for all hosts but those of loopback, such as http://proxy:3128; `none`: no proxy (default: for
+    hosts with https://, the one of `HTTPS_PROXY` and `NO_PROXY` in the environment)."""
+    proxy_credential: Annotated[CredentialId, takes(BASIC)] | None = None
+    """The id of the secret for `proxy`."""
     timeout: Duration = Duration(60)
     """How long a request may take in total."""
     backoff: Backoff = msgspec.field(default_factory=Backoff)
@@ -93,6 +100,9 @@ class RelayOutput(Output, frozen=True, kw_only=True):
                 raise BadOption(str(error), "hosts", number) from None
             if host in self.hosts[:number]:
                 raise BadOption("a host is named twice", "hosts", number)
+        check_options(self.proxy, self.proxy_credential)
+        if self.proxy not in (None, "none") and self._plain():
+            raise BadOption("a relay goes through a proxy in a tunnel only: write hosts with https://", "proxy")
         if not 0 < self.timeout <= 3600:
             raise BadOption("timeout is above 0 and at most 1h", "timeout")
         if not 0 < self.backoff.first <= self.backoff.longest:
@@ -114,8 +124,10 @@ class RelayOutput(Output, frozen=True, kw_only=True):
         return ["events" if batch.versions is None else "state"] * batch.count
 
     def warnings(self) -> Sequence[str]:
-        plain = [host for host in self.hosts if host.startswith("http://") and not is_here(host)]
-        return [f"the credential goes to {host} unencrypted; write https://" for host in plain]
+        return [f"the credential goes to {host} unencrypted; write https://" for host in self._plain()]
+
+    def _plain(self) -> list[str]:
+        return [host for host in self.hosts if host.startswith("http://") and not is_here(host)]
 
     def load(self) -> None:
         """See `Output.load`: aiohttp."""
@@ -144,6 +156,9 @@ class RelayOutput(Output, frozen=True, kw_only=True):
         try:
             headers = _headers(self, credential)
             tls = await trio.to_thread.run_sync(_tls, self, credential)
+            of_proxy = None if self.proxy_credential is None else context.credentials[self.proxy_credential]
+            secured = [host for host in self.hosts if host.startswith("https://")]
+            proxy = chosen(self.proxy, of_proxy, secured, name=context.name)
         except ValueError as error:
             raise StartFailed(f"output {context.name}: {error}", code=Code.CREDENTIAL_INVALID) from None
 
@@ -160,6 +175,7 @@ class RelayOutput(Output, frozen=True, kw_only=True):
             answered=context.answered,
             may_begin=context.may_begin,
             requests=context.requests,
+            proxy=proxy,
         ) as client:
             yield client
 

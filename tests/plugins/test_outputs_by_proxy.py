@@ -1,0 +1,369 @@
+"""The outputs `otlp` and `relay` through a proxy that keeps what it sees."""
+
+from __future__ import annotations
+
+import gzip
+import logging
+import ssl
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from typing import Any
+
+import grpc
+import pytest
+import trio
+import trustme
+
+from shipper.plugin import (
+    Asyncio,
+    ClientTls,
+    Credential,
+    CredentialId,
+    Finding,
+    Later,
+    Material,
+    NotBegun,
+    OutputContext,
+    Question,
+    Sender,
+    StartFailed,
+)
+from shipper.policy.policy import parse
+from shipper.policy.registry import Registry
+from shipper.sdk.aio import open_asyncio
+from shipper.sdk.errors import PolicyError
+from shipper.sdk.http_answer import Unreachable
+from shipper_demo.ports import free_port
+from shipper_plugins.inputs.relay import RelayTls
+from shipper_plugins.otlp import protobuf
+from shipper_plugins.outputs.otlp import OtlpOutput
+from tests.plugins import relay
+from tests.plugins.test_output_otlp import BATCH, Receiver, over_grpc
+from tests.proxy import ForwardProxy, open_proxy
+from tests.raw_http import http, raw_server, read_request
+
+CA = trustme.CA()
+TRUST = ClientTls(ca=Material("ca.pem", CA.cert_pem.bytes().decode()))
+HOST = "far.test:4317"
+KEY = Credential.parse({"bearer_token": "canary-of-the-key"})
+LOGIN = Credential.parse({"username": "ann", "password": "canary-pröxy"})
+CREDENTIALS = {CredentialId("key"): KEY, CredentialId("login"): LOGIN}
+NO_TUNNEL = [
+    (b"", "the proxy answered 407"),
+    (b"HTTP/1.1 502 Bad Gateway\r\nContent-Length: 0\r\n\r\n", "the proxy answered 502"),
+    (b"SSH-2.0-x\r\n\r\n", "the answer is not HTTP"),
+]
+
+
+@pytest.fixture(autouse=True)
+def _no_proxy_of_the_machine(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("HTTPS_PROXY", "https_proxy", "HTTP_PROXY", "http_proxy", "NO_PROXY", "no_proxy"):
+        monkeypatch.delenv(name, raising=False)
+
+
+@pytest.fixture
+async def aio() -> AsyncIterator[Asyncio]:
+    with trio.fail_after(60):
+        async with open_asyncio() as opened:
+            yield opened
+
+
+def context(aio: Asyncio, **settings: Any) -> OutputContext:
+    return OutputContext("main", aio, CREDENTIALS, **settings)
+
+
+def otlp(**settings: Any) -> OtlpOutput:
+    output = OtlpOutput(**{"endpoint": f"https://{HOST}", "credential": CredentialId("key"), "tls": TRUST, **settings})
+    output.load()
+    return output
+
+
+@asynccontextmanager
+async def sender(aio: Asyncio, **settings: Any) -> AsyncIterator[Sender]:
+    async with otlp(**settings).open(context(aio)) as opened:
+        yield opened
+
+
+@asynccontextmanager
+async def behind_a_proxy(tls: bool = True, **options: Any) -> AsyncIterator[tuple[Receiver, ForwardProxy]]:
+    """A receiver of gRPC at `HOST`, which only the proxy knows."""
+    issued = CA.issue_cert(HOST.partition(":")[0])
+    pair = issued.private_key_pem.bytes(), issued.cert_chain_pems[0].bytes()
+    receiver = Receiver()
+    with over_grpc(receiver, grpc.ssl_server_credentials([pair]) if tls else None) as port:
+        async with open_proxy({HOST: port}, **options) as proxy:
+            yield receiver, proxy
+
+
+# -- otlp over gRPC ----------------------------------------------------------------------------------------------------
+
+
+async def test_grpc_goes_through_one_tunnel_whose_proxy_sees_nothing_of_it(
+    aio: Asyncio, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.DEBUG)
+    async with behind_a_proxy() as (receiver, proxy), sender(aio, proxy=proxy.url, compression="none") as main:
+        for _ in range(3):
+            await main.send(BATCH)
+
+    assert len(receiver.bodies) == 3 * BATCH.count
+    assert [head.split("\r\n")[0] for head in proxy.heads] == [f"CONNECT {HOST} HTTP/1.1"]
+    seen = proxy.heads[0].lower() + proxy.tunnelled.decode("latin-1").lower()
+    assert "authorization" not in seen
+    assert "canary" not in seen
+    assert "canary" not in caplog.text
+
+
+async def test_grpc_without_tls_goes_through_a_tunnel_too(aio: Asyncio) -> None:
+    """Here the receiver speaks first: nothing that follows the proxy's answer is lost."""
+    async with (
+        behind_a_proxy(tls=False) as (receiver, proxy),
+        sender(aio, endpoint=f"http://{HOST}", proxy=proxy.url) as main,
+    ):
+        await main.send(BATCH)
+
+    assert receiver.bodies == list(range(BATCH.count))
+    assert proxy.heads[0].startswith("CONNECT ")
+
+
+async def test_a_proxy_of_grpc_is_shown_its_own_credential_alone(aio: Asyncio) -> None:
+    async with (
+        behind_a_proxy(login="ann:canary-pröxy") as (receiver, proxy),
+        sender(aio, proxy=proxy.url, proxy_credential=CredentialId("login")) as main,
+    ):
+        await main.send(BATCH)
+
+    assert receiver.headers[0]["authorization"] == KEY.authorization()
+    assert "Proxy-Authorization: Basic" in proxy.heads[0]
+    assert KEY.authorization() not in proxy.heads[0]
+
+
+@pytest.mark.parametrize("protocol", ["grpc", "http"])
+@pytest.mark.parametrize(("refusal", "reason"), NO_TUNNEL)
+async def test_a_proxy_that_makes_no_tunnel_is_named(aio: Asyncio, protocol: str, refusal: bytes, reason: str) -> None:
+    told: list[None] = []
+    async with behind_a_proxy(login="ann:other", refusal=refusal) as (receiver, proxy):
+        output = otlp(protocol=protocol, proxy=proxy.url, proxy_credential=CredentialId("login"))
+        async with output.open(context(aio, answered=lambda: told.append(None))) as main:
+            with pytest.raises(Later) as why:
+                await main.send(BATCH)
+
+    assert str(why.value) == f"{HOST} by the proxy {proxy.url.removeprefix('http://')}: {reason}"
+    assert (receiver.requests, told) == ([], [])
+
+
+@pytest.mark.parametrize("protocol", ["grpc", "http"])
+async def test_a_proxy_that_is_not_there_is_named(aio: Asyncio, protocol: str) -> None:
+    dead = f"127.0.0.1:{free_port()}"
+    async with sender(aio, protocol=protocol, proxy=f"http://{dead}") as main:
+        with pytest.raises(Unreachable, match=f"^{HOST} by the proxy {dead}: connection refused$"):
+            await main.send(BATCH)
+
+
+async def test_the_certificate_of_a_receiver_is_checked_through_a_tunnel(aio: Asyncio) -> None:
+    async with behind_a_proxy() as (receiver, proxy), sender(aio, tls=ClientTls(), proxy=proxy.url) as main:
+        with pytest.raises(Unreachable, match="certificate verify failed") as why:
+            await main.send(BATCH)
+
+    assert why.value.code == "tls_failed"
+    assert receiver.requests == []
+
+
+async def test_a_proxy_gets_no_credential_once_nothing_may_begin_any_more(aio: Asyncio) -> None:
+    may = iter([True])  # before the connection is made
+    async with behind_a_proxy(login="ann:canary-pröxy") as (_, proxy):
+        output = otlp(proxy=proxy.url, proxy_credential=CredentialId("login"))
+        async with output.open(context(aio, may_begin=lambda: next(may, False))) as main:
+            with pytest.raises(NotBegun):
+                await main.send(BATCH)
+
+    assert proxy.heads == []
+
+
+async def test_a_tunnel_that_is_being_made_ends_with_the_block(aio: Asyncio) -> None:
+    async with (
+        open_proxy({}, refusal=b"HTTP/1.1 ") as proxy,
+        trio.open_nursery() as nursery,
+        sender(aio, proxy=proxy.url) as main,
+    ):
+        nursery.start_soon(main.send, BATCH)
+        await proxy.asked.wait()
+        nursery.cancel_scope.cancel()
+
+
+async def test_the_proxy_of_the_environment_is_used_unless_the_policy_says_none(
+    aio: Asyncio, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.INFO)
+    async with behind_a_proxy(login="ann:canary") as (receiver, proxy):
+        monkeypatch.setenv("HTTPS_PROXY", proxy.url.replace("http://", "http://ann:canary@"))
+        async with sender(aio) as main:
+            await main.send(BATCH)
+        async with sender(aio, proxy="none") as main:
+            with pytest.raises(Later, match=r"name not found|no answer to the question"):
+                await main.send(BATCH)
+
+    assert (len(receiver.requests), len(proxy.heads)) == (1, 1)
+    assert f"{HOST} is asked by the environment's proxy {proxy.url.removeprefix('http://')}" in caplog.text
+    assert "canary" not in caplog.text
+
+
+async def test_a_person_who_asks_is_told_of_the_proxy(aio: Asyncio) -> None:
+    told: list[Finding] = []
+    async with behind_a_proxy() as (_, proxy):
+        await otlp(proxy=proxy.url).ask(context(aio), Question(), told.append)
+    assert {finding.verdict for finding in told} == {"good"}
+
+    told.clear()
+    await otlp(proxy=f"http://127.0.0.1:{free_port()}").ask(context(aio), Question(), told.append)
+    assert "by the proxy" in told[0].text
+
+
+# -- otlp over HTTP ----------------------------------------------------------------------------------------------------
+
+
+async def test_over_http_a_receiver_without_tls_is_asked_by_its_whole_url(aio: Asyncio) -> None:
+    bodies = []
+
+    async def talk(stream: trio.SocketStream) -> None:
+        bodies.append((await read_request(stream)).partition(b"\r\n\r\n")[2])
+        await stream.send_all(http(b"", headers="Content-Type: application/x-protobuf\r\n"))
+
+    async with (
+        raw_server(talk) as url,
+        open_proxy({HOST: int(url.rpartition(":")[2])}) as proxy,
+        sender(aio, endpoint=f"http://{HOST}", protocol="http", proxy=proxy.url) as main,
+    ):
+        await main.send(BATCH)
+
+    assert proxy.heads[0].startswith(f"POST http://{HOST}/v1/logs HTTP/1.1\r\n")
+    assert len(protobuf.decoded(gzip.decompress(bodies[0])).groups) == 1
+
+
+async def test_over_http_a_receiver_with_tls_is_asked_in_a_tunnel(aio: Asyncio) -> None:
+    shown = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
+    CA.issue_cert("far.test").configure_cert(shown)
+    requests = []
+
+    async def talk(stream: trio.SocketStream) -> None:
+        secured: Any = trio.SSLStream(stream, shown, server_side=True)
+        requests.append(await read_request(secured))
+        await secured.send_all(http(b"", headers="Content-Type: application/x-protobuf\r\n"))
+
+    async with (
+        raw_server(talk) as url,
+        open_proxy({HOST: int(url.rpartition(":")[2])}) as proxy,
+        sender(aio, protocol="http", proxy=proxy.url) as main,
+    ):
+        await main.send(BATCH)
+
+    assert requests[0].startswith(b"POST /v1/logs HTTP/1.1\r\n")
+    assert proxy.heads[0].startswith(f"CONNECT {HOST} HTTP/1.1\r\n")
+    assert b"canary" not in proxy.heads[0].encode() + proxy.tunnelled
+
+
+# -- relay -------------------------------------------------------------------------------------------------------------
+
+PRINCIPAL = "principal.test:6789"
+
+
+@asynccontextmanager
+async def principal_behind_a_proxy(aio: Asyncio, **options: Any) -> AsyncIterator[tuple[relay.Principal, ForwardProxy]]:
+    """A principal at `PRINCIPAL`, which only the proxy knows."""
+    own = CA.issue_cert("principal.test")
+    chain = b"".join(part.bytes() for part in own.cert_chain_pems).decode()
+    tls = RelayTls(certificate=Material("c", chain), key=Material("k", own.private_key_pem.bytes().decode()))
+    async with (
+        relay.principal(aio, tls=tls) as door,
+        open_proxy({PRINCIPAL: int(door.url.rpartition(":")[2])}, **options) as proxy,
+    ):
+        yield door, proxy
+
+
+async def test_events_are_relayed_through_a_tunnel_whose_proxy_sees_nothing_of_them(aio: Asyncio) -> None:
+    async with (
+        principal_behind_a_proxy(aio) as (door, proxy),
+        relay.edge(aio, f"https://{PRINCIPAL}", tls=TRUST, proxy=proxy.url) as main,
+    ):
+        for place in (1, 2):
+            await main.send(relay.entry(place))
+        assert door.numbers == [1, 2]
+
+    assert {head.split("\r\n")[0] for head in proxy.heads} == {f"CONNECT {PRINCIPAL} HTTP/1.1"}
+    assert "authorization" not in "".join(proxy.heads).lower()
+    assert b"/v1/relay" not in proxy.tunnelled
+
+
+async def test_the_proxy_of_the_environment_is_that_of_a_principal_too(
+    aio: Asyncio, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with principal_behind_a_proxy(aio, login="ann:canary") as (door, proxy):
+        monkeypatch.setenv("HTTPS_PROXY", proxy.url.replace("http://", "http://ann:canary@"))
+        monkeypatch.setenv("HTTP_PROXY", "socks5://is-not-looked-at")
+        async with relay.edge(aio, f"https://{PRINCIPAL}", tls=TRUST) as main:
+            await main.send(relay.entry(1))
+        assert door.numbers == [1]
+
+
+async def test_a_proxy_that_makes_no_tunnel_to_a_principal_is_named(aio: Asyncio) -> None:
+    async with (
+        principal_behind_a_proxy(aio, login="ann:other") as (door, proxy),
+        relay.edge(aio, f"https://{PRINCIPAL}", tls=TRUST, proxy=proxy.url) as main,
+    ):
+        with pytest.raises(Later, match=f"{PRINCIPAL} by the proxy .*: the proxy answered 407"):
+            await main.send(relay.entry(1))
+        assert door.numbers == []
+
+
+# -- options -----------------------------------------------------------------------------------------------------------
+
+OUTPUTS = {
+    "otlp": f"type: otlp\n    endpoint: https://{HOST}",
+    "relay": f"type: relay\n    name: berlin\n    hosts: [https://{PRINCIPAL}]\n    credential: k",
+}
+
+
+@pytest.mark.parametrize("output", OUTPUTS.values(), ids=OUTPUTS)
+@pytest.mark.parametrize(
+    ("options", "path", "said"),
+    [
+        ("proxy: https://proxy:3128", "proxy", "not by https:// or socks: write http://proxy:3128"),
+        ("proxy: socks5://p", "proxy", "not by https:// or socks: write http://proxy:3128"),
+        ("proxy: http://ann@p", "proxy", "name one by `proxy_credential`"),
+        ("proxy: 'http://ann:canary@p'", "proxy", "must not contain a secret"),
+        ("proxy: 'http://p/x'", "proxy", "the URL of a host"),
+        ("proxy_credential: p", "proxy_credential", "needs a proxy"),
+        ("proxy: none\n    proxy_credential: p", "proxy_credential", "needs a proxy"),
+    ],
+)
+def test_what_is_no_proxy_is_refused_at_its_place(output: str, options: str, path: str, said: str) -> None:
+    with pytest.raises(PolicyError) as refused:
+        parse(f"version: 1\noutputs:\n  main:\n    {output}\n    {options}\n", Registry.installed())
+
+    [problem] = refused.value.problems
+    assert problem.path == f"outputs.main.{path}"
+    assert said in problem.message
+    assert "canary" not in str(refused.value)
+
+
+def test_a_relay_goes_through_a_proxy_to_hosts_with_tls_only() -> None:
+    text = OUTPUTS["relay"].replace("https://", "http://") + "\n    proxy: http://proxy:3128"
+    with pytest.raises(PolicyError, match="write hosts with https://") as refused:
+        parse(f"version: 1\noutputs:\n  main:\n    {text}\n", Registry.installed())
+
+    assert [problem.path for problem in refused.value.problems] == ["outputs.main.proxy"]
+
+
+async def test_a_wrong_variable_is_told_at_the_start_with_its_remedy(
+    aio: Asyncio, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("HTTPS_PROXY", "https://canary@proxy")
+    with pytest.raises(
+        StartFailed, match=r"output main: the variable HTTPS_PROXY: .*; `proxy: none` ignores it"
+    ) as why:
+        async with sender(aio):
+            pass
+    async with sender(aio, proxy="none"):
+        pass
+
+    assert "canary" not in str(why.value)
