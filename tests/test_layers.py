@@ -165,6 +165,7 @@ INSIDE = {
         {"suspects"},
     ],
     "policy": [
+        {"idle"},
         {"policy", "schema"},
         {"secret_sources"},
         {"registry"},

@@ -10,7 +10,8 @@ from shipper.sdk.errors import PolicyError
 from shipper.supervise import secrets
 from shipper.supervise.sources import read_tree
 
-GOOD = "version: 1\nprocessors: [{type: add_fields, fields: {a: '${NAME}'}}]\n"
+GOOD = "version: 1\ninputs: {g: {type: generate}}\noutputs: {c: {type: console}}\n"
+GOOD += "processors: [{type: add_fields, fields: {a: '${NAME}'}}]\n"
 BAD = "version: 1\noutputs: {main: {type: nosuch}}\nquue: {}\n"
 
 
@@ -35,7 +36,7 @@ def bad(tmp_path):
 def test_a_good_file_is_told_with_its_counts(good):
     result = validate(good, NAME="x")
 
-    assert (result.exit_code, result.stdout) == (0, f"{good}: ok, 0 inputs, 0 outputs\n")
+    assert (result.exit_code, result.stdout) == (0, f"{good}: ok, 1 input, 1 output\n")
 
 
 def test_every_mistake_is_a_line_with_its_place_and_the_status_is_78(good, bad):
@@ -43,7 +44,7 @@ def test_every_mistake_is_a_line_with_its_place_and_the_status_is_78(good, bad):
     lines = result.stdout.splitlines()
 
     assert result.exit_code == 78
-    assert lines[0] == f"{good}: ok, 0 inputs, 0 outputs"
+    assert lines[0] == f"{good}: ok, 1 input, 1 output"
     assert lines[1].startswith(f'{bad}:2:24: outputs.main.type: there is no output of type "nosuch"; installed: ')
     assert lines[2] == f'{bad}:3:1: quue: unknown key "quue" (did you mean "queue"?)'
     assert len(lines) == 3
@@ -54,7 +55,7 @@ def test_the_result_can_be_read_by_programs(good, bad):
     first, second = json.loads(result.stdout)
 
     assert result.exit_code == 78
-    assert first == {"file": str(good), "valid": True, "inputs": 0, "outputs": 0, "warnings": [], "errors": []}
+    assert first == {"file": str(good), "valid": True, "inputs": 1, "outputs": 1, "warnings": [], "errors": []}
     error = second["errors"][1]
     assert (second["valid"], error["line"], error["path"], error["code"]) == (False, 3, "quue", "unknown_key")
 
@@ -190,12 +191,12 @@ def test_a_field_of_the_users_own_that_is_called_credential_is_no_secret(tmp_pat
     path = tmp_path / "p.yaml"
     path.write_text("version: 1\nprocessors: [{type: add_fields, fields: {credential: {file: x}}}]\n")
 
-    assert validate(path).stdout == f"{path}: ok, 0 inputs, 0 outputs\n"
+    assert validate(path).stdout.startswith(f"{path}: ok, 0 inputs, 0 outputs\n")
 
 
 def test_a_missing_variable_and_a_missing_file_are_mistakes(good, tmp_path):
     assert validate(good).exit_code == 78
-    assert f"{good}:2:" in validate(good).stdout
+    assert f"{good}:4:" in validate(good).stdout
     assert validate(tmp_path / "none.yaml").exit_code == 78
 
 
@@ -216,11 +217,25 @@ def test_inputs_without_an_output_are_valid_with_a_warning(tmp_path):
     text, as_json = validate(path), validate("--format", "json", path)
 
     assert (text.exit_code, as_json.exit_code) == (0, 0)
-    assert text.stdout.splitlines() == [
-        f"{path}: ok, 1 input, 0 outputs",
-        f"{path}: warning: there are inputs and no outputs: nothing is delivered",
+    told = f"{path}:2:1: inputs: there are inputs and no outputs: nothing is read; add an output"
+    assert text.stdout.splitlines() == [f"{path}: ok, 1 input, 0 outputs", f"{path}: warning: {told}"]
+    assert json.loads(as_json.stdout)[0]["warnings"] == [told]
+
+
+def test_a_file_of_processors_alone_is_valid_with_a_warning_beside_those_of_the_whole(tmp_path):
+    (tmp_path / "a.yaml").write_text("version: 1\ninputs: {g: {type: generate, outputs: [c]}}\n")
+    (tmp_path / "b.yaml").write_text("version: 1\noutputs: {c: {type: console}, d: {type: console}}\n")
+    (tmp_path / "c.yaml").write_text("version: 1\n\nprocessors:\n  - {type: add_fields, fields: {a: b}}\n")
+    result = validate(tmp_path)
+
+    assert result.exit_code == 0
+    assert result.stdout.splitlines() == [
+        f"{tmp_path}: ok, 1 input, 2 outputs",
+        f"{tmp_path}: warning: {tmp_path}/c.yaml:3:1: processors: they act on the inputs of this file alone, and it "
+        "has none; move them to the files of the inputs, or to the `processors` of an output",
+        f"{tmp_path}: warning: {tmp_path}/b.yaml:2:31: outputs.d: no input sends to this output; name it in the "
+        "`outputs` of an input, or remove it",
     ]
-    assert json.loads(as_json.stdout)[0]["warnings"] == ["there are inputs and no outputs: nothing is delivered"]
 
 
 @pytest.mark.parametrize("port", ["0", "65536", "99999", "http"])

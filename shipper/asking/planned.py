@@ -20,8 +20,8 @@ from shipper.policy.document import Node
 from shipper.policy.policy import Policy, build
 from shipper.policy.registry import Registry
 from shipper.sdk.errors import PolicyError, Problem
+from shipper.supervise import sources
 from shipper.supervise.secrets import Place, Reference, everywhere
-from shipper.supervise.sources import read_with_tests
 from shipper.values import Revision
 
 
@@ -49,7 +49,8 @@ def planned(
 
     Raises PolicyError with all problems. Blocks on files.
     """
-    tree, tests = read_with_tests([path], environment)
+    read = sources.read([path], environment)
+    tree = read.tree
     references: dict[str, Reference] = {}
     names: dict[str, str] = {}
     problems: list[Problem] = []
@@ -75,7 +76,7 @@ def planned(
     if problems:
         raise PolicyError(problems)
     return Planned(
-        make(Revision(0, 0), document.write(substituted), registry, material), tree, references, names, tests
+        make(Revision(0, 0), document.write(substituted), registry, material), tree, references, names, read.tests
     )
 
 

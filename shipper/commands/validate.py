@@ -81,21 +81,25 @@ def command(files: Sequence[Path], form: str, with_secrets: bool, against: Path 
 def check(path: Path, registry: Registry, *, with_secrets: bool = False) -> Checked:
     """Checks the policy of a file or a directory as a supervisor does; reads secrets only `with_secrets`."""
     from shipper.asking.planned import cases_of
+    from shipper.policy.idle import idle
     from shipper.policy.policy import build
-    from shipper.supervise.sources import read_with_tests
+    from shipper.supervise import sources
 
     problems: list[Problem] = []
     try:
-        tree, tests = read_with_tests([path], os.environ)
+        read = sources.read([path], os.environ)
+        tree = read.tree
         policy = build(references(tree, registry, problems), registry)
-        cases_of(tests, policy)
+        cases_of(read.tests, policy)
     except PolicyError as error:
         problems += error.problems
         return Checked(path, None, problems)
     missing, exposed = secret_files(tree, registry, os.environ, with_secrets=with_secrets) if not problems else ([], [])
     if with_secrets:
         problems += missing
-    warnings = [*_warnings(policy), *map(str, exposed if with_secrets else [*missing, *exposed])]
+    unused = [*read.idle, *idle(policy, tree)]
+    found = [*unused, *(exposed if with_secrets else [*missing, *exposed])]
+    warnings = [*_warnings(policy), *map(str, found)]
     return Checked(path, None if problems else policy, problems, warnings)
 
 
@@ -206,11 +210,7 @@ def _part(part: Part) -> str:
 
 def _warnings(policy: Policy) -> list[str]:
     """Returns warnings about valid settings that are probably mistakes."""
-    idle = ["there are inputs and no outputs: nothing is delivered"] if policy.inputs and not policy.outputs else []
-    outputs = [
-        f"outputs.{name}: {warning}" for name, spec in policy.outputs.items() for warning in spec.config.warnings()
-    ]
-    return [*idle, *outputs]
+    return [f"outputs.{name}: {warning}" for name, spec in policy.outputs.items() for warning in spec.config.warnings()]
 
 
 def _count(number: int, noun: str) -> str:

@@ -15,6 +15,7 @@ from shipper.policy import document
 from shipper.policy.document import Node, Value, below
 from shipper.sdk.codes import Code
 from shipper.sdk.errors import PolicyError, Problem
+from shipper.supervise.sources import Read
 from shipper.supervise.variables import replaced
 
 
@@ -63,5 +64,5 @@ class PolicyTree:
     def paths(self) -> Collection[Path]:
         return ()
 
-    def read(self, environment: Mapping[str, str]) -> Node:
-        return without_variables(self.tree, environment if self.allows_host else None)
+    def read(self, environment: Mapping[str, str]) -> Read:
+        return Read(without_variables(self.tree, environment if self.allows_host else None))

@@ -44,6 +44,9 @@ from shipper.values import Change, Revisions
 
 _log = log.get(__name__)
 
+_MOST_IDS = 20
+"""The most credentials that one line of the log names."""
+
 T = TypeVar("T")
 Say = Callable[[Statement, Callable[[], None]], None]
 """Takes a statement, and a function to call once it is written."""
@@ -75,6 +78,8 @@ class Rollout:
         self._intake, self._delivery = intake, delivery
         self._say, self._on_change, self._on_active = say, on_change, on_active
         self._in_thread = in_thread
+        self._spare: frozenset[str] = frozenset()
+        """The credentials of the last policy that nothing referred to."""
         self._stored = Signal()
         self._offered = Signal()
         self._under_way: tuple[Candidate, trio.CancelScope] | None = None
@@ -291,7 +296,17 @@ class Rollout:
     async def _read(self, offer: Offer, plan: Plan | None) -> tuple[Plan, dict[str, Credential]]:
         if plan is None:
             plan = await self._in_thread(make, offer.at, offer.text, self._registry)
-        return plan, await self._keyring.take(offer.credentials)
+        taken = await self._keyring.take(offer.credentials)
+        self._tell_spare(frozenset(taken).difference(plan.credentials, self.in_use), plan)
+        return plan, taken
+
+    def _tell_spare(self, ids: frozenset[str], plan: Plan) -> None:
+        """Logs the credentials that nothing refers to, once; they are not kept."""
+        new = sorted(ids - self._spare)
+        self._spare = ids
+        if new:
+            text = "credentials came that neither the policy nor a queued event refers to; send a policy without them"
+            _log.warning(text, revision=str(plan.at), credentials=new[:_MOST_IDS])
 
     def _give_up(self, candidate: Candidate) -> None:
         if self._under_way is not None and self._under_way[0] is candidate:

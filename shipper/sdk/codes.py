@@ -53,6 +53,7 @@ class Code(StrEnum):
     BAD_OPTION = "bad_option", "An option of a plugin has an impossible value, or conflicts with others."
     UNKNOWN_PLUGIN = "unknown_plugin", "No plugin of this type is installed, or it cannot be loaded."
     UNKNOWN_OUTPUT = "unknown_output", "An input names an output that the policy does not have."
+    NO_EFFECT = "no_effect", "A part of a policy has no effect (a warning: the policy is valid)."
     SECRET_IN_POLICY = "secret_in_policy", "The policy may contain a secret; a policy refers to secrets by ids."
     SECRET_UNAVAILABLE = "secret_unavailable", "A secret that a policy file refers to is missing or cannot be read."
     FILE_UNREADABLE = "file_unreadable", "A file cannot be read, or has the wrong kind or content."

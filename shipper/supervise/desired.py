@@ -18,6 +18,7 @@ import msgspec
 
 from shipper.policy import document, policy
 from shipper.policy.document import Node
+from shipper.policy.idle import idle
 from shipper.policy.policy import Policy
 from shipper.policy.registry import Registry, UnknownType
 from shipper.sdk.codes import Code
@@ -77,7 +78,8 @@ class Desired:
             self.watched = frozenset(seen)
 
     def _read(self, known: Mapping[bytes, str], seen: set[Path]) -> Wanted:
-        tree = self._origin.read(self._environment)
+        read = self._origin.read(self._environment)
+        tree = read.tree
         if self._once:
             tree = ending(tree, self._registry)
         uses = secrets.references(tree, self._registry)
@@ -94,7 +96,8 @@ class Desired:
         valid = self._valid(tree, seen)
         credentials = {one.id: one for one in kept}
         reused = frozenset(credentials.keys() & set(known.values()))
-        return Wanted(tree, document.write(tree), policy.meaning(valid), credentials, reused, tuple(_exposed(uses)))
+        warnings = (*read.idle, *idle(valid, tree), *_exposed(uses))
+        return Wanted(tree, document.write(tree), policy.meaning(valid), credentials, reused, warnings)
 
     def _valid(self, tree: Node, seen: set[Path]) -> Policy:
         try:

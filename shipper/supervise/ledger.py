@@ -68,7 +68,7 @@ class Wanted:
     reused: frozenset[str] = frozenset()
     """The ids that were known when the files were read."""
     warnings: tuple[Problem, ...] = ()
-    """Secrets that others can read."""
+    """Parts of the policy without an effect, and secrets that others can read."""
     version: str = ""
     """The source's name for this version, for answers; empty if the source wants none."""
 

@@ -2,21 +2,24 @@
 
 Inputs and outputs of all files are collected (each name in one file), a file's `processors` are appended to those of
 each of its inputs, and every other key may be in one file only. Variables are replaced in scalar values. With one file
-the tree is the file's own. The `tests` of a file are no part of its policy: only
-`read_with_tests` returns them.
+the tree is the file's own. The `tests` of a file are no part of its policy, and stand beside its tree in `Read`.
+
+The processors of a file without inputs are lost in the merged tree: no file acts on what another one reads. They are a
+warning, since who wrote them expected that.
 """
 
 from __future__ import annotations
 
 import os
 import re
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Protocol
 
 from shipper.policy import cases, document
 from shipper.policy.document import Node, Quoted, below
+from shipper.policy.idle import warning
 from shipper.sdk.codes import Code
 from shipper.sdk.descriptors import in_words
 from shipper.sdk.errors import PolicyError, Problem
@@ -38,9 +41,19 @@ class Origin(Protocol):
         """Returns the paths of its text that may change; blocks on files."""
         ...
 
-    def read(self, environment: Mapping[str, str]) -> Node:
-        """Returns its tree, with variables replaced; raises PolicyError. Blocks on files."""
+    def read(self, environment: Mapping[str, str]) -> Read:
+        """Returns what it says, with variables replaced; raises PolicyError. Blocks on files."""
         ...
+
+
+@dataclass(frozen=True, slots=True)
+class Read:
+    """What files say: the tree of their policy; the section `tests` of each file that has one; and a warning for each
+    part that is not in the tree, since it has no effect."""
+
+    tree: Node = field(repr=False)
+    tests: Sequence[Node] = field(default=(), repr=False)
+    idle: Sequence[Problem] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,8 +65,8 @@ class PolicyFiles:
     def paths(self) -> Collection[Path]:
         return [*self.given, *policy_files(self.given, [])]
 
-    def read(self, environment: Mapping[str, str]) -> Node:
-        return read_tree(self.given, environment)
+    def read(self, environment: Mapping[str, str]) -> Read:
+        return read(self.given, environment)
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,21 +79,34 @@ class PolicyText:
     def paths(self) -> Collection[Path]:
         return ()
 
-    def read(self, environment: Mapping[str, str]) -> Node:
-        return tree_of(self.text, self.name, lambda node, path, quoted: replaced(str(node.value), environment))
+    def read(self, environment: Mapping[str, str]) -> Read:
+        return Read(tree_of(self.text, self.name, lambda node, path, quoted: replaced(str(node.value), environment)))
 
 
 def read_tree(paths: Sequence[Path], environment: Mapping[str, str]) -> Node:
     """Returns the merged tree of all files; raises PolicyError with the problems of all of them."""
-    return read_with_tests(paths, environment)[0]
+    return read(paths, environment).tree
 
 
-def read_with_tests(paths: Sequence[Path], environment: Mapping[str, str]) -> tuple[Node, list[Node]]:
-    """Returns the merged tree of all files, and the section `tests` of each file that has one; raises PolicyError as
-    `read_tree`."""
+def read(paths: Sequence[Path], environment: Mapping[str, str]) -> Read:
+    """Returns what all files say, merged; raises PolicyError with the problems of all of them."""
     found = _parsed_files(paths, lambda node, path, quoted: replaced(str(node.value), environment))
-    tree = found[0].root if len(found) == 1 else merged([file.root for file in found])
-    return tree, [file.tests for file in found if file.tests is not None]
+    tests = [file.tests for file in found if file.tests is not None]
+    if len(found) == 1:
+        return Read(found[0].root, tests)
+    roots = [file.root for file in found]
+    return Read(merged(roots), tests, list(_without_inputs(roots)))
+
+
+def _without_inputs(roots: Iterable[Node]) -> Iterator[Problem]:
+    """Yields a warning for the processors of each file that has no inputs."""
+    for root in roots:
+        assert isinstance(root.value, dict)
+        inputs, processors = root.value.get("inputs"), root.value.get("processors")
+        if processors is not None and processors.value and not (inputs is not None and inputs.value):
+            at = root.keys.get("processors", processors.mark)
+            text = "they act on the inputs of this file alone, and it has none; move them to the files of the "
+            yield warning("processors", at, text + "inputs, or to the `processors` of an output")
 
 
 def read_text(paths: Sequence[Path]) -> str:

@@ -28,6 +28,22 @@ def keys(*names: str) -> list[dict[str, str]]:
     return [{"id": name, "key": STATE_KEYS[name]} for name in names]
 
 
+async def test_a_credential_that_nothing_refers_to_is_named_in_the_log_once_and_not_kept(tmp_path: Path) -> None:
+    text = policy(inputs="  g: {type: generate, count: 1}\n", outputs="  out: {type: console}\n")
+    async with launched(tmp_path) as sidecar:
+        await sidecar.hello()
+        await sidecar.policy(1, text, {"es-7": secret("es-7")})
+        await sidecar.ack(1, "drained")
+        await sidecar.policy(2, f"{text}log_level: info\n", {"es-7": secret("es-7")})
+        await sidecar.ack(2, "drained")
+        observed = await sidecar.observe()
+        await sidecar.stop()
+
+    told = [line for line in map(json.loads, sidecar.log.splitlines()) if "shipper.credentials" in line]
+    assert [line["shipper.credentials"] for line in told] == [["es-7"]]
+    assert observed["credentials_in_use"] == []
+
+
 async def test_every_bad_line_is_one_error_and_changes_nothing(tmp_path: Path) -> None:
     bad = [
         b"nonsense",

@@ -138,6 +138,20 @@ async def test_a_secret_that_others_can_read_is_told_once_and_again_when_it_is_s
     assert "mode 0640" in again["problem"]["message"]
 
 
+async def test_a_part_of_the_policy_without_an_effect_is_told_at_the_start_and_not_again_while_it_stays(
+    site: Site,
+) -> None:
+    site.replace(site.policy, POLICY + "drain: {on_deadline: drop}\n")
+    async with site.supervisor():
+        await site.until("ack", revision="1", stage="drained")
+        site.replace(site.policy, POLICY + "drain: {on_deadline: drop}\nlog_level: debug\n")
+        await site.until("ack", revision="2", stage="drained")
+
+    (told,) = site.happened("warning")
+    assert told["problem"]["path"] == "drain.on_deadline"
+    assert told["problem"]["code"] == "no_effect"
+
+
 @pytest.mark.parametrize("credential", ["{env: NOWHERE_SET}", "{systemd: es}"])
 async def test_a_secret_that_only_a_restart_can_bring_is_not_waited_for(site: Site, credential: str) -> None:
     site.environment["CREDENTIALS_DIRECTORY"] = str(site.directory / "credentials")
