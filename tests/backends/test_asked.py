@@ -91,6 +91,43 @@ def test_what_may_not_be_created_may_be_there(elasticsearch_node, policy):
     assert "good     privilege logs-app-prod: create_doc" in lines
 
 
+def test_what_goes_elsewhere_by_condition_is_asked_about_too(elasticsearch_node, policy):
+    role = {
+        "cluster": ["read_pipeline"],
+        "indices": [{"names": ["logs-*"], "privileges": ["create_doc", "create_index"]}],
+    }
+    user = elasticsearch_node.create_writer("asked-cases", role)
+    elasticsearch_node.change("PUT", "/_ingest/pipeline/asked-here", {"processors": []})
+    more = (
+        ", pipeline: asked-here, pipelines: [{pipeline: asked-gone, when: {has_fields: [never.there]}}]"
+        ", indices: [{index: audit, when: {has_fields: [never.there]}}, {index: logs-own, when: {has_fields: [nor]}}]"
+    )
+    try:
+        status, lines = asked("output", policy(elasticsearch_node, written(user), more))
+    finally:
+        elasticsearch_node.change("DELETE", "/_ingest/pipeline/asked-here")
+    host = where(elasticsearch_node)
+
+    assert (status, lines[-1]) == (1, "2 bad")
+    assert f"good     destination {host}: pipeline asked-here" in lines
+    assert f"bad      destination {host}: there is no pipeline asked-gone" in lines
+    assert "good     privilege logs-app-prod: create_doc" in lines
+    assert "good     privilege logs-own: create_doc" in lines
+    assert (
+        "bad      privilege audit: missing: create_doc, auto_configure; give it to the role or the API key, "
+        "for the index audit"
+    ) in lines
+
+
+def test_a_pipeline_that_may_not_be_looked_up_is_not_known(elasticsearch_node, policy):
+    user = elasticsearch_node.create_writer("asked-dark")
+    status, lines = asked("output", policy(elasticsearch_node, written(user), ", pipeline: asked-dark"))
+
+    told = "pipeline asked-dark: the credential may not look it up (read_pipeline)"
+    assert status == 0
+    assert f"unknown  destination {where(elasticsearch_node)}: {told}" in lines
+
+
 def test_an_api_key_is_known_until_it_is_invalidated(elasticsearch_node, policy):
     id, secret = elasticsearch_node.create_api_key("asked-key")
     path = policy(elasticsearch_node, secret)

@@ -9,10 +9,11 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 import pytest
 import trio
 
-from shipper.plugin import Credential, Finding, OutputContext, Question
+from shipper.plugin import Condition, Credential, Finding, OutputContext, Question
 from shipper.sdk import asking
 from shipper.sdk.aio import open_asyncio
 from shipper_plugins.outputs.elasticsearch import ElasticsearchOutput
+from shipper_plugins.outputs.index_cases import IndexCase, PipelineCase
 
 ELASTIC = {"X-Elastic-Product": "Elasticsearch"}
 ROOT = (200, ELASTIC, {"version": {"number": "9.1.4"}})
@@ -21,6 +22,7 @@ NO_SECURITY = (400, ELASTIC, {"error": "no handler found for uri"})
 OPEN_ROOT = (200, {}, {"version": {"number": "2.19.4", "distribution": "opensearch"}})
 OPEN_ME = (200, {}, {"user_name": "ship"})
 WHO, OPEN_WHO = "GET /_security/_authenticate", "GET /_plugins/_security/authinfo"
+RARE = Condition(has_fields=["never.there"])
 PLACE = Question(("logs-a-b",))
 MAY = "POST /_security/user/_has_privileges"
 
@@ -118,6 +120,33 @@ async def test_a_missing_pipeline_is_bad():
 
     assert told[-1].text == "there is no pipeline geo"
     assert told[-1].verdict == "bad"
+
+
+async def test_every_pipeline_by_condition_is_looked_up_once():
+    cases = tuple(PipelineCase(pipeline=name, when=RARE) for name in ("geo", "web", "geo", "dark"))
+    answers = {
+        "GET /": ROOT,
+        WHO: ME,
+        "GET /_ingest/pipeline/geo": (200, ELASTIC, {"geo": {}}),
+        "GET /_ingest/pipeline/dark": (403, ELASTIC, {"error": {"type": "security_exception", "reason": "no"}}),
+    }
+    told, asked = await findings(answers, Question(), pipeline="geo", pipelines=cases)
+
+    assert [path for _, path, _ in asked[2:]] == [f"/_ingest/pipeline/{name}" for name in ("geo", "web", "dark")]
+    assert [(finding.verdict, finding.text) for finding in told[3:]] == [
+        ("good", "pipeline geo"),
+        ("bad", "there is no pipeline web"),
+        ("unknown", "pipeline dark: the credential may not look it up (read_pipeline)"),
+    ]
+
+
+async def test_indices_by_condition_are_places_beside_those_of_the_events():
+    indices = tuple(IndexCase(index=name, when=RARE) for name in ("audit", "logs-a-b", "audit"))
+    _, asked = await findings({"GET /": ROOT, WHO: ME}, indices=indices)
+    _, keyed = await findings({"GET /": ROOT, WHO: ME}, Question((), has_state=True), indices=indices)
+
+    names = [[one["names"][0] for one in json.loads(body[-1][2])["index"]] for body in (asked, keyed)]
+    assert names == [["logs-a-b", "audit"], ["state-*"]]
 
 
 async def test_privileges_that_cannot_be_read_are_unknown():

@@ -115,7 +115,8 @@ async def ask(
         return
     node, is_elasticsearch = known
     try:
-        await _pipeline(node, output, tell)
+        for name in _pipelines(output):
+            tell(await _pipeline(node, name))
         await (_privileges if is_elasticsearch else _by_trying)(node, output, question, tell)
     except NoAnswer as error:
         tell(Finding("destination", node.where, "bad", str(error), error.code))
@@ -182,22 +183,39 @@ def _version(node: Node, answered: Response, *, is_elasticsearch: bool) -> Findi
     return Finding("destination", node.where, "good" if is_known else "unknown", f"{name} {number}")
 
 
-async def _pipeline(node: Node, output: ElasticsearchOutput, tell: Tell) -> None:
-    if output.pipeline is None:
-        return
+def _pipelines(output: ElasticsearchOutput) -> list[str]:
+    """Returns every pipeline that an event may pass, each once."""
+    usual = [] if output.pipeline is None else [output.pipeline]
+    return [*dict.fromkeys([*usual, *(one.pipeline for one in output.pipelines)])]
+
+
+async def _pipeline(node: Node, name: str) -> Finding:
+    """Returns whether there is a pipeline; most credentials may send through it, and may not look it up."""
     try:
-        await node.ask("GET", f"/_ingest/pipeline/{quote(output.pipeline, safe='')}")
+        await node.ask("GET", f"/_ingest/pipeline/{quote(name, safe='')}")
     except Refused as error:
         if error.status == 404:
-            tell(Finding("destination", node.where, "bad", f"there is no pipeline {output.pipeline}", Code.REFUSED))
+            return Finding("destination", node.where, "bad", f"there is no pipeline {name}", Code.REFUSED)
+        if error.status == 403:
+            text = f"pipeline {name}: the credential may not look it up (read_pipeline)"
+            return Finding("destination", node.where, "unknown", text)
+        return Finding("destination", node.where, "unknown", f"pipeline {name}: {error}", error.code)
+    return Finding("destination", node.where, "good", f"pipeline {name}")
 
 
 # -- what it may do ----------------------------------------------------------------------------------------------------
 
 
+def _places(output: ElasticsearchOutput, question: Question) -> list[str]:
+    """Returns where events go: the places of the question, and those of `indices`, whose conditions no event of the
+    question may meet. Keyed state alone meets no condition."""
+    cases = [one.index for one in output.indices] if question.targets or not question.has_state else []
+    return [*dict.fromkeys([*question.targets, *cases])]
+
+
 async def _privileges(node: Node, output: ElasticsearchOutput, question: Question, tell: Tell) -> None:
     """Tells what Elasticsearch says about the privileges of the credential."""
-    wanted = {target: ["create_doc"] for target in question.targets}
+    wanted = {name: ["create_doc"] for name in _places(output, question)}
     if question.has_state:
         change = ["index", "read", *(["delete"] if output.deletions == "delete" else [])]
         wanted[output.state_index.replace(keyed.COLLECTION, "*")] = change
@@ -238,7 +256,7 @@ async def _exists(node: Node, name: str) -> bool:
 
 async def _by_trying(node: Node, output: ElasticsearchOutput, question: Question, tell: Tell) -> None:
     """Tells what OpenSearch answers to documents that it cannot read."""
-    for name in question.targets:
+    for name in _places(output, question):
         if not question.may_try:
             tell(Finding("privilege", name, "unknown", _UNTOLD))
         else:
