@@ -557,6 +557,8 @@ class Gathering(Stage):
         if self.broken == "changes":
             part.batch.shared["seen"] = True
         self.held.append(part)
+        if self.broken == "fails too late":
+            part.batch.own()
         return []
 
     def flush(self) -> Sequence[Part]:
@@ -577,7 +579,7 @@ async def test_a_good_stage_passes_the_check() -> None:
     assert await check_stage(Gather(), [lines("a"), lines("b")]) == [Part(lines("a")), Part(lines("b"))]
 
 
-@pytest.mark.parametrize("broken", ["changes", "keeps", "always due"])
+@pytest.mark.parametrize("broken", ["changes", "keeps", "always due", "fails too late"])
 async def test_a_bad_stage_does_not(broken: str) -> None:
     with pytest.raises(AssertionError):
         await check_stage(Gather(broken), [lines("a"), lines("b")])

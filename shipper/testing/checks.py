@@ -89,8 +89,8 @@ async def check_stage(processor: Processor, batches: Sequence[Batch], *, aio: As
 
     Raises AssertionError where it breaks the contract. The batches that came in are as they were; a part can be packed,
     and names its outputs by a set; what was taken back leaves no trace, so that a second run in another thread makes
-    the same, also one batch at a time; after a flush nothing is held, and nothing is due; when it is closed no
-    descriptor, thread or task is left. The clock stands still meanwhile.
+    the same, also one batch at a time; a batch on which it fails leaves no trace either; after a flush nothing is held,
+    and nothing is due; when it is closed no descriptor, thread or task is left. The clock stands still meanwhile.
     """
     traces, before = Traces(), [batch.pack() for batch in batches]
     context = StageContext("test", cast(Asyncio, aio), now=lambda: 1000.0)
@@ -101,6 +101,8 @@ async def check_stage(processor: Processor, batches: Sequence[Batch], *, aio: As
         stage.rollback()
         for batch in batches:
             _run(stage, [batch])
+        stage.rollback()
+        _check_failure(stage, batches, parts)
         stage.rollback()
         assert _all_rows(_elsewhere(lambda: _run(stage, batches))) == _all_rows(parts), (
             "what was taken back left a trace"
@@ -133,6 +135,19 @@ def _run(stage: Stage, batches: Sequence[Batch]) -> list[Part]:
         assert part.outputs is None or isinstance(part.outputs, frozenset), "its outputs are no set"
         assert len(_rows(Batch.unpack(part.batch.pack(), origin=b"", seq=0))) == part.batch.count, "the count is wrong"
     return made
+
+
+def _check_failure(stage: Stage, batches: Sequence[Batch], parts: Sequence[Part]) -> None:
+    """Raises AssertionError if a batch on which it fails changes what it makes of these."""
+    sound = b'{"message":"sound"}\n'
+    try:
+        stage.process(Part(Batch(count=3, body=sound + b"{no JSON}\n" + sound)))
+    except Exception:
+        try:
+            same = _all_rows(_run(stage, batches)) == _all_rows(parts)
+        except ValueError:  # of the document that is no JSON
+            same = False
+        assert same, "a batch on which it failed left a trace"
 
 
 def _all_rows(parts: Sequence[Part]) -> list[tuple[list[object], frozenset[str] | None]]:

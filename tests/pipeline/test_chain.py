@@ -89,6 +89,37 @@ def test_what_names_its_outputs_wrongly_has_failed_and_marks_its_events() -> Non
     assert part.batch.own()[0]["error"] == {"message": "Odd failed: the outputs of a part are a set of names, not str"}
 
 
+class Vandal(Stage):
+    """Changes all that it can reach of a batch in place, and fails."""
+
+    def process(self, part: Part) -> Sequence[Part]:
+        part.batch.shared["host"]["name"] = part.batch.shared["list"][0]["x"] = "changed"
+        part.batch.shared["more"] = "more"
+        raise ZeroDivisionError("a secret")
+
+
+class Vandalism(Processor, frozen=True):
+    def process(self, batch: Batch) -> Batch:
+        return Vandal().process(Part(batch))[0].batch
+
+
+@pytest.mark.parametrize(("processor", "stage"), [(Mark(), Vandal()), (Vandalism(), None)], ids=["stage", "processor"])
+def test_an_event_that_a_plugin_changed_before_it_failed_goes_on_as_it_came(
+    processor: Processor, stage: Stage | None
+) -> None:
+    shared = {"host": {"name": "vm"}, "list": [{"x": 1}]}
+    (part,) = Chain(("a",), [link(processor, stage)]).on(Batch.events([{"n": 1}], shared=shared), Taps())
+    (event,) = part.batch.whole()
+
+    assert shared == {"host": {"name": "vm"}, "list": [{"x": 1}]}
+    assert event == {
+        **shared,
+        "n": 1,
+        "tags": ["processor_error"],
+        "error": {"message": f"{type(processor).__name__} failed: ZeroDivisionError"},
+    }
+
+
 def test_a_flush_that_fails_is_a_fault_that_quotes_nothing() -> None:
     with pytest.raises(PluginFault, match=r"^Mark failed: ZeroDivisionError$"):
         Chain(("a",), [link(Mark(), Failing())]).flush(lambda batch: batch, Taps())
