@@ -17,7 +17,16 @@ A verb is imported only when it is chosen, since a supervisor waits for the firs
 aiohttp alone takes 0.2 s); therefore the list of verbs is a table here, and not read from the modules.
 """
 
+# The imports stand below the signal, since they take longer than a person who has mistyped.
+# ruff: noqa: E402
 from __future__ import annotations
+
+import signal
+
+_interrupt = signal.getsignal(signal.SIGINT)
+if _interrupt is signal.default_int_handler:
+    # Nobody catches KeyboardInterrupt during imports: a Ctrl-C would print a traceback.
+    signal.signal(signal.SIGINT, signal.SIG_DFL)
 
 import importlib
 import os
@@ -32,6 +41,8 @@ from shipper import __version__
 from shipper.fleet.store import StoreError
 from shipper.process import collector
 from shipper.sdk.errors import OptionError, PolicyError, ShipperError, StateBusy, StateLocked
+
+signal.signal(signal.SIGINT, _interrupt)
 
 FOR_PEOPLE = {
     "supervise": "Watch policy files, and keep a shipper running.",

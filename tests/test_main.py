@@ -3,6 +3,7 @@
 import json
 import os
 import pty
+import signal
 import subprocess
 import sys
 
@@ -34,6 +35,32 @@ def test_nothing_of_a_verb_is_imported_before_it_is_chosen():
     ended = subprocess.run([sys.executable, "-c", check], capture_output=True, text=True, timeout=30)
 
     assert ended.stdout == "[]\n"
+
+
+_INTERRUPTED = """
+import os, signal, sys
+class Interrupting:
+    def find_spec(self, name, path=None, target=None):
+        if name == "click":
+            os.kill(os.getpid(), signal.SIGINT)
+sys.meta_path.insert(0, Interrupting())
+"""
+
+
+def test_a_ctrl_c_during_the_imports_leaves_no_traceback():
+    check = f"{_INTERRUPTED}\nimport shipper.__main__"
+    ended = subprocess.run([sys.executable, "-c", check], capture_output=True, text=True, timeout=60)
+
+    assert (ended.returncode, ended.stderr) == (-signal.SIGINT, "")
+
+
+def test_an_ignored_ctrl_c_stays_ignored_and_another_one_is_an_exception_after_the_imports():
+    look = "import signal, shipper.__main__; print(signal.getsignal(signal.SIGINT).name)"
+    ignored = f"import signal; signal.signal(signal.SIGINT, signal.SIG_IGN){_INTERRUPTED}\n{look}"
+    ended = subprocess.run([sys.executable, "-c", ignored], capture_output=True, text=True, timeout=60)
+
+    assert ended.stdout == "SIG_IGN\n"
+    assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
 
 
 @pytest.mark.parametrize("verb", [*FOR_PEOPLE, *FOR_MACHINES])
