@@ -354,6 +354,8 @@ def _reworded(message: str) -> str:
     message = re.sub(r"`([a-z |]+)`", lambda m: " or ".join(_WORDS.get(w, w) for w in m[1].split(" | ")), message)
     if message.startswith("Expected string, got ") and message.endswith(("integer", "number", "boolean")):
         message += "; quote it"
+    if message.startswith("Expected list, got ") and message.endswith(("string", "integer", "number", "boolean")):
+        message += "; write it in brackets, such as [first, second]"
     return message[:1].lower() + message[1:]
 
 

@@ -44,7 +44,7 @@ _WHY = {
     "invalid repetition size": "a repeat has at most 1000 times, multiplied where repeats are nested: write less",
     "invalid character class range": r"a range or a class is not known: write a-z, [:alpha:] or \p{L}",
     "invalid escape sequence": r"an escape is not known: write \z for the end, \x{e9} for a character, a letter alone",
-    "invalid named capture group": "the name of a group cannot be so: write (?P<name>…) with letters, digits and _",
+    "invalid named capture group": "the name of a group is invalid: write (?P<name>…) with letters, digits and _",
     "pattern too large - compile failed": "it is too large: repeat less often, or fewer classes such as \\p{L}",
 }
 _GROUPS = {
@@ -66,7 +66,7 @@ def check_pattern(pattern: str, *at: str | int) -> None:
     The message quotes nothing of the pattern.
     """
     if why := _problem(pattern):
-        raise BadOption(f"no regular expression that is taken here: {why}", *at)
+        raise BadOption(f"invalid regular expression: {why}", *at)
 
 
 def searcher(pattern: str) -> Callable[[str], bool]:

@@ -38,7 +38,8 @@ class Material(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         try:
             raw = _read_in_time(path)
         except OSError as error:
-            raise ValueError(f"cannot read this file: {error.strerror}") from None
+            where = "" if Path(path).is_absolute() else f"; a relative path counts from {Path.cwd()}"
+            raise ValueError(f"cannot read this file: {error.strerror}{where}") from None
         if len(raw) > _LARGEST:
             raise ValueError("this file is larger than 1MiB")
         if b"-----BEGIN " not in raw:

@@ -52,7 +52,9 @@ _log = log.get(__name__)
 def parse_address(text: str) -> tuple[str, int]:
     """Returns host and port of `127.0.0.1:6780`, `[::1]:0`, `:6780` or `6780` (loopback); raises OptionError."""
     host, _, port = text.rpartition(":")
-    if not (port.isascii() and port.isdigit() and int(port) < 65536):
+    if port.isascii() and port.isdigit() and int(port) > 65535:
+        raise OptionError(f"the address {text!r}: a port is at most 65535")
+    if not (port.isascii() and port.isdigit()):
         raise OptionError(f"the address {text!r} has no port: HOST:PORT is expected, such as 127.0.0.1:6780")
     if host.startswith("[") and host.endswith("]"):
         host = host[1:-1]

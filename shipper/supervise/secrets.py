@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from shipper.policy import document
-from shipper.policy.document import Node, followed
+from shipper.policy.document import Node, followed, suggest
 from shipper.policy.registry import Kind, Registry, UnknownType
 from shipper.policy.secret_sources import SecretSources, installed
 from shipper.policy.uses import changed
@@ -69,7 +69,8 @@ class Reference:
         if not beside <= source.keys.keys() and not SHAPE_FIELDS.isdisjoint(beside):
             raise ValueError(_hint(sources))
         if len(kinds) != 1 or (beside and not source.keys):
-            raise ValueError(f"a reference has exactly one kind: {sources.hint()}")
+            meant = "" if kinds else suggest(next(iter(fields), ""), sources.kinds)
+            raise ValueError(f"a reference has exactly one kind: {sources.hint()}{meant}")
         if not beside <= source.keys.keys():
             raise ValueError(f"beside `{kinds[0]}` a reference has {', '.join(source.keys)} or `as`, and no other key")
         folder = None if node.mark.file is None else Path(node.mark.file).parent.absolute()

@@ -72,7 +72,7 @@ def test_a_condition_says_which_events_meet_it(key: dict[str, Any], holds: bool)
         ({"equals": {}}, "must not be empty"),
         ({"or": []}, "must not be empty"),
         ({"range": {"a": {}}}, "at least one"),
-        ({"regexp": {"a": "("}}, "no regular expression that is taken here: a group is not closed"),
+        ({"regexp": {"a": "("}}, "invalid regular expression: a group is not closed"),
         ({"or": [{"regexp": {"a": "(?=a)"}}]}, "look-around"),
     ],
 )

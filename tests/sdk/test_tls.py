@@ -204,6 +204,14 @@ def test_a_file_that_is_missing_is_refused(tmp_path: Path) -> None:
         Material.read(str(tmp_path / "none.pem"))
 
 
+def test_a_relative_path_that_is_missing_says_from_where_it_counts(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(ValueError, match=rf"No such file or directory; a relative path counts from {tmp_path}$"):
+        Material.read("none.pem")
+
+
 def test_material_that_cannot_be_looked_at_is_not_called_bad(monkeypatch: pytest.MonkeyPatch) -> None:
     def without_descriptors(*arguments: object) -> int:
         raise OSError(errno.EMFILE, os.strerror(errno.EMFILE))

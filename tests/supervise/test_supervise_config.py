@@ -31,12 +31,16 @@ def complaint(file: Path, text: str, environment: dict[str, str] | None = None) 
         ("htpp: x\n", 'c.yaml:1:1: htpp: unknown key "htpp" (did you mean "http"?)'),
         ("http: 6780\n", "c.yaml:1:7: http: expected string, got integer; quote it"),
         ("http: localhost\n", "c.yaml:1:7: http: the address 'localhost' has no port"),
+        ("http: 127.0.0.1:70000\n", "c.yaml:1:7: http: the address '127.0.0.1:70000': a port is at most 65535"),
         (
             "otlp: collector:4318\n",
             "c.yaml:1:7: otlp: a receiver of OTLP is a URL of HTTP, such as http://127.0.0.1:4318",
         ),
         ("http: a\nhttp: b\n", "c.yaml:2:1: http: this key is written twice"),
-        ("on_release:\n  command: nope\n", "c.yaml:2:12: on_release.command: expected list, got string"),
+        (
+            "on_release:\n  command: nope\n",
+            "c.yaml:2:12: on_release.command: expected list, got string; write it",
+        ),
         ("on_release: {command: []}\n", "c.yaml:1:23: on_release.command: expected list of length >= 1"),
         ("on_release: {timeout: 3s}\n", 'c.yaml:1:13: on_release.command: the key "command" is missing'),
         ("on_release: {command: [sh], timeout: 3}\n", "c.yaml:1:38: on_release.timeout: expected a duration"),

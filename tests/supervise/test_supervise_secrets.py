@@ -130,6 +130,7 @@ def test_a_literal_secret_is_refused_with_a_hint_and_is_not_quoted(written: str)
         ("id:secret", "a policy must not contain a secret"),
         ("{vault: A}", "exactly one kind: {file: PATH}"),
         ("{env: A, file: b}", "exactly one kind: {file: PATH}"),
+        ("{fil: keys/es}", '(did you mean "file"?)'),
         ("{env: 5}", "`env` is followed by a text"),
         ("{file: }", "`file` is followed by a text"),
         ("{file: a, mode: b}", "exactly one kind: {file: PATH}"),
