@@ -294,7 +294,12 @@ class Conversation:
     # -- received ------------------------------------------------------------------------------------------------------
 
     def _received_error(self, message: Error) -> Effects:
-        """Before `ready` it is the reason of a failed start, reported once; later it is about a line of ours."""
+        """Before `ready` it is the reason of a failed start, reported once; later it is about a message of ours.
+
+        A message that crosses the stop has no effect, as expected: that is no news.
+        """
+        if message.code == Code.STOPPING:
+            return
         if self.connected:
             fields = {"line": message.line_number, "message": message.message, "code": message.code}
             yield Say("error", fields)

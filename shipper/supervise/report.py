@@ -238,7 +238,7 @@ _WORDS: Mapping[str, Callable[[Fields], list[str]]] = {
         "DEGRADED: no status server: {address} cannot be used, perhaps because another process uses it; "
         "the next start of the sidecar tries again"
     ),
-    "error": _line("the sidecar did not understand line {line}: {message}"),
+    "error": _line("the sidecar refused message {line}: {message}"),
     "ordered": _ordered,
     "result": _result,
     "save_failed": _line("DEGRADED: the state cannot be saved ({message}); nothing new is sent until it can"),

@@ -6,6 +6,7 @@ import pytest
 
 from shipper.policy import document
 from shipper.protocol.messages import Ack, Error, Nack, NackError, Observed, QueueFigures, Result, Stopped, Unit
+from shipper.sdk.codes import Code
 from shipper.supervise.conversation import Again, Conversation, Effect, Finish, Revoke, Save, Say, Send, Serving
 from shipper.supervise.ledger import Kept, Ledger, Wanted
 from shipper.values import DeadLetterFigures, Revision, Revisions
@@ -378,6 +379,12 @@ def test_only_what_a_person_must_mend_in_the_state_directory_makes_a_first_start
 
 def test_an_error_after_ready_is_about_a_line_that_was_sent() -> None:
     assert said(list(connected().received(Error(line_number=3, message="no")))) == ["error"]
+
+
+def test_a_message_that_crosses_a_stop_is_no_error() -> None:
+    crossing = Error(line_number=3, message="the shipper is stopping", code=Code.STOPPING)
+
+    assert said(list(connected().received(crossing))) == []
 
 
 def test_a_unit_that_misses_a_secret_which_is_here_is_told_of_when_that_has_arrived() -> None:
