@@ -78,7 +78,7 @@ async def test_a_file_is_appended_to_after_a_restart(context: OutputContext, pat
 
 async def test_nothing_is_opened_before_the_first_event(context: OutputContext, path: Path) -> None:
     async with FileOutput(path=str(path / "missing")).open(context) as sender:
-        with pytest.raises(Later, match=r"events\.ndjson/missing: No such file or directory"):
+        with pytest.raises(Later, match=r"events\.ndjson/missing: its directory does not exist; make it"):
             await sender.send(numbers(1))
 
 

@@ -138,7 +138,9 @@ class _FileSender:
                 await trio.to_thread.run_sync(self._write, batch, limiter=self._thread)
             except OSError as error:
                 code = of_os_error(error, Code.UNAVAILABLE)
-                raise Later(f"{self._path}: {in_words(error)}", code=code) from error
+                is_absent = isinstance(error, FileNotFoundError)
+                reason = "its directory does not exist; make it" if is_absent else in_words(error)
+                raise Later(f"{self._path}: {reason}", code=code) from error
         return Answers(batch.count)
 
     async def close(self) -> None:

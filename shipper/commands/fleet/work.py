@@ -46,18 +46,30 @@ def _outer(context: click.Context) -> Path:
     return found or given or Path(os.environ.get(VARIABLE) or CONFIG)
 
 
+def _section(path: Path) -> Node:
+    """Returns `fleet` of a configuration; raises OptionError."""
+    import os
+
+    from shipper.sdk.errors import OptionError
+    from shipper.supervise.config import read_config
+
+    another = f"name another file by --config or ${VARIABLE}"
+    if not path.exists():
+        raise OptionError(f"{path}: there is no such file; {another}")
+    section = read_config(path, os.environ).fleet
+    if section is None:
+        raise OptionError(f"{path}: there is no section `fleet:`; {another}")
+    return section
+
+
 @asynccontextmanager
 async def _opened(path: Path) -> AsyncIterator[Opened]:
     """Yields the fleet of a configuration; raises OptionError."""
     import os
 
     from shipper.fleet import opening, settings
-    from shipper.sdk.errors import OptionError
-    from shipper.supervise.config import read_config
 
-    section = read_config(path, os.environ).fleet
-    if section is None:
-        raise OptionError(f"{path}: there is no section `fleet:`; name another file by --config or ${VARIABLE}")
+    section = _section(path)
     found = settings.read(_with_member(section), os.environ, warn=lambda problem: warn([str(problem)]))
     async with opening.opened(found) as fleet:
         yield fleet

@@ -44,7 +44,7 @@ def lines(view: View, width: int, fleet: Fleet | None = None) -> list[Text]:
         table("relays to", (), [_principal(one) for one in view.principals], width),
         _edges(view, width),
         fleets.lines(fleet, width) if fleet is not None else [],
-        table("beside", (), [Row((text(name), text(words))) for name, words in view.facts], width),
+        table("other", (), [Row((text(name), text(words))) for name, words in view.facts], width),
     ]
     found = [*_headline(view), *(line for section in sections if section for line in (Text(), *section))]
     return [piece for line in found for piece in wrapped(line, width)]
