@@ -74,8 +74,9 @@ INSIDE = {
     ],
     "kubernetes/member": [
         {"machine"},
-        {"claim", "introducing", "proving", "registering", "reporting"},
-        {"choosing"},
+        {"running"},
+        {"introducing", "proving", "reporting", "standing"},
+        {"choosing", "claim", "registering"},
         {"entries", "fencing", "losses", "own", "pace", "policies", "refusals", "using", "vectors"},
         {"contents"},
         {"secrets"},

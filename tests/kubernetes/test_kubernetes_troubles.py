@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from math import inf
 from types import SimpleNamespace
 
@@ -36,6 +37,13 @@ class Shown:
             del self.now[cause]
         else:
             self.now[cause] = message
+
+
+def made(place: str, why: str = "", waits: Sequence[tuple[str, str]] = ()) -> SimpleNamespace:
+    """What the troubles see of a member."""
+    return SimpleNamespace(
+        standing=SimpleNamespace(place=place, why=why), running=SimpleNamespace(waits=waits), held=""
+    )
 
 
 @pytest.mark.parametrize(
@@ -86,13 +94,13 @@ def test_what_policies_wait_for_is_one_sentence() -> None:
 
 def test_what_a_new_policy_waits_for_is_no_trouble_in_its_first_seconds() -> None:
     shown = Shown()
-    member = SimpleNamespace(place="ours", why="", held="", waits=[("web", "it was not judged yet")])
+    member = made("ours", waits=[("web", "it was not judged yet")])
 
     assert shown.troubles.look_at(member, 10.0) == 10.0 + WAITS_SECONDS
     assert shown.now == {}
     assert shown.troubles.look_at(member, 10.0 + WAITS_SECONDS) == inf
     assert shown.now == {WAITS: "policy web: it was not judged yet"}
-    member.waits = [("web", "the Secret es is absent")]
+    member.running.waits = [("web", "the Secret es is absent")]
     shown.troubles.look_at(member, 20.0)
     assert shown.now == {}
 
@@ -100,7 +108,7 @@ def test_what_a_new_policy_waits_for_is_no_trouble_in_its_first_seconds() -> Non
 @pytest.mark.parametrize(("place", "cause"), [("apart", APART), ("taken", TAKEN), ("out", OUT)])
 def test_a_place_that_takes_no_part_says_why_and_what_to_do(place: str, cause: str) -> None:
     shown = Shown()
-    shown.troubles.look_at(SimpleNamespace(place=place, why="another one holds it", held="", waits=[]), 0.0)
+    shown.troubles.look_at(made(place, "another one holds it"), 0.0)
 
     assert [*shown.now] == [cause]
     assert shown.now[cause].startswith("another one holds it; ")

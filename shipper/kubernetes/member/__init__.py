@@ -1,6 +1,8 @@
 """Decides what one member does next; a state machine without I/O and without a clock.
 
-    machine       `Member`: the next step, and what each outcome and event changes
+    machine       `Member`: the order of the steps, and what each outcome changes
+    standing      whether this process is the member, and the steps that take, keep and give up the name
+    running       what the sidecar runs, what it is to run next, and what has to come before that
     choosing      what to run: of each policy the best choice that it can have, merged
     policies      the policies of the namespace, at their newest generations
     secrets       the Secrets that policies name

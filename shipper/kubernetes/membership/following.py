@@ -1,6 +1,6 @@
 """The watches of a member: policies, each Secret that they refer to, and its own ShipperMember.
 
-They begin when the machine wants it (`Member.follows`), after this process has said what it uses. A Secret is watched
+They begin when the machine wants it (`Standing.follows`), after this process has said what it uses. A Secret is watched
 as long as a policy refers to it, by its name, so that the right to it can be granted by name.
 """
 
@@ -61,7 +61,7 @@ class Following:
     async def run(self) -> None:
         """Watches for ever."""
         async with trio.open_nursery() as nursery:
-            while not self._member.follows:
+            while not self._member.standing.follows:
                 await self._next()
             nursery.start_soon(self._policies)
             nursery.start_soon(self._own)
@@ -75,28 +75,30 @@ class Following:
 
     def _update(self, nursery: trio.Nursery) -> None:
         """Ends the watches of Secrets to which nothing refers any more, and begins the others."""
-        wanted = self._member.secrets
+        wanted = self._member.running.secrets
         for name in [*self._secrets]:
             if name not in wanted:
                 self._secrets.pop(name).scope.cancel("no policy refers to this Secret")
-                self._member.unwatched(name)
+                self._member.running.unwatched(name)
         new = sorted(wanted - self._secrets.keys())
         room = MOST_SECRETS - len(self._secrets)
         for name in new[:room]:
-            self._member.unwatched(name)  # a read may have found it before
+            self._member.running.unwatched(name)  # a read may have found it before
             self._secrets[name] = one = _Secret()
             nursery.start_soon(self._secret, name, one)
         self._refuse(frozenset(new[room:]))
 
     def _refuse(self, names: frozenset[str]) -> None:
         for name in sorted(names - self._refused):
-            self._member.denied(name, f"a member watches at most {MOST_SECRETS} Secrets; use fewer in its policies")
+            self._member.running.denied(
+                name, f"a member watches at most {MOST_SECRETS} Secrets; use fewer in its policies"
+            )
             self._wake()
         self._refused = names
 
     async def _policies(self) -> None:
         def heed(event: Event) -> None:
-            self._member.saw_policy(event)
+            self._member.running.saw_policy(event)
             self._wake()
 
         def trouble(message: str | None) -> None:
@@ -130,7 +132,7 @@ class Following:
         def heed(event: Event) -> None:
             if self._secrets.get(name) is one:
                 one.is_denied = False
-                self._member.saw_secret(name, event)
+                self._member.running.saw_secret(name, event)
                 self._wake()
 
         def refused(error: ApiError) -> None:
@@ -140,7 +142,7 @@ class Following:
             if was_read and now < one.refused_since + REFUSED_SECONDS:
                 return
             one.is_denied = True
-            self._member.denied(name, str(error))
+            self._member.running.denied(name, str(error))
             self._wake()
 
         def trouble(message: str | None) -> None:

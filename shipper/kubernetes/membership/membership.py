@@ -111,7 +111,7 @@ class Membership:
     @property
     def may_run(self) -> bool:
         """Whether an earlier process has left something that may run without the API server."""
-        return self._member.kept is not None
+        return self._member.running.kept is not None
 
     @property
     def holding(self) -> bool:
@@ -131,12 +131,12 @@ class Membership:
     ) -> None:
         """Receives the answer of the sidecar to a vector by its name, as `answers.Answer`; it is kept until it is
         written."""
-        self._member.answered(version, stage, reason, problems)
+        self._member.running.answered(version, stage, reason, problems)
         self.wake()
 
     def released(self, id: str) -> None:
         """Every sidecar here has released a content."""
-        self._member.released(id)
+        self._member.running.released(id)
         self.wake()
 
     async def leave(self) -> None:
@@ -147,7 +147,7 @@ class Membership:
         self._member.leave()
         self.wake()
         await self._ended.wait()
-        if self._member.place == "out" and not self._member.memory.left:
+        if self._member.standing.place == "out" and not self._member.memory.left:
             name = self._found.member
             raise NotLeft(f"the ShipperMember has no last status of this member; delete it: shippermember/{name}")
 
@@ -161,25 +161,25 @@ class Membership:
 
     def status(self) -> dict[str, Any]:
         """Returns the part of `shipper status` about Kubernetes, without contents of Secrets."""
-        member, now = self._member, self._clock()
+        member, standing, now = self._member, self._member.standing, self._clock()
         vector, report = self.offered, self._member.status(self._facts())
         return {
             "namespace": self._client.namespace,
             "server": self._client.host,
             "member": self._found.member,
             "directory": member.memory.directory,
-            "state": "member" if member.registered else {"ours": "registering"}.get(member.place, member.place),
-            "reason": member.why,
+            "state": "member" if standing.registered else {"ours": "registering"}.get(standing.place, standing.place),
+            "reason": standing.why,
             "on_lapse": "hold" if member.holding else "continue",
             "held": member.held,
-            "lease_seconds": None if member.granted_until is None else max(0.0, member.granted_until - now),
+            "lease_seconds": None if member.fencing.until is None else max(0.0, member.fencing.until - now),
             "policies": [_report(one) for one in report.policies],
             "secrets": [
                 {"secret": one.secret, "key": one.key, "uid": one.uid, "resource_version": one.resource_version}
                 for one in report.using
             ],
             "runs": [] if vector is None else [f"{part.name} {part.generation}" for part in vector.parts],
-            "waits": [{"policy": name, "reason": why} for name, why in member.waits],
+            "waits": [{"policy": name, "reason": why} for name, why in member.running.waits],
             "troubles": dict(self._troubles.all()),
         }
 
@@ -232,7 +232,7 @@ class Membership:
             self._troubles.failed("act", None)
         if isinstance(step, Write | Hold):
             self._waits = self._backoff()
-        if self._member.registered and not self._joined:
+        if self._member.standing.registered and not self._joined:
             self._joined = True
             self._host.say("kubernetes_joined", {"namespace": self._client.namespace, "name": self._found.member})
 
@@ -259,18 +259,18 @@ class Membership:
             case Reread(secrets):
                 await self._reread(secrets)
             case Judge():
-                member.judged(step, await self._judge(step), now=self._clock())
+                member.running.judged(step, await self._judge(step), now=self._clock())
             case Confirm():
                 await self._confirm(step)
             case Offer(vector):
                 self._offers.offer(vector)
-                member.offered(vector)
+                member.running.offered(vector)
             case Withdraw(ids):
                 await self._host.withdraw(ids)
-                member.withdrew(ids)
+                member.running.withdrew(ids)
             case Forget(ids):
                 self._host.forget(ids)
-                member.forgot(ids)
+                member.running.forgot(ids)
             case Grant(until):
                 self._host.lease(until)
                 member.granted(until)
@@ -301,7 +301,7 @@ class Membership:
         secrets = await self._get_all(SECRETS, step.secrets)
         found = await self._get_all(POLICIES, step.policies)
         policies = {name: None if isinstance(one, Denied) else one for name, one in found.items()}
-        self._member.confirmed(step, secrets, policies, now=self._clock())
+        self._member.running.confirmed(secrets, policies)
 
     async def _get_all(self, kind: Kind, names: Collection[str]) -> dict[str, SecretFound]:
         """Reads objects by quorum, a few at a time; raises the first failure but for absence and a missing right to a

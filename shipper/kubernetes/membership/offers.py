@@ -37,5 +37,5 @@ class Offers:
     def offer_kept(self, member: Member) -> None:
         """Offers what an earlier process has run, if nothing newer came: with it the sidecar runs, whatever the API
         server does."""
-        if self._late and self.newest is None and (kept := member.kept) is not None:
+        if self._late and self.newest is None and (kept := member.running.kept) is not None:
             self.offer(kept)

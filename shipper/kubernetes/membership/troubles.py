@@ -71,10 +71,11 @@ class Troubles:
 
     def look_at(self, member: Member, now: float) -> float:
         """Notes what the state of a member keeps it from; returns when to look again if nothing changes."""
+        standing = member.standing
         for place, cause in _PLACES.items():
-            self._put(cause, f"{member.why}; {_REMEDY[cause]}" if member.place == place else None)
+            self._put(cause, f"{standing.why}; {_REMEDY[cause]}" if standing.place == place else None)
         self._put(HELD, f"nothing is sent without a lease: {member.held}" if member.held else None)
-        self._waiting = {one: self._waiting.get(one, now) for one in member.waits}
+        self._waiting = {one: self._waiting.get(one, now) for one in member.running.waits}
         shown = [one for one, since in self._waiting.items() if now >= since + WAITS_SECONDS]
         self._put(WAITS, waiting(shown))
         young = (since + WAITS_SECONDS for since in self._waiting.values() if now < since + WAITS_SECONDS)

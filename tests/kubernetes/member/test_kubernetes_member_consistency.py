@@ -113,7 +113,7 @@ def test_t844_4_the_machine_reads_then_and_not_before(api, host):
     member = host.member
     seen = api.get("member", "m")
     opaque = {**seen, "metadata": {**seen["metadata"], "resourceVersion": "x"}}
-    member.own.wrote({**seen, "metadata": {**seen["metadata"], "resourceVersion": "y"}}, host.now)
+    member.standing.own.wrote({**seen, "metadata": {**seen["metadata"], "resourceVersion": "y"}}, host.now)
     member.saw_own(Event("MODIFIED", opaque), now=host.now)
     rest = host.step()
     assert (type(rest).__name__, rest.until) == ("Rest", host.now + 5.0)
@@ -176,8 +176,8 @@ def test_t844_7_a_burst_of_which_each_generation_is_offered_is_kept_in_bounded_m
     small = sys.getsizeof(host.durable.parts) + len(host.durable.contents) + len(host.durable.good)
     host.settle()
 
-    assert len(host.member._vectors._recent) <= 16
-    assert (len(host.member.policies.known), len(host.member._choosing._trees)) == (1, 1)
+    assert len(host.member.running._vectors._recent) <= 16
+    assert (len(host.member.running.policies.known), len(host.member.running._choosing._trees)) == (1, 1)
     assert small < 200
     assert entry(api)["generation"] == 101
 

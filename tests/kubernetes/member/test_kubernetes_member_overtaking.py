@@ -45,7 +45,7 @@ def test_a_policy_that_was_deleted_meanwhile_does_not_come_back(api, host, confi
     host.tell(step, answer)
     host.settle()
 
-    assert not host.member.policies.known
+    assert not host.member.running.policies.known
     assert not runs(host)
 
 
@@ -81,7 +81,7 @@ def test_a_newer_generation_that_a_read_has_found_counts_though_the_watch_shows_
     host.show(host.policies)
     assert host.policies.is_behind(api)
     host.tell(step, answer)
-    (known,) = host.member.policies.known.values()
+    (known,) = host.member.running.policies.known.values()
 
     assert known.generation == 3
 

@@ -25,7 +25,7 @@ def kinds(steps):
 
 def test_a_member_registers_before_it_watches_anything(api):
     host = Host(api)
-    while not host.member.follows:
+    while not host.member.standing.follows:
         assert host.watches() == []
         host.perform(host.step())
 
@@ -60,11 +60,11 @@ def test_another_directory_waits_for_the_lease_and_keeps_what_the_old_one_had(ap
     other = Host(api, "m", memory=Memory(directory="dir-new"), process="p9")
     other.now = 5000.0
     other.act()
-    assert (other.member.place, other.member.follows) == ("taken", False)
+    assert (other.member.standing.place, other.member.standing.follows) == ("taken", False)
 
     other.now += LEASE + 10
     other.settle()
-    assert other.member.registered
+    assert other.member.standing.registered
     (lost,) = status(api)["lost"]
     assert lost["process"].startswith("dir-m/")
     assert [use["secret"] for use in lost["using"]] == ["es"]
@@ -74,7 +74,7 @@ def test_the_same_directory_on_the_same_boot_takes_the_name_at_once(api, host):
     again = Host(api, "m", memory=host.durable, agent=host.agent, process="p2")
     steps = again.act()
 
-    assert again.member.registered
+    assert again.member.standing.registered
     assert kinds(steps)[:2] == ["Look", "Hold"]
     assert status(api)["lost"] == ()
 
@@ -90,7 +90,7 @@ def test_a_member_whose_name_was_taken_over_says_nothing_and_runs_on(api, host):
     host.now += LEASE + 10
     steps = host.act()
 
-    assert host.member.place == "apart"
+    assert host.member.standing.place == "apart"
     assert not any(isinstance(step, Write | Offer) for step in steps)
     assert host.agent.vectors
 
@@ -107,7 +107,7 @@ def test_a_person_who_deletes_the_object_makes_it_forget_what_was_lost(api, host
 
     assert status(api)["lost"] == ()
     assert [one["name"] for one in status(api)["policies"]] == ["web"]
-    assert other.member.registered
+    assert other.member.standing.registered
 
 
 def test_a_directory_that_is_older_than_its_own_status_begins_as_another_one(api, host):
@@ -147,7 +147,7 @@ def test_what_an_agent_adopts_after_it_was_withdrawn_is_withdrawn_again(api):
                 host.show(watch)
         host.act()
     (old,) = host.agent.offered.contents  # not adopted yet
-    host.member.usage.withdrew([old])
+    host.member.running.usage.withdrew([old])
     host.agent.withdrawn.add(old)
     host.go_on()
     host.agent.withdrawn.clear()  # the agent took the vector as it was offered
@@ -198,7 +198,7 @@ def test_no_lease_is_granted_after_a_lapse_before_all_was_read_and_the_sidecar_r
     assert "active" in host.member.held
     assert any(isinstance(step, Grant) for step in host.settle())
     assert host.member.held == ""
-    assert host.member.granted_until == host.lease
+    assert host.member.fencing.until == host.lease
 
 
 def test_a_member_that_no_longer_holds_needs_leases_until_the_api_server_knows(api):
@@ -222,7 +222,7 @@ def test_a_member_leaves_for_good_and_gives_its_name_up(api, host):
     assert host.member.left
     assert (status(api)["state"], status(api)["using"]) == ("left", ())
     assert api.get("lease", "shipper-member-m")["spec"]["holderIdentity"] == ""
-    assert Host(api, "m", memory=host.durable, process="p2").member.kept is None
+    assert Host(api, "m", memory=host.durable, process="p2").member.running.kept is None
 
 
 def test_a_member_that_leaves_with_events_says_what_it_has(api, host):
@@ -261,7 +261,7 @@ def test_without_the_api_server_the_kept_vector_runs(api, host):
     with_policy(api)
     host.settle()
     again = Host(api, "m", memory=host.durable, agent=Agent(), process="p2")
-    kept = again.member.kept
+    kept = again.member.running.kept
 
     assert (kept.name, [part.name for part in kept.parts]) == (host.agent.vectors[-1].name, ["web"])
     assert [one.content for one in kept.contents.values()] == [b"id:one"]

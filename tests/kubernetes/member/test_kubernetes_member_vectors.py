@@ -142,7 +142,7 @@ def test_a_secret_that_may_not_be_read_is_said_and_read_once_the_right_is_there(
     api.create("policy", policy("web", secret="es"))
     host.show(host.policies)
     host.act()
-    host.member.denied("es", "403 Forbidden")
+    host.member.running.denied("es", "403 Forbidden")
     host.act()
     nack = entries(api)["web"]["nack"]
     assert nack["message"] == "this member may not read the Secret es: 403 Forbidden"
@@ -172,7 +172,7 @@ def refuse(host, reason, path="outputs.web.hosts", message="no"):
     vector = host.agent.offered
     host.agent.vectors.append(vector)
     host.agent.stage = "drained"
-    host.member.answered(vector.name, "refused", reason, [Problem(path, 1, 1, message)])
+    host.member.running.answered(vector.name, "refused", reason, [Problem(path, 1, 1, message)])
 
 
 def test_what_the_sidecar_refuses_is_left_out_and_holds_up_no_other_policy(api, host):
@@ -282,7 +282,7 @@ def test_no_content_of_a_secret_is_in_the_status_or_in_any_repr(api, host):
 
     assert "hunter2" not in str(api.get("member", "m"))
     vector = host.agent.vectors[-1]
-    parts = (vector, host.durable.contents, host.member.seen.answer("es", "k"), *vector.contents.values())
+    parts = (vector, host.durable.contents, host.member.running.seen.answer("es", "k"), *vector.contents.values())
     assert not any("hunter2" in repr(one) for one in parts)
 
 
@@ -292,7 +292,7 @@ def test_a_secret_that_was_not_watched_for_a_while_is_not_announced_as_it_was(ap
     host.settle()
     api.delete("policy", "web")
     host.settle()
-    assert "es" not in host.member.secrets
+    assert "es" not in host.member.running.secrets
     rotated(api, "es", k="id:two")
     api.create("policy", policy("web", secret="es"))
     host.show(host.policies)

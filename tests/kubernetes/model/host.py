@@ -124,7 +124,7 @@ class Host:
         self.secrets: dict[str, Watch] = {}
         self.steps: list[Step] = []
         self.lease: float | None = None
-        self.agent.offered = self.member.kept or self.agent.offered
+        self.agent.offered = self.member.running.kept or self.agent.offered
 
     @property
     def facts(self) -> Facts:
@@ -181,17 +181,17 @@ class Host:
             case Reread():
                 member.reread(*answer, began=now, now=now)
             case Judge():
-                member.judged(step, self.judge(step), now=now)
+                member.running.judged(step, self.judge(step), now=now)
             case Confirm():
-                member.confirmed(step, *answer, now=now)
+                member.running.confirmed(*answer)
             case Offer(vector):
                 self.agent.offered = vector
-                member.offered(vector)
+                member.running.offered(vector)
             case Withdraw(ids):
                 self.agent.withdrawn |= set(ids)
-                member.withdrew(ids)
+                member.running.withdrew(ids)
             case Forget(ids):
-                member.forgot(ids)
+                member.running.forgot(ids)
             case Grant(until):
                 self.lease = until
                 member.granted(until)
@@ -202,11 +202,11 @@ class Host:
 
     def watches(self) -> list[Watch]:
         """Returns the watches that run now."""
-        if not self.member.follows:
+        if not self.member.standing.follows:
             return []
-        names = self.member.secrets
+        names = self.member.running.secrets
         for name in self.secrets.keys() ^ names:
-            self.member.unwatched(name)
+            self.member.running.unwatched(name)
         self.secrets = {one: self.secrets.get(one) or Watch("secret", one) for one in names}
         return [self.own, self.policies, *(self.secrets[one] for one in sorted(names))]
 
@@ -216,16 +216,16 @@ class Host:
             if watch.kind == "member":
                 self.member.saw_own(event, now=self.now)
             elif watch.kind == "policy":
-                self.member.saw_policy(event)
+                self.member.running.saw_policy(event)
             else:
-                self.member.saw_secret(watch.name, event)
+                self.member.running.saw_secret(watch.name, event)
 
     def go_on(self) -> bool:
         """The agent adopts what was offered, or the sidecar goes on by one stage; returns whether there was any."""
         agent = self.agent
         new = agent.adopt()
         if new is not None:
-            self.member.answered(new.name, "received")
+            self.member.running.answered(new.name, "received")
             return True
         if not agent.vectors or agent.stage == "drained":
             return False
@@ -234,15 +234,15 @@ class Host:
         if agent.stage == "drained":
             for id in sorted(agent.using - set(vector.contents) - agent.withdrawn):
                 agent.using.discard(id)
-                self.member.released(id)
-        self.member.answered(vector.name, agent.stage)
+                self.member.running.released(id)
+        self.member.running.answered(vector.name, agent.stage)
         return True
 
     def answer_again(self) -> None:
         """A sidecar that is started again says what it has reached."""
         if self.agent.vectors:
             vector = self.agent.vectors[-1]
-            self.member.answered(vector.name, self.agent.stage)
+            self.member.running.answered(vector.name, self.agent.stage)
 
     # -- all at once ---------------------------------------------------------------------------------------------------
 

@@ -14,14 +14,13 @@ import msgspec
 
 from shipper.apiserver.objects import Object
 from shipper.kubernetes.kinds import MEMBER_LEASE, RELEASED, PolicyStatus, SecretStatus, Using
-from shipper.kubernetes.member.choosing import Target
 from shipper.kubernetes.member.contents import Contents
 from shipper.kubernetes.member.introducing import Introducing
-from shipper.kubernetes.member.machine import Member
 from shipper.kubernetes.member.memory import Content, Memory, Part
 from shipper.kubernetes.member.own import status_of
 from shipper.kubernetes.member.pace import Pace
 from shipper.kubernetes.member.policies import Known
+from shipper.kubernetes.member.running import Running
 from shipper.kubernetes.member.steps import (
     Adjust,
     Confirm,
@@ -120,7 +119,7 @@ class World:
         """Hosts that do nothing before the end."""
         for host in self.hosts:
             self._prepare(host)
-            while registered and not host.member.follows:
+            while registered and not host.member.standing.follows:
                 host.perform(host.step())
         self.hurry()
 
@@ -440,7 +439,11 @@ class World:
                 elif not isinstance(step := host.step(), Rest):
                     self.act(at)
                     moved = True
-                elif step.until is not None and step.until <= host.now + 60 and host.member.place in ("taken", "apart"):
+                elif (
+                    step.until is not None
+                    and step.until <= host.now + 60
+                    and host.member.standing.place in ("taken", "apart")
+                ):
                     host.now = step.until
                     moved = True
                 for number, watch in enumerate(host.watches()):
@@ -545,26 +548,28 @@ def _host_key(host: Host) -> list[Any]:
 
 def _member_key(member: Any, now: float) -> list[Any]:
     """All of a member but times and what is kept for speed."""
-    usage, own, policies = member.usage, member.own, member.policies
+    running, standing = member.running, member.standing
+    usage, own, policies = running.usage, standing.own, running.policies
     return [
         member.memory,
-        [member.place, member._looking, member._dirty, member._begun, member._is_reported, member._adjusted],
+        [standing.place, standing._looking, running.is_stale, standing.follows],
+        [standing.is_reported, standing._adjusted, standing.is_leaving],
         [own.object, own.gone, own._shown],
         sorted((one.uid, one.version, one.generation) for one in policies.known.values()),
         [policies.synced, policies._floor, sorted(policies._judged)],
-        sorted((name, seen.object, seen.is_known) for name, seen in member.seen._seen.items()),
-        sorted(member._contents.by_id.values(), key=lambda one: one.id),
-        member._contents.drawn,
+        sorted((name, seen.object, seen.is_known) for name, seen in running.seen._seen.items()),
+        sorted(running._contents.by_id.values(), key=lambda one: one.id),
+        running._contents.drawn,
         [sorted(usage.proven), dict(usage.bounds), sorted(usage.withdrawn), sorted(usage._announced)],
         [sorted(usage._pins.items()), sorted(usage._late.items()), sorted(usage.again)],
-        [sorted(member._introducing._announced), sorted(member._introducing._confirmed.items())],
-        [sorted(member._entries.by_uid.values(), key=lambda one: one.uid), member._entries.reached],
-        [[*map(_key, member._vectors.running.values())], [*map(_key, member._vectors.good.values())]],
-        sorted(member._proving._failed),
-        [member._to_offer is None, member._active_here, sorted(member._released), member._reading],
-        [member.name.lease, member.fencing.must_read, member.fencing.lapses, member.fencing.is_alive(now)],
-        [member._pending, member._has_renewed, now >= member._renew_at, member._leaving],
-        [member._target.keys if member._target is not None else None],
+        [sorted(running._introducing._announced), sorted(running._introducing._confirmed.items())],
+        [sorted(running._entries.by_uid.values(), key=lambda one: one.uid), running._entries.reached],
+        [[*map(_key, running._vectors.running.values())], [*map(_key, running._vectors.good.values())]],
+        sorted(running._proving._failed),
+        [running._to_offer is None, running._active_here, sorted(running._released), member._reading],
+        [standing.name.lease, member.fencing.must_read, member.fencing.lapses, member.fencing.is_alive(now)],
+        [member._pending, standing._has_renewed, now >= standing.renew_at],
+        [running._target.keys if running._target is not None else None],
         [member._reporting._sent, member._reporting._answered],
         member._writing[0] if member._writing is not None else None,
     ]
@@ -616,10 +621,10 @@ class _Unlabelled(Contents):
         pass
 
 
-class _Unintroduced(Member):
+class _Unintroduced(Running):
     """A policy that is new here is run as soon as it is seen."""
 
-    def _newcomers(self, draft: Target | None) -> list[Part]:
+    def _newcomers(self) -> list[Part]:
         return []
 
 
@@ -645,7 +650,7 @@ MUTANTS: dict[str, type] = {
 
 def _mutate(host: Host, mutant: type) -> None:
     member = host.member
-    for part in (member, *vars(member).values()):
+    for part in (*vars(member).values(), *vars(member.running).values()):
         if type(part) in mutant.__mro__ and type(part) is not object:
             part.__class__ = mutant
 
