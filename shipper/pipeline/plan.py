@@ -19,7 +19,7 @@ from shipper.policy.registry import Registry
 from shipper.policy.uses import Use, uses
 from shipper.sdk.credentials import Shape
 from shipper.spool.dead_letters import Limits
-from shipper.spool.keyed import Route
+from shipper.spool.feeding import Route
 from shipper.spool.lane_settings import LaneSettings
 from shipper.spool.limits import SpoolLimits
 from shipper.spool.revisions import LaneKey, Text

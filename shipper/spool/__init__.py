@@ -11,7 +11,11 @@ syncs, torn pages and directory entries; a log of our own would have to prove al
     schema        the tables
     queue         batches enter, are read, are settled
     awaited       batches whose final answers their input waits for
-    keyed, slots  versions of keys, and what newer ones supersede; where they wait
+    keyed, slots  versions of keys are admitted; how they are stored
+    waiting       the slots of lanes, and what a newer version does to them
+    places        the counter that gives each version its place
+    feeding       what a cut does to keyed state
+    lifting       versions get places above what a destination has
     revisions     texts, the cut, barriers, drained
     credentials   which are in use, which are released
     dead_letters  events that a destination refused

@@ -14,7 +14,7 @@ from typing import Any
 
 import msgspec
 
-from shipper.spool import keyed
+from shipper.spool import waiting
 from shipper.spool.report import Report
 from shipper.spool.schema import BARRIER, BATCH, count_holdings, get_meta, next_seq, set_meta
 from shipper.values import Revision
@@ -36,7 +36,7 @@ def act(db: sqlite3.Connection) -> None:
         if "lane" in touched:
             _restore_lanes(db)
         _restore_entries(db)
-        keyed.restore(db, _active(db))
+        waiting.restore(db, _active(db))
         _restore_barriers(db)
         for lane, last in db.execute("SELECT lane, max(seq) FROM barrier GROUP BY lane").fetchall():
             hold(db, lane, last)

@@ -22,7 +22,7 @@ from typing import Literal, NamedTuple
 from shipper.sdk.answers import Outcome
 from shipper.sdk.errors import ShipperError
 from shipper.sdk.event import Batch
-from shipper.spool import credentials, dead_letters, doubt, keyed, queue
+from shipper.spool import credentials, dead_letters, doubt, queue, waiting
 from shipper.spool.queue import Entry, Settled, Settlement
 from shipper.spool.revisions import LaneRow, adopt_rebound
 from shipper.spool.schema import BARRIER, BATCH, SLOT
@@ -233,7 +233,7 @@ def _answer_instead(
     """The final answer of an entry that is not to move, and what gave way at the target to one that is."""
     if db.execute("SELECT 1 FROM todo WHERE lane = ? AND seq = ?", (target, entry.seq)).fetchone() is not None:
         return Counts(duplicate=entry.events), None
-    return keyed.make_way(db, order.lane, target, entry.seq) if entry.kind == SLOT else (None, None)
+    return waiting.make_way(db, order.lane, target, entry.seq) if entry.kind == SLOT else (None, None)
 
 
 def _pass_on_reached(db: sqlite3.Connection, order: Order) -> None:

@@ -23,7 +23,7 @@ from typing import Literal, NamedTuple
 import orjson
 
 from shipper.sdk.event import Batch
-from shipper.spool import clock, dead_letters, keyed, queue
+from shipper.spool import clock, dead_letters, queue, waiting
 from shipper.spool.dead_letters import Content
 from shipper.spool.queue import Arrival, Entered, Packed
 from shipper.spool.schema import get_meta
@@ -243,7 +243,7 @@ def _enter_versions(
     for _, lane, content in letters:
         if lane is not None and content is not None and content.version is not None:
             at = Revision.parse(get_meta(db, "active"))
-            entry = keyed.again(db, now, at, lane, content.version)
+            entry = waiting.again(db, now, at, lane, content.version)
             if entry is not None:
                 found.append((at, lane, Entered(entry.seq, entry.events, entry.room)))
     return found

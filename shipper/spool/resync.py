@@ -13,7 +13,7 @@ from typing import Literal, NamedTuple
 
 from shipper.sdk.event import Batch
 from shipper.sdk.state import Change, Mark, Version, epoch_of, point_of
-from shipper.spool import keyed, slots
+from shipper.spool import feeding, keyed, lifting, places, slots, waiting
 from shipper.spool.queue import Moved
 from shipper.spool.schema import get_meta
 from shipper.spool.seal import Damaged, Sealer
@@ -99,7 +99,7 @@ def gone(db: sqlite3.Connection, lane: int, versions: Sequence[Version]) -> list
 
 def _waiting(db: sqlite3.Connection, lane: int, version: Version) -> int | None:
     """The place of the version of this key that waits on a lane."""
-    name = keyed.name_of(version.owner, version.collection, version.key)
+    name = slots.name_of(version.owner, version.collection, version.key)
     row = db.execute(
         "SELECT slot.place FROM slot JOIN keyed ON keyed.id = slot.keyed WHERE name = ? AND lane = ?", (name, lane)
     ).fetchone()
@@ -122,7 +122,7 @@ def send_again(db: sqlite3.Connection, now: float, lane: int, keys: Sequence[tup
             " AND NOT EXISTS (SELECT 1 FROM slot WHERE slot.keyed = keyed.id AND slot.lane = ?)",
             (owner, keyed.signed(point), lane, lane),
         ).fetchall()
-        moved += [Moved(lane, None, keyed.wait(db, now, Revision.parse(active), lane, row)) for row in rows]
+        moved += [Moved(lane, None, waiting.insert(db, now, Revision.parse(active), lane, row)) for row in rows]
     return moved
 
 
@@ -166,13 +166,13 @@ def decide(
         return decision
     at = Revision.parse(active)
     for version, claim in surplus[:MOST_KEYS]:
-        here = keyed.here(db, version)
+        here = lifting.here(db, version)
         if here is not None and here.place >= version.place:
             key = version.owner, point_of(version.collection, version.key)
             decision.moved.extend(send_again(db, now, lane, [key]))
-        elif here is None and keyed.has_given(db, version.owner, version.place):
+        elif here is None and places.has_given(db, version.owner, version.place):
             input = claim.input if claim is not None and claim.input else inputs[0]
-            decision.moved.extend(keyed.bury(db, sealer, now, at, input, lane, version))
+            decision.moved.extend(lifting.bury(db, sealer, now, at, input, lane, version))
         elif claim is None or (here is not None and here.is_own and epoch_of(here.place) >= since):
             continue
         elif claim.rule == "adopt":
@@ -180,9 +180,9 @@ def decide(
         elif claim.rule == "unread":
             decision = decision._replace(waits=True)
         elif here is None:
-            decision.moved.extend(keyed.bury(db, sealer, now, at, claim.input, lane, version))
+            decision.moved.extend(lifting.bury(db, sealer, now, at, claim.input, lane, version))
         else:
-            decision.moved.extend(keyed.lift(db, sealer, now, at, version))
+            decision.moved.extend(lifting.lift(db, sealer, now, at, version))
     return decision
 
 
@@ -194,7 +194,7 @@ def adopt(
     moved: list[Moved] = []
     for change, claim in changes[:MOST_KEYS]:
         if active is not None and claim is not None and claim.rule == "adopt":
-            lanes = [each for each in keyed.lanes_of(db, claim.input) if each != lane]
+            lanes = [each for each in feeding.lanes_of(db, claim.input) if each != lane]
             arrival = keyed.Arrival(Revision.parse(active), claim.input, lanes, ())
             moved += keyed.adopt(db, sealer, now, arrival, change)
     return moved

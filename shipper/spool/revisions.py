@@ -18,7 +18,7 @@ from typing import Literal, NamedTuple
 import msgspec
 
 from shipper.process import log
-from shipper.spool import credentials, doubt, keyed, lineages
+from shipper.spool import credentials, doubt, feeding, lineages
 from shipper.spool.lane_settings import LaneSettings
 from shipper.spool.queue import Moved
 from shipper.spool.schema import BARRIER, get_meta, next_seq, packed_ids, set_meta
@@ -109,7 +109,7 @@ class Cut(NamedTuple):
     seq: int
     lanes: list[LaneRow]
     retired: frozenset[int]
-    fed: Sequence[keyed.Fed] = ()
+    fed: Sequence[feeding.Fed] = ()
     """What lanes got of keyed state."""
     retracted: Sequence[Moved] = ()
     """What lanes got to delete."""
@@ -237,7 +237,7 @@ def cut(
     at: Revision,
     wanted: Sequence[tuple[LaneKey, LaneSettings]],
     telling: Collection[str] = (),
-    state: Sequence[keyed.Route] = (),
+    state: Sequence[feeding.Route] = (),
     now: float = 0.0,
 ) -> Cut:
     """Makes a received revision active, with these lanes; puts a barrier into every lane that it retires.
@@ -246,7 +246,7 @@ def cut(
     New lanes count as reached at once, except those of the outputs `telling`, which report answers (see `forward`).
     """
     doubt.act(db)
-    retracted = keyed.retract(db, sealer, now, _active(db), state)
+    retracted = feeding.retract(db, sealer, now, _active(db), state)
     seq = next_seq(db)
     before = {row[0] for row in db.execute("SELECT id FROM lane WHERE active")}
     now_active = [_adopt(db, sealer, key, settings, key.output not in telling) for key, settings in wanted]
@@ -260,7 +260,7 @@ def cut(
     )
     set_meta(db, "active", str(at))
     credentials.use(db, [id for revision in known(db, at) if revision.at == at for id in revision.credentials])
-    fed = keyed.feed(db, now, at, state, {row.key.output: row.id for row in now_active}, before)
+    fed = feeding.feed(db, now, at, state, {row.key.output: row.id for row in now_active}, before)
     return Cut(seq, now_active, frozenset(retired), fed, retracted)
 
 

@@ -1,4 +1,4 @@
-"""Slots in rows: the one version of a key that waits on a lane. How they are filled says `keyed`.
+"""Slots in rows: the one version of a key that waits on a lane. How they are filled says `waiting`.
 
 A version is sealed for its key and its place, wherever it stands: as the current one of its key, or, once there is a
 newer one that this lane is not to have, as a copy in the slot. Its id is that of its key and its place.
@@ -9,11 +9,17 @@ from __future__ import annotations
 import sqlite3
 
 from shipper.sdk.event import Batch
-from shipper.sdk.state import DELETED, Change, Version, digest_of
+from shipper.sdk.state import DELETED, Change, Version, digest_of, digest_of_names
 from shipper.spool import holdings
 from shipper.spool.seal import Damaged, Sealer
 
 NOTHING = Batch.documents(())
+NAME_BYTES = 16
+
+
+def name_of(owner: str, collection: str, key: str) -> bytes:
+    """The digest that names a key; as long as the origin of a batch, since it is that of its versions' ids."""
+    return digest_of_names(owner, collection, key)[:NAME_BYTES]
 
 
 def seal(sealer: Sealer, name: bytes, version: Version, document: bytes | None) -> bytes:

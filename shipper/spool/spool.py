@@ -25,10 +25,13 @@ from shipper.spool import (
     dead_letters,
     doubt,
     drain_orders,
+    feeding,
     forward,
     holdings,
     keyed,
+    lifting,
     lineages,
+    places,
     queue,
     requeue,
     resync,
@@ -243,7 +246,7 @@ class Spool:
 
     async def place_above(self, place: int) -> None:
         """Has all places that are given from now on be above this one."""
-        await self.store.do(lambda db: keyed.raise_above(db, place))
+        await self.store.do(lambda db: places.raise_above(db, place))
 
     async def positions(self, input: str, prefix: str = "") -> dict[str, bytes]:
         """Returns the stored positions of an input whose keys have this prefix."""
@@ -311,7 +314,7 @@ class Spool:
             changes, moved = [], list[queue.Moved]()
             for seq, settlement in settlements.items():
                 if settlement.fence is not None:
-                    moved += keyed.reissue(db, sealer, now, lane, seq, settlement, self._first_epoch)
+                    moved += lifting.reissue(db, sealer, now, lane, seq, settlement, self._first_epoch)
                 if change := queue.settle(db, sealer, lane, seq, settlement, limits, now):
                     changes.append(change)
             return changes, moved
@@ -366,7 +369,7 @@ class Spool:
         wanted: Sequence[tuple[LaneKey, LaneSettings]],
         limits: SpoolLimits = kept.DEFAULTS,
         telling: Collection[str] = (),
-        state: Sequence[keyed.Route] = (),
+        state: Sequence[feeding.Route] = (),
     ) -> Cut:
         """Makes a revision active, puts the barriers, and stores its limits, in one transaction.
 
@@ -546,7 +549,7 @@ class Spool:
             audit.audit(db, self.store.sealer)
             doubt.act(db)
             self._counting = Figures.of(db, self.store.sealer)
-            return self._counting, keyed.begin(db, now)
+            return self._counting, places.begin(db, now)
 
         self.figures, epoch = await self._config(act)
         self._first_epoch = self._first_epoch or epoch

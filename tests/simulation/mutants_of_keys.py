@@ -12,7 +12,7 @@ from msgspec import structs
 
 from shipper.pipeline.lane import Lane
 from shipper.sdk.state import Change, Kept
-from shipper.spool import dead_letters, keyed, queue, slots
+from shipper.spool import dead_letters, feeding, keyed, lifting, places, queue, slots, waiting
 from shipper.spool.spool import Spool
 from shipper.values import Confirmed, Counts
 
@@ -25,12 +25,12 @@ def answers_settle_any_version(patch: pytest.MonkeyPatch) -> None:
 
 def superseded_from_anywhere(patch: pytest.MonkeyPatch) -> None:
     """A newer version supersedes those that other destinations are still to have."""
-    original = keyed._destinations
+    original = waiting.destinations
 
     def destinations(db: sqlite3.Connection, lanes: Collection[int]) -> Any:
         return _All(original(db, lanes))
 
-    patch.setattr(keyed, "_destinations", destinations)
+    patch.setattr(waiting, "destinations", destinations)
 
 
 class _All(frozenset[Any]):
@@ -40,27 +40,27 @@ class _All(frozenset[Any]):
 
 def new_destinations_get_nothing(patch: pytest.MonkeyPatch) -> None:
     """A moved or an added output gets what changes since, and nothing of what is there."""
-    patch.setattr(keyed, "_feed", lambda *arguments: 0)
+    patch.setattr(feeding, "_feed", lambda *arguments: 0)
 
 
 def old_versions_are_not_copied(patch: pytest.MonkeyPatch) -> None:
     """A retired lane still has the slot for the version before, and the version is gone."""
-    patch.setattr(keyed, "_keep_old", lambda db, those: None)
+    patch.setattr(waiting, "keep_old", lambda db, those: None)
 
 
 def the_fence_has_the_last_word(patch: pytest.MonkeyPatch) -> None:
     """A version that is refused for its place is given up, though it is the last word of this very process."""
-    patch.setattr(keyed, "reissue", lambda *arguments: [])
+    patch.setattr(lifting, "reissue", lambda *arguments: [])
 
 
 def any_epoch_is_issued_again(patch: pytest.MonkeyPatch) -> None:
     """Also what an earlier process admitted is raised above the fence."""
-    original = keyed.reissue
+    original = lifting.reissue
 
     def reissue(*arguments: Any) -> Any:
         return original(*arguments[:-1], 0)  # type: ignore[call-arg]
 
-    patch.setattr(keyed, "reissue", reissue)
+    patch.setattr(lifting, "reissue", reissue)
 
 
 def superseded_counts_nowhere(patch: pytest.MonkeyPatch) -> None:
@@ -75,7 +75,7 @@ def superseded_counts_nowhere(patch: pytest.MonkeyPatch) -> None:
 
 def places_begin_anew(patch: pytest.MonkeyPatch) -> None:
     """Each process gives the places of the one before."""
-    patch.setattr(keyed, "begin", lambda db, now: keyed._set_epoch(db, 1))
+    patch.setattr(places, "begin", lambda db, now: places._set_epoch(db, 1))
 
 
 def edges_may_go_back(patch: pytest.MonkeyPatch) -> None:

@@ -9,9 +9,10 @@ from typing import NamedTuple
 
 from shipper.sdk.event import Batch
 from shipper.sdk.state import Change, Kept
-from shipper.spool import dead_letters, keyed, queue, revisions, schema
+from shipper.spool import dead_letters, keyed, lifting, places, queue, revisions, schema
 from shipper.spool.database import with_damage
-from shipper.spool.keyed import Admitted, Arrival, Route
+from shipper.spool.feeding import Route
+from shipper.spool.keyed import Admitted, Arrival
 from shipper.spool.lane_settings import LaneSettings
 from shipper.spool.queue import Entry, Settled, Settlement
 from shipper.spool.revisions import LaneKey, Text
@@ -40,7 +41,7 @@ class Shelf:
         self.sealer = new_sealer()
         self.at = Revision(0, 0)
         self.lanes: dict[str, int] = {}
-        self.epoch = keyed.begin(self.db, NOW)
+        self.epoch = places.begin(self.db, NOW)
         self._numbers = itertools.count(1)
 
     def activate(
@@ -93,7 +94,7 @@ class Shelf:
     def answer(self, lane: int, seq: int, place: int, fence: int) -> list[queue.Moved]:
         """Note that the destination has another version, with that of its fence."""
         settlement = Settlement(Counts(superseded=1), place=place, fence=(fence, b""))
-        moved = keyed.reissue(self.db, self.sealer, NOW, lane, seq, settlement, self.epoch)
+        moved = lifting.reissue(self.db, self.sealer, NOW, lane, seq, settlement, self.epoch)
         queue.settle(self.db, self.sealer, lane, seq, settlement, LIMITS, NOW)
         return moved
 

@@ -8,7 +8,7 @@ import pytest
 
 from shipper.sdk.answers import Outcome, Ranked
 from shipper.sdk.state import Change, Kept, answers_key
-from shipper.spool import audit, awaited, doubt, drain_orders, keyed, queue
+from shipper.spool import audit, awaited, doubt, drain_orders, queue, waiting
 from shipper.spool.awaited import Answered
 from shipper.spool.drain_orders import Order
 from shipper.spool.queue import Settlement
@@ -188,7 +188,7 @@ def test_a_dead_letter_that_is_requeued_changes_no_answer(shelf: Shelf) -> None:
     for output in shelf.lanes:
         settle(shelf, output, dead_letter=1)
     id, place, size = shelf.db.execute("SELECT id, place, bytes FROM keyed").fetchone()
-    keyed.wait(shelf.db, NOW, shelf.at, shelf.lanes["main"], (id, place, size))
+    waiting.insert(shelf.db, NOW, shelf.at, shelf.lanes["main"], (id, place, size))
 
     assert keep(shelf, 5).final is Ranked.DEAD_LETTER
     assert settle(shelf, "main") is None

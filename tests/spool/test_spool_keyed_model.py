@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
 from shipper.sdk.state import Change, Quota
-from shipper.spool import drain_orders, holdings, keyed, revisions
+from shipper.spool import drain_orders, holdings, keyed, lifting, places, revisions, slots
 from shipper.spool.drain_orders import Order
 from shipper.spool.figures import Figures
 from shipper.spool.queue import Moved, Settlement
@@ -121,7 +121,7 @@ class KeyedState(RuleBasedStateMachine):
         lane, seq, place, key = self.in_flight.pop(data.draw(st.integers(0, len(self.in_flight) - 1)))
         shelf = self.shelf
         settlement = Settlement(Counts(superseded=1), place=place, fence=(place + further, b""))
-        moved = keyed.reissue(shelf.db, shelf.sealer, NOW, lane, seq, settlement, shelf.epoch)
+        moved = lifting.reissue(shelf.db, shelf.sealer, NOW, lane, seq, settlement, shelf.epoch)
         self.figures.moved(moved)
         if moved:
             (name, new) = key, self._stored(key)
@@ -183,7 +183,7 @@ class KeyedState(RuleBasedStateMachine):
             return
         self.in_flight.clear()
         self.fronts.clear()
-        self.shelf.epoch = keyed.begin(self.shelf.db, NOW)
+        self.shelf.epoch = places.begin(self.shelf.db, NOW)
 
     # -- what holds ----------------------------------------------------------------------------------------------------
 
@@ -245,13 +245,13 @@ class KeyedState(RuleBasedStateMachine):
                 answered[key] = max(answered.get(key, 0), place)
 
     def _stored(self, key: Key) -> int | None:
-        name = keyed.name_of(key[0], "things", key[1])
+        name = slots.name_of(key[0], "things", key[1])
         row = self.shelf.db.execute("SELECT place FROM keyed WHERE name = ?", (name,)).fetchone()
         return None if row is None else int(row[0])
 
     def _known(self) -> dict[str, _Known]:
         """What is known of the other owner, by key."""
-        names = {keyed.name_of("berlin", "things", key): key for key in KEYS}
+        names = {slots.name_of("berlin", "things", key): key for key in KEYS}
         waits = "EXISTS (SELECT 1 FROM slot WHERE keyed = keyed.id)"
         rows = self.shelf.db.execute(f"SELECT name, place, deleted, {waits} FROM keyed WHERE owner = 'berlin'")
         return {names[name]: _Known(*rest) for name, *rest in rows.fetchall()}

@@ -7,7 +7,7 @@ import sqlite3
 
 from shipper.sdk.event import Batch
 from shipper.sdk.state import Change
-from shipper.spool import dead_letters, drain_orders, keyed, queue, requeue, revisions, schema
+from shipper.spool import dead_letters, drain_orders, keyed, lifting, places, queue, requeue, revisions, schema
 from shipper.spool.database import with_damage
 from shipper.spool.drain_orders import Order
 from shipper.spool.lane_settings import LaneSettings
@@ -33,7 +33,7 @@ def test_what_is_done_for_each_batch_searches_and_never_scans() -> None:
     with_damage(schema.prepare)(db)
     sealer, at = new_sealer(), Revision(0, 1)
     revisions.receive(db, sealer, Text(at, "sha", "meaning", "live", [], ""), {})
-    keyed.begin(db, 0.0)
+    places.begin(db, 0.0)
     cut = revisions.cut(db, sealer, at, [(LaneKey(name, "fake", "x"), LaneSettings({})) for name in ("one", "two")])
     lanes = [lane.id for lane in cut.lanes]
     batch = Batch.events([{"n": n} for n in range(4)])
@@ -67,7 +67,7 @@ def test_what_is_done_for_each_batch_searches_and_never_scans() -> None:
     assert queue.window_of_state(db, lanes[0], 0, 10).entries[-1] == slot
     assert slot not in queue.window_of_logs(db, lanes[0], 0, 10).entries
     fenced = Settlement(Counts(superseded=1), place=1, fence=(9, b""))
-    keyed.reissue(db, sealer, 0.0, lanes[0], slot.seq, fenced, 0)
+    lifting.reissue(db, sealer, 0.0, lanes[0], slot.seq, fenced, 0)
     queue.settle(db, sealer, lanes[0], slot.seq, Settlement(Counts(delivered=1)), limits, 0.0)
     db.set_trace_callback(None)
 

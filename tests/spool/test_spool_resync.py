@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from shipper.sdk.state import Change, Mark, Version, digest_of, place_of, point_of
-from shipper.spool import keyed, resync
+from shipper.spool import keyed, lifting, places, resync
 from shipper.spool.keyed import Arrival
 from shipper.spool.queue import Moved
 from shipper.spool.resync import Claim, Decision
@@ -142,7 +142,7 @@ SOURCE, UNREAD, ADOPT = Claim(INPUT, "source"), Claim(INPUT, "unread"), Claim(IN
 
 def decide(shelf: Shelf, version: Version, claim: Claim | None = None) -> Decision:
     """What is decided of one version that the destination has; `shelf` has been started again since all before."""
-    since = keyed.begin(shelf.db, NOW)
+    since = places.begin(shelf.db, NOW)
     return resync.decide(shelf.db, shelf.sealer, NOW, shelf.lanes["main"], [(version, claim)], since)
 
 
@@ -190,13 +190,15 @@ def test_a_surplus_key_that_is_here_is_sent_again_and_that_of_another_owner_left
     assert shelf.waiting(lane) == [("a", ONE)]
 
 
-def test_a_place_was_given_by_this_directory_up_to_the_last_one_of_its_epoch(shelf: Shelf) -> None:
-    place = shelf.keep("a", ONE).place
-    for _ in range(2):
-        assert keyed.has_given(shelf.db, "", place)
-        assert not keyed.has_given(shelf.db, "", place + 1)
-        shelf.epoch = keyed.begin(shelf.db, NOW)
-    assert not keyed.has_given(shelf.db, "", place_of(shelf.epoch + 1, 1))
+def test_a_place_that_another_shipper_gave_in_the_same_second_was_not_given_here(shelf: Shelf) -> None:
+    place = shelf.admit(Change("things", "a", ONE, "programs")).kept[0].place
+    put(shelf, "berlin", "a", ONE, place - 1)
+    for owner in ("berlin", "paris"):
+        version = there(place, owner=owner, key="b")
+        assert decide(shelf, version, ADOPT).wanted == [version]
+    gone = decide(shelf, there(place, owner="programs", key="b"), ADOPT)
+
+    assert (gone.wanted, waiting(shelf)[-1].deleted) == ([], True)
 
 
 def test_the_deletion_of_a_key_that_is_not_here_goes_where_the_key_may_be(shelf: Shelf) -> None:
@@ -207,17 +209,6 @@ def test_the_deletion_of_a_key_that_is_not_here_goes_where_the_key_may_be(shelf:
     assert (version.owner, version.deleted) == ("programs", True)
     shelf.deliver_all(shelf.lanes["main"])
     assert shelf.count("keyed") == 0
-
-
-def test_a_place_that_another_shipper_gave_in_the_same_second_was_not_given_here(shelf: Shelf) -> None:
-    place = shelf.admit(Change("things", "a", ONE, "programs")).kept[0].place
-    put(shelf, "berlin", "a", ONE, place - 1)
-    for owner in ("berlin", "paris"):
-        version = there(place, owner=owner, key="b")
-        assert decide(shelf, version, ADOPT).wanted == [version]
-    gone = decide(shelf, there(place, owner="programs", key="b"), ADOPT)
-
-    assert (gone.wanted, waiting(shelf)[-1].deleted) == ([], True)
 
 
 @pytest.mark.parametrize("document", [None, ONE])
@@ -277,7 +268,7 @@ def test_what_is_adopted_has_its_place_and_goes_to_the_other_lanes(shelf: Shelf)
 
     assert [move.lane for move in moved] == [shelf.lanes["other"]]
     assert (waiting(shelf), shelf.waiting(shelf.lanes["other"])) == ([], [("a", TWO)])
-    assert keyed.here(shelf.db, there(0, owner="local")) == keyed.Here(INPUT, foreign(shelf), is_own=False)
+    assert lifting.here(shelf.db, there(0, owner="local")) == lifting.Here(INPUT, foreign(shelf), is_own=False)
 
 
 def test_an_older_version_is_not_adopted_nor_one_that_is_another_inputs_now(shelf: Shelf) -> None:
