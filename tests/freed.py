@@ -10,6 +10,7 @@ from contextlib import contextmanager
 from typing import NamedTuple
 
 import trio
+import trio.testing
 
 from shipper.plugin import Asyncio, Batch
 from shipper.sdk.errors import ShipperError
@@ -26,7 +27,7 @@ class Failed(NamedTuple):
     left: set[str]
 
 
-async def failed(aio: Asyncio, call: Callable[[], Awaitable[object]]) -> Failed:
+async def failed(call: Callable[[], Awaitable[object]], aio: Asyncio | None = None) -> Failed:
     """Makes a call with the collector disabled, and says what only the collector would free after it.
 
     That is its error, batches, and bodies of requests. Connections that end with it have some steps of both loops to do
@@ -35,15 +36,22 @@ async def failed(aio: Asyncio, call: Callable[[], Awaitable[object]]) -> Failed:
     with _without_collector():
         said, error = await _called(call)
         for _ in range(_STEPS):
-            await aio.call(asyncio.sleep, 0)
+            await _step(aio)
             if error is None or error() is None:
                 break
         for _ in range(5):
-            await aio.call(asyncio.sleep, 0)
+            await _step(aio)
         left = _cycles()
         if error is not None and error() is not None:
             left.add(type(error()).__name__)
         return Failed(said, left)
+
+
+async def _step(aio: Asyncio | None) -> None:
+    if aio is None:
+        await trio.testing.wait_all_tasks_blocked()
+    else:
+        await aio.call(asyncio.sleep, 0)
 
 
 async def _called(call: Callable[[], Awaitable[object]]) -> tuple[str, weakref.ref[Exception] | None]:

@@ -209,9 +209,9 @@ class Port:
         try:
             yield
         except PluginFault as fault:
-            named = PluginFault(f"input {self.name} ({self.type}) emitted what cannot be stored: {fault}")
-            self._set_fault(str(named))
-            raise named from None
+            text = f"input {self.name} ({self.type}) emitted what cannot be stored: {fault}"
+            self._set_fault(text)
+            raise PluginFault(text) from None
 
     def _set_fault(self, fault: str | None) -> None:
         if fault != self.fault:

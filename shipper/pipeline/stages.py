@@ -32,7 +32,7 @@ from shipper.process import log
 from shipper.process.environment import REAL, Clock
 from shipper.process.groups import failures_apart
 from shipper.sdk.codes import Code
-from shipper.sdk.errors import Backpressure, Outdated, StartFailed, raised_at
+from shipper.sdk.errors import Backpressure, Outdated, StartFailed, anew, raised_at
 from shipper.sdk.event import Batch
 from shipper.spool.queue import Packed
 
@@ -82,7 +82,7 @@ class Emission:
         return sum(len(batch.body) for batch in self.batches)
 
     def end(self, *, is_stored: bool = False, error: Exception | None = None) -> None:
-        self.is_stored, self.error = is_stored, error
+        self.is_stored, self.error = is_stored, None if error is None else anew(error)
         self.ended.set()
 
 
@@ -213,7 +213,7 @@ class Stages:
             return True
         await self._ended(group, emission)
         if emission.error is not None:
-            raise emission.error
+            raise anew(emission.error)
         return emission.is_stored
 
     async def _ended(self, group: Group, emission: Emission) -> None:

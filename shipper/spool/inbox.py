@@ -52,6 +52,11 @@ class Operation:
     repairs: Path | None = None
     result: outcome.Outcome[Any] = _PENDING
 
+    def taken(self) -> outcome.Outcome[Any]:
+        """Returns its result, and keeps none: the frames that an error has passed hold the operation."""
+        result, self.result = self.result, _PENDING
+        return result
+
 
 class Inbox:
     """Operations are put from any thread, and claimed by one."""

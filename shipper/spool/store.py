@@ -27,7 +27,7 @@ import trio
 
 from shipper.process.environment import REAL, Environment, ToLoop
 from shipper.sdk.codes import Code
-from shipper.sdk.errors import Backpressure, ShipperError
+from shipper.sdk.errors import Backpressure, ShipperError, anew
 from shipper.spool import database
 from shipper.spool.database import Prepare
 from shipper.spool.disk import Disk, Opened
@@ -189,16 +189,17 @@ class Store:
 
     def _answered(self, operations: Sequence[Operation]) -> None:
         for operation in operations:
+            result = operation.taken()
             if operation in self._waiting:
-                self._resume(operation, operation.result)
+                self._resume(operation, result)
             elif operation.waiter is not None:
-                self._pass_on(operation)
-            elif isinstance(operation.result, outcome.Error):
-                self._fail(operation.result.error)
+                self._pass_on(operation, result)
+            elif isinstance(result, outcome.Error):
+                self._fail(result.error)
 
-    def _pass_on(self, operation: Operation) -> None:
-        if operation.abandoned is not None and isinstance(operation.result, outcome.Value):
-            operation.abandoned(operation.result.value)
+    def _pass_on(self, operation: Operation, result: outcome.Outcome[Any]) -> None:
+        if operation.abandoned is not None and isinstance(result, outcome.Value):
+            operation.abandoned(result.value)
 
     def _set_problem(self, problem: str | None, code: str = Code.OK) -> None:
         self.problem, self.code = problem, code
@@ -211,7 +212,7 @@ class Store:
         """Fails queued operations that do not wait for room."""
         for operation in list(self._waiting):
             if not operation.waits and self._writer.withdraw(operation):
-                self._resume(operation, outcome.Error(error))
+                self._resume(operation, outcome.Error(anew(error)))
 
     def _reported(self, report: Report) -> None:
         self.report = report

@@ -129,7 +129,7 @@ async def opened(aio: Asyncio, kind: str, host: str, **of_context: Any) -> Async
 
 
 async def sent(aio: Asyncio, sender: Sender) -> Failed:
-    return await failed(aio, lambda: sender.send(batch()))
+    return await failed(lambda: sender.send(batch()), aio)
 
 
 def is_freed(ended: Failed, error: str = "") -> None:
@@ -197,7 +197,7 @@ async def test_where_a_receiver_of_grpc_refuses(aio: Asyncio, code: Grpc) -> Non
 async def test_where_the_request_is_cancelled(aio: Asyncio, kind: str, what: str) -> None:
     there = trio.Event()
     async with raw_server(doing(what, there=there)) as url, opened(aio, kind, url) as sender:
-        ended = await failed(aio, lambda: cancelled(partial(sender.send, batch()), there))
+        ended = await failed(lambda: cancelled(partial(sender.send, batch()), there), aio)
 
     assert not ended.left
 
@@ -241,7 +241,7 @@ async def test_where_a_broker_gives_no_answer(aio: Asyncio, key: int, what: str)
 
 async def test_where_records_to_a_broker_are_cancelled(aio: Asyncio) -> None:
     async with broker_failing(aio, PRODUCE, "silent") as (port, there), kafka(aio, port) as sender:
-        ended = await failed(aio, lambda: cancelled(partial(sender.send, batch()), there))
+        ended = await failed(lambda: cancelled(partial(sender.send, batch()), there), aio)
 
     assert not ended.left
 

@@ -528,7 +528,7 @@ async def test_an_error_of_a_call_is_freed_with_what_was_handed_over(aio: Asynci
     async def refuse(body: bytes) -> None:
         raise Later(f"{len(body)} bytes")
 
-    ended = await failed(aio, lambda: aio.call(refuse, bytes(BODY)))
+    ended = await failed(lambda: aio.call(refuse, bytes(BODY)), aio)
 
     assert ended == (f"Later: {BODY} bytes", set())
 
@@ -537,6 +537,6 @@ async def test_an_error_of_an_answer_is_freed_with_what_was_handed_over(aio: Asy
     async def refuse(body: bytes) -> None:
         raise Later(f"{len(body)} bytes")
 
-    ended = await failed(aio, lambda: aio.call(aio.answer, refuse, bytes(BODY)))
+    ended = await failed(lambda: aio.call(aio.answer, refuse, bytes(BODY)), aio)
 
     assert ended == (f"Later: {BODY} bytes", set())
