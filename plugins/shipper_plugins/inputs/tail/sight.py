@@ -11,6 +11,7 @@ import time
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from shipper.plugin import forget_frames
 from shipper_plugins.inputs.tail.content import HEAD, Content, File, Look
 from shipper_plugins.inputs.tail.open_files import OpenFiles
 from shipper_plugins.inputs.tail.stream import Stream
@@ -89,6 +90,7 @@ def see(wishes: Sequence[Wish], open_files: OpenFiles, chunk_bytes: int) -> tupl
             with open_files.use(wish.stream, wish.path, wish.file) as (content, was_open):
                 seen.append(sight_of(wish, content, chunk_bytes, was_open=was_open))
         except OSError as error:
+            forget_frames(error)  # this one has what was seen of the others
             seen.append(error)
         slow = time.monotonic() - began > SLOW
         size += _length(seen[-1])

@@ -22,7 +22,7 @@ from functools import partial
 
 import trio
 
-from shipper.plugin import Code, Credential, InputContext
+from shipper.plugin import Code, Credential, InputContext, forget_frames
 from shipper_plugins.inputs.tail.calls import Calls
 from shipper_plugins.inputs.tail.chunk import Taken
 from shipper_plugins.inputs.tail.content import Moved
@@ -157,10 +157,12 @@ class Tailer:
             if isinstance(seen, OSError):
                 raise seen
             taken = await self._reader.take(seen)
-        except Moved:
-            self._followed.missed(stream)
         except OSError as error:
-            self._followed.failed(stream, error)
+            forget_frames(error)  # this one has it
+            if isinstance(error, Moved):
+                self._followed.missed(stream)
+            else:
+                self._followed.failed(stream, error)
         else:
             self._followed.opened(stream)
         self._act()
