@@ -12,7 +12,7 @@ from shipper.process import log
 from shipper.process.environment import REAL, InThread
 from shipper.protocol.bounds import LONGEST_ID
 from shipper.sdk.credentials import API_KEY, BASIC, BEARER_TOKEN, CERTIFICATE, SHAPES, Credential, in_words
-from shipper.sdk.errors import CredentialError
+from shipper.sdk.errors import CredentialError, anew
 from shipper.sdk.tls import NotNow, check_identity
 
 
@@ -57,7 +57,7 @@ class Keyring:
         """Parses and checks the credentials, also whether a connection could use each. Raises CredentialError."""
         parsed = self.parse(values)
         for error in (await self.unusable(parsed)).values():
-            raise error
+            raise anew(error)
         self.check(parsed)
         return parsed
 

@@ -36,7 +36,7 @@ from shipper.revisions.machine import Machine
 from shipper.revisions.offer import Candidate, Offer, check_credentials
 from shipper.revisions.statements import Refused, Statement
 from shipper.sdk.credentials import Credential
-from shipper.sdk.errors import ShipperError
+from shipper.sdk.errors import ShipperError, anew
 from shipper.spool.lane_settings import LaneSettings
 from shipper.spool.revisions import Cut, Known
 from shipper.spool.spool import Spool
@@ -145,7 +145,7 @@ class Rollout:
         supplied = self._keyring.parse({id: secret for id, secret in credentials.items() if id not in withdrawn})
         refused = await self._keyring.unusable(supplied)
         for error in refused.values() if withdrawn else ():
-            raise error
+            raise anew(error)
         self._machine.check_known(withdrawn)
         usable = {id: secret for id, secret in supplied.items() if id not in refused}
         self._keyring.check(usable)
@@ -153,7 +153,7 @@ class Rollout:
         await self._perform(self._machine.withdrawn(withdrawn))
         self._on_change()
         for error in refused.values():
-            raise error
+            raise anew(error)
 
     async def run(self) -> None:
         """Makes offered revisions active, one at a time."""
