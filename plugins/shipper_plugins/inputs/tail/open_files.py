@@ -16,6 +16,7 @@ import threading
 from collections.abc import Callable, Iterator, Sequence, Set
 from contextlib import contextmanager
 from errno import EMFILE
+from itertools import islice
 from os import strerror
 from typing import ClassVar
 
@@ -121,8 +122,12 @@ class OpenFiles:
         surplus = len(self._open) - room
         if surplus <= 0:
             return []
-        idle = sorted((s for s in self._open if not s.turn.busy and s is not but), key=self._is_detached)
-        return [self._open.pop(stream) for stream in idle[:surplus]]
+        closed: list[_Opened] = []
+        for may_be_detached in (False, True):
+            idle = (s for s in self._open if not s.turn.busy and s is not but)
+            those = islice((s for s in idle if may_be_detached or not self._is_detached(s)), surplus - len(closed))
+            closed += [self._open.pop(stream) for stream in list(those)]
+        return closed
 
     def close(self, stream: Stream) -> None:
         """Close its file, once no thread reads it."""
