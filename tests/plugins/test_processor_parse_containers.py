@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from shipper.plugin import Batch, Fields, Part, Stage, StageContext
 from shipper.sdk.aio import open_asyncio
-from shipper_plugins.processors.containers import LARGEST, LONGEST_HELD, Containers
+from shipper_plugins.processors.containers import LARGEST, LONGEST_HELD, LONGEST_UNSTORED, Containers
 from shipper_plugins.processors.parse import Parse
 
 SHARED: Fields = {"@timestamp": "2026-01-01T00:00:00.000Z", "log": {"file": {"path": "/a"}}, "host": {"name": "h"}}
@@ -22,6 +22,11 @@ TIME = "2026-05-17T12:34:56.789012345Z"
 
 class Clock:
     now = 100.0
+
+
+@pytest.fixture(autouse=True)
+def _clock_of_the_test(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(Clock, "now", 100.0)
 
 
 class Opened:
@@ -131,6 +136,61 @@ async def test_a_beginning_whose_end_does_not_come_is_an_event_of_its_own(opened
     assert event["log"] == {"file": {"path": "/a"}, "offset": 10, "flags": ["partial"]}
     assert event["host"] == {"name": "h"}
     assert messages(opened.take(f"{TIME} stdout F b")) == ["b"]
+
+
+async def test_a_line_that_waits_too_long_is_let_go_alone(opened: Opened) -> None:
+    opened.take(f"{TIME} stdout P slow", path="/slow")
+    Clock.now += LONGEST_HELD - 1
+    opened.take(f"{TIME} stdout P be", path="/b")
+    assert opened.stage.due == Clock.now + LONGEST_HELD
+
+    Clock.now += 1
+    whole, cut = opened.take(f"{TIME} stdout F x", path="/c")
+    assert (cut["message"], cut["log"]["flags"], cut["log"]["file"]["path"]) == ("slow", ["partial"], "/slow")
+    assert cut["host"] == {"name": "h"}
+    assert whole["message"] == "x"
+
+    assert messages(opened.take(f"{TIME} stdout F gin", path="/b")) == ["begin"]
+    assert messages(opened.take(f"{TIME} stdout F end", path="/slow")) == ["end"]
+    assert opened.stage.due is None
+
+
+async def test_a_line_whose_end_is_late_but_comes_first_is_whole(opened: Opened) -> None:
+    opened.take(f"{TIME} stdout P a")
+    Clock.now += 2 * LONGEST_HELD
+
+    assert messages(opened.take(f"{TIME} stdout F b")) == ["ab"]
+
+
+async def test_lines_that_are_held_without_a_break_are_stored_in_time(opened: Opened) -> None:
+    begun = Clock.now
+    for number in range(20):
+        opened.take(f"{TIME} stdout P a", path=f"/{number}")
+        Clock.now += 1
+        opened.take(f"{TIME} stdout F b", path=f"/{number - 1}")
+
+    assert opened.stage.due == begun + LONGEST_UNSTORED
+    assert messages(opened.flush()) == ["a"]
+    opened.take(f"{TIME} stdout P a")
+    assert opened.stage.due == Clock.now + LONGEST_HELD
+
+
+async def test_where_too_much_is_held_the_oldest_goes(opened: Opened) -> None:
+    part = f"{TIME} stdout P {'x' * LARGEST}"
+    let_go = [opened.take(part, path=f"/{number}") for number in range(17)]
+
+    assert [len(events) for events in let_go] == [0] * 16 + [1]
+    assert let_go[-1][0]["log"]["file"]["path"] == "/0"
+
+
+async def test_a_line_is_let_go_to_its_own_outputs(opened: Opened) -> None:
+    lines = Batch.lines(f"{TIME} stdout P a\n".encode(), offset=0, shared=SHARED)
+    opened.stage.process(Part(lines))
+    Clock.now += LONGEST_HELD
+
+    assert opened.stage.process(Part(lines, frozenset({"one"}))) == []
+    (first, *_) = opened.stage.flush()
+    assert first.outputs is None
 
 
 async def test_a_rollback_forgets_what_will_come_again(opened: Opened) -> None:

@@ -12,6 +12,10 @@ position of the file does not move; after a crash they are read again. If the la
 `LONGEST_HELD` seconds, or the line gets longer than `LARGEST`, what is there becomes an event with `log.flags:
 [partial]`, and so does what follows: nothing is lost.
 
+A line that waits too long is let go alone, with the next lines that come, so lines of other containers stay whole. What
+is flushed is let go altogether: the position moves over it. So a flush is due when all lines have waited long enough,
+or when lines were held without a break for `LONGEST_UNSTORED` seconds.
+
 `at_once` reads the text lines of a batch by columns if none is divided: 2 µs a line of 100 bytes, 3 of Docker. One by
 one they take 15 µs.
 """
@@ -33,6 +37,8 @@ from shipper_plugins.processors.json_runs import with_others
 
 LONGEST_HELD = 5.0
 """Seconds; a runtime writes the parts of a line as fast as it reads them."""
+LONGEST_UNSTORED = 15.0
+"""Seconds; meanwhile nothing of the input is stored."""
 LARGEST = 1 << 20
 """Characters of a line."""
 _MOST = 16 << 20
@@ -156,6 +162,7 @@ class _Held:
     """Of the first part."""
     texts: list[str]
     length: int
+    since: float
     batch: Batch
     """Of the first part, without events: it has the fields and the route that they share."""
     outputs: frozenset[str] | None
@@ -169,6 +176,10 @@ class _Held:
         flags = flags if isinstance(flags, list) else []
         return merged(self.event(), {"log": {"flags": [*flags, "partial"]}})
 
+    def part(self) -> Part:
+        batch = Batch.events([self.partial()], shared=self.batch.shared)
+        return Part(replace(batch, route=self.batch.route), self.outputs)
+
 
 class Containers(Stage):
     """Joins the parts of lines."""
@@ -176,10 +187,14 @@ class Containers(Stage):
     def __init__(self, field: str, context: StageContext) -> None:
         self._field, self._now = field, context.now
         self._held: dict[tuple[object, ...], _Held] = {}
+        """In the order of their first parts."""
+        self._length = 0
+        """Characters that are held."""
         self._since = 0.0
+        """When the first of the lines came since which some were always held."""
 
     def process(self, part: Part) -> Sequence[Part]:
-        """Returns the events of whole lines."""
+        """Returns the events of whole lines, and of those that were held for too long."""
         batch = part.batch
         if batch.is_lines and self._field == "message" and not self._held:
             try:
@@ -191,7 +206,8 @@ class Containers(Stage):
             if (event := self._taken(own, part)) is not None:
                 events.append(event)
                 positions.append(position)
-        return [Part(batch.replace(events, positions), part.outputs)] if events else []
+        made = [Part(batch.replace(events, positions), part.outputs)] if events else []
+        return [*made, *self._let_go(part.outputs)]
 
     def _taken(self, own: Fields, part: Part) -> Fields | None:
         """Returns the event that a line completes; None if more is to come."""
@@ -207,14 +223,35 @@ class Containers(Stage):
         key = (path if isinstance(path, str) else None, line.stream, part.outputs, part.batch.route)
         held = self._held.get(key)
         if line.is_whole:
-            return self._held.pop(key).event(line.text) if held else self._whole(own, line, part)
+            return self._released(key).event(line.text) if held else self._whole(own, line, part)
         if held is None:
-            self._since = self._since if self._held else self._now()
+            now = self._now()
+            self._since = self._since if self._held else now
             empty = replace(part.batch.pick([]), ids=None)
-            held = self._held[key] = _Held(self._bare(own), line, [], 0, empty, part.outputs)
+            held = self._held[key] = _Held(self._bare(own), line, [], 0, now, empty, part.outputs)
         held.texts.append(line.text)
         held.length += len(line.text)
-        return self._held.pop(key).partial() if held.length > LARGEST else None
+        self._length += len(line.text)
+        return self._released(key).partial() if held.length > LARGEST else None
+
+    def _let_go(self, outputs: frozenset[str] | None) -> list[Part]:
+        """Returns the beginnings of the lines that were held for too long, and of the oldest if too much is held.
+
+        They are those with the outputs of the part that is processed: it may stand for others with none of their own.
+        """
+        made = []
+        now = self._now() if self._held else 0.0
+        for key, held in tuple(self._held.items()):
+            if held.since + LONGEST_HELD > now and self._length <= _MOST:
+                break
+            if held.outputs == outputs:
+                made.append(self._released(key).part())
+        return made
+
+    def _released(self, key: tuple[object, ...]) -> _Held:
+        held = self._held.pop(key)
+        self._length -= held.length
+        return held
 
     def _whole(self, own: Fields, line: _Line, part: Part) -> Fields:
         return _event(self._bare(own), line, line.text, part.batch.shared)
@@ -224,21 +261,20 @@ class Containers(Stage):
 
     @property
     def due(self) -> float | None:
-        """`LONGEST_HELD` after the first part that is held, or at once if too much is."""
+        """When all lines were held for too long, or nothing was stored for too long; at once if too much is held."""
         if not self._held:
             return None
-        is_full = sum(held.length for held in self._held.values()) > _MOST
-        return self._now() if is_full else self._since + LONGEST_HELD
+        if self._length > _MOST:
+            return self._now()
+        youngest = next(reversed(self._held.values()))
+        return min(youngest.since + LONGEST_HELD, self._since + LONGEST_UNSTORED)
 
     def flush(self) -> Sequence[Part]:
         """Returns the beginnings of lines."""
-        parts = []
-        for held in self._held.values():
-            batch = Batch.events([held.partial()], shared=held.batch.shared)
-            parts.append(Part(replace(batch, route=held.batch.route), held.outputs))
-        self._held = {}
+        parts = [held.part() for held in self._held.values()]
+        self._held, self._length = {}, 0
         return parts
 
     def rollback(self) -> None:
         """Forgets all parts: they come again."""
-        self._held = {}
+        self._held, self._length = {}, 0
