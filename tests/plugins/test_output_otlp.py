@@ -5,6 +5,7 @@ import http.server
 import os
 import socket
 import threading
+import traceback
 from concurrent import futures
 from contextlib import ExitStack, asynccontextmanager, contextmanager
 from dataclasses import replace
@@ -110,10 +111,28 @@ def over_grpc(receiver, credentials=None, port=0, **options):
 
 @contextmanager
 def over_http(receiver):
+    """Its port. What went wrong in a connection fails the test; a client ends it by a reset, as the output does."""
+    wrong = []
+
+    class Server(http.server.ThreadingHTTPServer):
+        def handle_error(self, request, client_address):
+            wrong.append(traceback.format_exc())
+
     class Handler(http.server.BaseHTTPRequestHandler):
         protocol_version = "HTTP/1.1"
+        wbufsize = -1  # one write for an answer: who has all of it, without a body, may close at once
+
+        def handle_one_request(self):
+            self.is_asked = False
+            try:
+                super().handle_one_request()
+            except ConnectionResetError:
+                if self.is_asked:
+                    raise
+                self.close_connection = True
 
         def do_POST(self):
+            self.is_asked = True
             receiver.peers.add(self.client_address)
             body = self.rfile.read(int(self.headers["Content-Length"]))
             body = gzip.decompress(body) if self.headers.get("Content-Encoding") == "gzip" else body
@@ -136,7 +155,7 @@ def over_http(receiver):
         def log_message(self, *args):
             pass
 
-    server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+    server = Server(("127.0.0.1", 0), Handler)
     server.daemon_threads = True
     thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01})
     thread.start()
@@ -146,6 +165,7 @@ def over_http(receiver):
         server.shutdown()
         thread.join()
         server.server_close()
+    assert not wrong
 
 
 @asynccontextmanager
