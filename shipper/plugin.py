@@ -439,10 +439,12 @@ class InputContext(Protocol):
         """The most bytes of text to read and emit at once; small for a small queue."""
         ...
 
-    @property
-    def no_room(self) -> str | None:
-        """Why an `emit` of `chunk_bytes` with `wait=False` would raise Backpressure now, in words for any peer; None:
-        it would not."""
+    def no_room(self, size: int = 0) -> str | None:
+        """Returns why an `emit` with `wait=False` would raise Backpressure now, in words for any peer; None: it would
+        not.
+
+        It is one of `size` bytes, at least `chunk_bytes`; of more than half the queue, half the queue counts.
+        """
         ...
 
     async def positions(self, prefix: str = "") -> dict[str, bytes]:

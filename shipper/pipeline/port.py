@@ -244,11 +244,10 @@ class Port:
     def chunk_bytes(self) -> int:
         return max(CHUNK_BYTES[0], min(self._entrance.max_bytes // CHUNKS, CHUNK_BYTES[1]))
 
-    @property
-    def no_room(self) -> str | None:
+    def no_room(self, size: int = 0) -> str | None:
         if self._route is None:
             return "events are not taken yet"
-        return self._entrance.no_room(self.chunk_bytes)
+        return self._entrance.no_room(max(self.chunk_bytes, min(size, self._entrance.max_bytes // 2)))
 
     async def positions(self, prefix: str = "") -> dict[str, bytes]:
         pending = await self.stages.pending()

@@ -256,8 +256,7 @@ class RecordingInputContext:
         """See `InputContext.chunk_bytes`."""
         return 1 << 20
 
-    @property
-    def no_room(self) -> str | None:
+    def no_room(self, size: int = 0) -> str | None:
         """See `InputContext.no_room`."""
         return "the queue is full" if self._full else None
 

@@ -330,15 +330,22 @@ async def test_an_input_knows_why_there_is_no_room(tmp_path: Path) -> None:
         spring = await running(on, policy(more="queue: {max_bytes: 1MiB}\n"))
         stuck()
         on.intake.entrance.max_bytes = 1
-        assert spring.context.no_room is None  # whatever its size, a batch enters an empty queue
+        assert spring.context.no_room() is None  # whatever its size, a batch enters an empty queue
 
         await spring.context.emit(events(1))
-        assert spring.context.no_room == "the queue is full"
+        assert spring.context.no_room() == "the queue is full"
 
         on.intake.entrance.max_bytes = 1 << 20
-        assert spring.context.no_room is None
+        assert spring.context.no_room() is None
+        held = on.intake.entrance.used()
+        on.intake.entrance.max_bytes = held + 4096
+        assert spring.context.no_room() is None
+        on.intake.entrance.max_bytes = held + 4095
+        assert spring.context.no_room() == "the queue is full"
+        on.intake.entrance.max_bytes = 20 * held + 100_000
+        assert spring.context.no_room(1 << 60) is None  # half the queue counts
         on.spool.store.problem = "disk full: intake waits"
-        assert spring.context.no_room == "events cannot be stored now"
+        assert spring.context.no_room() == "events cannot be stored now"
         on.spool.store.problem = None
 
 

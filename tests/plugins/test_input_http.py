@@ -184,6 +184,20 @@ async def test_a_probe_is_told_why_a_request_would_be_turned_away():
         assert (await asked_for_health(receiver))[0] == 200
 
 
+async def test_a_probe_is_told_of_no_room_for_what_was_turned_away_last(monkeypatch):
+    async with receiving() as receiver:
+        monkeypatch.setattr(receiver.context, "no_room", lambda size: f"{size} bytes" if size else None)
+        receiver.context.full = True
+        assert (await receiver.post(b'[{"a":1}]'))[0] == 429
+        assert await asked_for_health(receiver) == (503, {"error": "8 bytes"})
+
+        receiver.context.full = False
+        assert (await receiver.post(b"[]"))[0] == 200
+        assert (await asked_for_health(receiver))[0] == 503
+        assert (await receiver.post(b"[{}]"))[0] == 200
+        assert (await asked_for_health(receiver))[0] == 200
+
+
 async def test_a_probe_takes_no_clients_place_and_is_told_when_all_are_taken():
     async with receiving() as receiver:
         server = receiver.source._server

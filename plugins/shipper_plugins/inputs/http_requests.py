@@ -108,6 +108,8 @@ class Intake:
         self.door = door
         self.memory = Memory()
         self._context = context
+        self._refused = 0
+        """Bytes of the last request without room; 0 once another was stored."""
         self._one = trio.CapacityLimiter(1)
 
     async def talk(self, peer: Peer) -> None:
@@ -138,7 +140,7 @@ class Intake:
             return "too many clients are served now"
         if self.memory.held >= self.memory.limit:
             return "too many bytes of requests are under way"
-        return self._context.no_room
+        return self._context.no_room(self._refused)
 
     async def _answer(self, request: Request, peer: Peer, connection: Connection) -> None:
         with self.memory.share() as share:
@@ -170,7 +172,9 @@ class Intake:
             try:
                 await self._context.emit(*batches, wait=False)
             except Backpressure:
+                self._refused = sum(len(batch.body) for batch in batches)
                 raise _no_room("there is no room for more events now") from None
+            self._refused = 0
         return sum(batch.count for batch in batches)
 
 
