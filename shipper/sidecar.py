@@ -241,7 +241,7 @@ async def _ship(
                 outbox.say(parts.ready(http))
                 parts.start(delivering)
                 if options.is_asked:
-                    await delivering.start(parts.local.serve, options.state)
+                    delivering.start_soon(parts.local.serve, options.state)  # the disk may be silent
                 taking_in.start_soon(parts.rollout.run)
                 stop = await conversation.run(parts)
                 parts.observing.stopping = "STOPPING"

@@ -15,7 +15,8 @@ from unittest import mock
 
 from shipper.plugin import Inotify
 
-CALLS = ("open", "stat", "lstat", "fstat", "pread", "close", "listdir", "scandir", "readlink", "add_watch", "statfs")
+CALLS = ("open", "stat", "lstat", "fstat", "pread", "close", "listdir", "scandir", "readlink", "unlink", "chmod")
+CALLS += ("add_watch", "statfs")
 _SECONDS = 60
 
 

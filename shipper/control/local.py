@@ -15,6 +15,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from contextlib import suppress
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -54,13 +55,14 @@ class Local:
         self._status, self._tapping, self._in_thread = status, tapping, in_thread
         self._is_short = False
 
-    async def serve(self, directory: Path, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
-        """Serves until cancelled; where there can be no socket, says so in the log and returns."""
+    async def serve(self, directory: Path) -> None:
+        """Serves until cancelled; where there can be no socket, says so in the log and returns. The socket may come
+        late, on a disk that does not answer: nothing waits for it."""
+        serve = partial(private_socket.serve, in_thread=self._in_thread)
         try:
-            await private_socket.serve(directory, OF_SHIPPER, self._converse, self._tell, task_status, self._in_thread)
+            await serve(directory, OF_SHIPPER, self._converse, self._tell)
         except OSError as error:
             _log.warning("`shipper top` cannot ask this process", file=OF_SHIPPER, error=in_words(error))
-            task_status.started()
 
     def _tell(self, reason: str | None) -> None:
         if reason is not None and not self._is_short:

@@ -2,6 +2,9 @@
 
 It has mode 0600, and a peer of another user is not heard, whatever the mode of the directory. The last descriptors are
 kept for the process: a peer beyond that is disconnected.
+
+The directory may lie on a disk that does not answer. Each call to it is made in a thread that is abandoned if the
+process does not wait for it any more; a socket that is made too late closes itself.
 """
 
 from __future__ import annotations
@@ -10,6 +13,7 @@ import os
 import socket
 import stat
 import struct
+import threading
 from collections.abc import Awaitable, Callable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -42,31 +46,63 @@ async def serve(
     """Calls `converse` with the stream of each peer, which it closes afterwards, until cancelled.
 
     The caller owns the directory, so a socket in it is left from an earlier process. Has started when the socket
-    listens. Raises OSError if it cannot be made. A disk that does not answer holds up neither other tasks nor the end.
+    listens. Raises OSError if it cannot be made. A disk that does not answer holds up neither other tasks nor the end,
+    which comes within a second.
     """
-    with address(directory, name) as path:
-        listener = await in_thread(_bound, path)
-        try:
-            with trio.socket.from_stdlib_socket(listener) as listening:
-                task_status.started()
-                await _accept(listening, converse, tell)
-        finally:
-            with trio.move_on_after(_LEAVING_SECONDS, shield=True):
-                await in_thread(_remove, path, abandon_on_cancel=True)
-
-
-def _bound(path: str) -> socket.socket:
-    _remove(path)
-    listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+    binding = _Binding(directory, name)
     try:
-        listener.bind(path)
-        os.chmod(path, stat.S_IRUSR | stat.S_IWUSR)
-        listener.listen(16)
-        listener.setblocking(False)
-    except OSError:
-        listener.close()
+        listener = await in_thread(binding.run, abandon_on_cancel=True)
+    except BaseException:
+        binding.give_up()
         raise
-    return listener
+    try:
+        with trio.socket.from_stdlib_socket(listener) as listening:
+            task_status.started()
+            await _accept(listening, converse, tell)
+    finally:
+        with trio.move_on_after(_LEAVING_SECONDS, shield=True):
+            await in_thread(_remove, binding.path, abandon_on_cancel=True)
+
+
+class _Binding:
+    """The making of a socket, which may be given up while a thread does it."""
+
+    def __init__(self, directory: Path, name: str) -> None:
+        self.path = directory.absolute() / name
+        self._lock = threading.Lock()
+        self._is_over = False
+        self._listener: socket.socket | None = None
+
+    def run(self) -> socket.socket:
+        """Returns the listening socket, in place of an older one; it is closed if nobody wants it any more. Raises
+        OSError."""
+        _remove(self.path)
+        listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+        try:
+            with address(self.path.parent, self.path.name) as path:
+                listener.bind(path)
+                os.chmod(path, stat.S_IRUSR | stat.S_IWUSR)
+            listener.listen(16)
+            listener.setblocking(False)
+        except OSError:
+            listener.close()
+            raise
+        with self._lock:
+            self._listener = listener
+            if self._is_over:
+                self._close()
+        return listener
+
+    def give_up(self) -> None:
+        """Has the socket closed, now or when it is made."""
+        with self._lock:
+            self._is_over = True
+            self._close()
+
+    def _close(self) -> None:
+        """A file that stays behind is that of nobody: the next process removes it."""
+        if self._listener is not None:
+            self._listener.close()
 
 
 @contextmanager
@@ -83,7 +119,7 @@ def address(directory: Path, name: str) -> Iterator[str]:
         os.close(descriptor)
 
 
-def _remove(path: str) -> None:
+def _remove(path: Path) -> None:
     with suppress(OSError):  # `bind` says what is wrong
         os.unlink(path)
 
