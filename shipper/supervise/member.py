@@ -55,7 +55,7 @@ _OVERTIME_SECONDS = 5.0
 _KILLED_SECONDS = 1.0
 _ANSWER_SECONDS = 1.0
 _MOST_GONE = 16
-"""Released credentials that the page still names."""
+"""The released credentials that the page and the status still name."""
 
 
 class Around(Protocol):
@@ -250,7 +250,7 @@ class Member:
             with trio.move_on_after(_ANSWER_SECONDS):
                 await self._observed.wait()
         pid = self._child.pid if self._child else None
-        found = standing.status(self._conversation, self.troubles, self._phase, pid, self._restarts)
+        found = standing.status(self._conversation, self.troubles, self._phase, pid, self._restarts, self._gone)
         return {**found, **self._around.status()}
 
     def _say(self, what: str, **fields: Any) -> None:

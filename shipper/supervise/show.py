@@ -308,7 +308,7 @@ def _left_out(observed: Mapping[str, Any]) -> list[Row]:
 
 def _credential(one: Mapping[str, Any], observed: Mapping[str, Any]) -> Row:
     if one["released"]:
-        use = "released, on_release pending"
+        use = "it can be revoked now" if one.get("revoked") is False else "released, on_release pending"
     elif one["id"] in observed.get("credentials_wanted", ()):
         use = "wanted"
     else:

@@ -8,7 +8,7 @@ in a key of `observe`, which others ignore, so that its server shows the whole.
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from itertools import islice
 from pathlib import Path
 from typing import Any
@@ -124,13 +124,16 @@ def noting_askers(troubles: Troubles, say: Callable[[str, Mapping[str, Any]], No
 
 
 def supervision(
-    conversation: Conversation, troubles: Troubles, restarts: int, directory: Path, gone: Iterable[Mapping[str, Any]]
+    conversation: Conversation,
+    troubles: Troubles,
+    restarts: int,
+    directory: Path,
+    forgotten: Iterable[Mapping[str, Any]],
 ) -> dict[str, Any]:
     """Returns the `messages.Supervision` for the sidecar's status server.
 
-    `directory` is the state directory, for commands to copy; `gone` are the credentials that were released lastly, and
-    are not known any more (`gone`). Where secrets are read from is not said there: that server
-    may answer anybody on this host.
+    `directory` is the state directory, for commands to copy. `forgotten` are the newest released credentials (`gone`).
+    The places that secrets are read from are left out, since that server may answer anybody on this host.
     """
     return {
         "troubles": troubles.rows(),
@@ -142,14 +145,23 @@ def supervision(
         "wanted": list(conversation.ledger.at),
         "credentials": [
             *_credentials(conversation, ("id", "name", "units", "released", "shared")),
-            *(one for one in gone if one["id"] not in conversation.ledger.kept),
+            *({name: one[name] for name in one if name != "sources"} for one in _absent(forgotten, conversation)),
         ],
     }
 
 
 def gone(kept: Kept, *, revoked: bool) -> dict[str, Any]:
-    """Returns a credential that is being forgotten, as a `messages.Known`; `revoked`: by `on_release`, or by others."""
-    return {"id": kept.id, "name": kept.name, "released": True, "revoked": revoked, "current": False}
+    """Returns a credential that is being forgotten, as a `messages.Known` with its sources.
+
+    `revoked`: by `on_release`, or by others.
+    """
+    known = {"id": kept.id, "name": kept.name, "sources": list(kept.sources), "units": [], "shared": kept.shared}
+    return {**known, "released": True, "revoked": revoked, "current": False}
+
+
+def _absent(forgotten: Iterable[Mapping[str, Any]], conversation: Conversation) -> Iterator[Mapping[str, Any]]:
+    """Yields those that did not come back since."""
+    return (one for one in forgotten if one["id"] not in conversation.ledger.kept)
 
 
 def _credentials(conversation: Conversation, names: Sequence[str]) -> list[dict[str, Any]]:
@@ -160,9 +172,17 @@ def _credentials(conversation: Conversation, names: Sequence[str]) -> list[dict[
 
 
 def status(
-    conversation: Conversation, troubles: Troubles, phase: str, pid: int | None, restarts: int = 0
+    conversation: Conversation,
+    troubles: Troubles,
+    phase: str,
+    pid: int | None,
+    restarts: int = 0,
+    forgotten: Iterable[Mapping[str, Any]] = (),
 ) -> dict[str, Any]:
-    """Returns the answer to `shipper status`; no secrets. `phase`, `pid` and `restarts` are the sidecar's."""
+    """Returns the answer to `shipper status`; no secrets. `phase`, `pid` and `restarts` are the sidecar's.
+
+    Of the `forgotten` credentials (`gone`) it has those that a person can revoke, since no `on_release` did.
+    """
     state, message = troubles.whole(conversation.observed)
     return {
         "state": state,
@@ -178,5 +198,8 @@ def status(
         },
         "wanted": list(conversation.ledger.at),
         "observed": msgspec.to_builtins(conversation.observed),
-        "credentials": _credentials(conversation, ("id", "name", "sources", "units", "released", "shared")),
+        "credentials": [
+            *_credentials(conversation, ("id", "name", "sources", "units", "released", "shared")),
+            *(one for one in _absent(forgotten, conversation) if not one["revoked"]),
+        ],
     }

@@ -402,6 +402,22 @@ async def test_the_environment_of_the_sidecar_and_of_on_release_has_no_secret(si
     assert "hunter2" not in (site.directory / "environment").read_text()
 
 
+async def test_status_names_a_released_key_that_nothing_revokes(site: Site) -> None:
+    site.program()
+    async with site.supervisor():
+        await site.until("ack", revision="1", stage="drained")
+        site.replace(site.secret, "k2:hunter2\n")
+        await site.until("released")
+        await site.when(lambda: questions.ask(site.state, Status())["credentials"][-1]["released"])
+        answer = questions.ask(site.state, Status())
+        shown = await trio.run_process(
+            [sys.executable, "-m", "shipper", "status", "--state", str(site.state)], capture_stdout=True
+        )
+
+    assert [(one["name"], one["released"]) for one in answer["credentials"]] == [("k2", False), ("k1", True)]
+    assert "  k1  it can be revoked now  " in shown.stdout.decode()
+
+
 async def test_status_answers_over_the_socket_and_shows_no_secret(site: Site) -> None:
     async with site.supervisor():
         await site.until("ack", revision="1", stage="drained")

@@ -37,6 +37,17 @@ def test_a_table_without_rows_has_its_title(stream: io.StringIO) -> None:
 
 
 @pytest.mark.parametrize(
+    ("more", "words"), [({}, "released, on_release pending"), ({"revoked": False}, "it can be revoked now")]
+)
+def test_a_released_key_is_shown_with_who_has_to_revoke_it(more: dict[str, bool], words: str) -> None:
+    released = {"id": "es-1", "name": "k", "released": True, "units": [], "sources": ["file"], "current": False}
+    status = {"state": "HEALTHY", "message": "", "troubles": [], "supervisor": None, "sidecar": None}
+    tables = dict(of_status({**status, "wanted": [0, 1], "observed": None, "credentials": [{**released, **more}]}))
+
+    assert tables["credentials"][0][2] == words
+
+
+@pytest.mark.parametrize(
     ("in_use", "current", "words"), [(True, True, "in use"), (True, False, "needed by a drain"), (False, True, "held")]
 )
 def test_what_a_key_is_needed_for_is_told(in_use: bool, current: bool, words: str) -> None:
