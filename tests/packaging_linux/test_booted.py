@@ -172,9 +172,11 @@ async def test_the_words_of_the_page_lead_to_the_first_event(service: Service) -
         await do(service.run, f"ES_URL={destination.url}\n{PAGE['configure']}")
         await service.shipped(destination)
         shown = await do(service.run, PAGE["look"])
+        asked = await do(service.run, PAGE["ask"])
 
     assert shown.startswith("shipper: HEALTHY\n")
     assert "revision 1 active" in shown
+    assert "  good     tls 127.0.0.1:" in asked
     assert service.property("StatusText") == "shipping"
     assert service.run("systemctl is-enabled shipper") == "enabled\n"
     assert service.run(f"stat -c %U /proc/$({SUPERVISOR})") == "shipper\n"
