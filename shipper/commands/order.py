@@ -50,7 +50,7 @@ def command() -> None:
     """
 
 
-@command.command(short_help="Deliver what waits for a lost credential with another.")
+@command.command(short_help="Deliver events that wait for a lost credential with another one.")
 @click.option("--from", "source", required=True, metavar="ID", help="The lost credential.")
 @click.option("--to", "target", required=True, metavar="ID", help="The credential to deliver with; it must be in use.")
 @_to_supervisor
@@ -72,7 +72,7 @@ def rebind(source: str, target: str, state: Path, json: bool) -> int:
     return 0
 
 
-@command.command(short_help="Deliver what drains to where its output goes now.")
+@command.command(short_help="Deliver draining events to the current destination of their output.")
 @_of_revision
 @click.option("--output", required=True, metavar="NAME", help="The output, as `shipper status` lists it.")
 @_to_supervisor

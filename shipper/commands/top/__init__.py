@@ -25,7 +25,7 @@ from shipper.commands import PATH
     type=click.FloatRange(0.2, 3600),
     help="Look so often.",
 )
-@click.option("--once", is_flag=True, help="Look twice, draw once, and end; so it is where there is no terminal.")
+@click.option("--once", is_flag=True, help="Look twice, draw once, and end; the default without a terminal.")
 def command(state: Path, every: float, once: bool) -> int:
     """Watch inputs with their rates, outputs with their answers, the queue, revisions, drains and credentials.
 
