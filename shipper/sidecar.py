@@ -156,7 +156,7 @@ async def _converse(options: Options, outside: Outside, conversation: Conversati
         is_new = not options.state.exists()
         async with open_spool(options.state, keys, disk=outside.disk, environment=outside.environment) as spool:
             if is_new and spool.store.local_state_key:
-                _log.info("made state.key, which seals the state directory; hello.state_keys may bring another")
+                _log.info("made state.key, which seals the state directory; a key of your own can take its place")
             with conversation.serving:
                 await _ship(options, outside, hello, conversation, outbox, spool)
             return _stopped(outbox, spool)

@@ -201,7 +201,7 @@ def test_outputs_are_asked_and_their_findings_are_told(policy):
         "outputs.main",
         "  bad      secret file:/no/such/secret: cannot be read: No such file or directory",
         "outputs.audit",
-        "  unknown  destination audit: outputs of the type console say nothing before events",
+        "  unknown  destination audit: outputs of the type console cannot be asked without events",
         "1 bad",
     ]
 

@@ -135,7 +135,11 @@ async def ask(spec: OutputSpec, context: OutputContext, question: Question, tell
     if spec.config.can_ask:
         await spec.config.ask(context, question, tell)
     else:
-        tell(Finding("destination", spec.name, "unknown", f"outputs of the type {spec.type} say nothing before events"))
+        tell(
+            Finding(
+                "destination", spec.name, "unknown", f"outputs of the type {spec.type} cannot be asked without events"
+            )
+        )
 
 
 async def each(

@@ -400,4 +400,4 @@ def _check_answers(answers: object) -> None:
     if not isinstance(answers.count, int) or not all(isinstance(at, int) for at in answers.others):
         raise PluginFault("the output answered with positions that are no numbers")
     if not all(isinstance(answer, Answer) and isinstance(answer.reason, str) for answer in answers.others.values()):
-        raise PluginFault("the output answered for an event with something else than an answer")
+        raise PluginFault("the output returned something else than an answer for an event")

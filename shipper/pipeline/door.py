@@ -79,7 +79,7 @@ def check_changes(
         if change.document is not None and not _is_compact(change.document):
             raise PluginFault("a document is no compact JSON object")
         if change.place is not None and not (type(change.place) is int and 0 < change.place <= LARGEST_PLACE):
-            raise PluginFault("a change has a place that cannot be")
+            raise PluginFault("a change has an invalid place")
 
 
 def _check_names(change: Change) -> None:
@@ -124,9 +124,9 @@ def _check_identity(batch: Batch, before: Batch | None) -> None:
     if not isinstance(batch.origin, bytes) or len(batch.origin) != ORIGIN_BYTES:
         raise PluginFault("the origin of its identity is no 16 bytes")
     if type(batch.seq) is not int or not 0 <= batch.seq < _LARGEST:
-        raise PluginFault("the number of its identity cannot be")
+        raise PluginFault("the number of its identity is invalid")
     if batch.items is not None and not all(type(item) is int and 0 <= item < _LARGEST for item in batch.items):
-        raise PluginFault("its items are no numbers that can be")
+        raise PluginFault("its items are not valid numbers")
 
 
 def _body(batch: Batch) -> tuple[object, ...]:
@@ -165,7 +165,7 @@ def _check_text(batch: Batch) -> None:
 def _check_places(batch: Batch, offset: int) -> None:
     end = offset + len(batch.body) + batch.count * batch.gap
     if offset < 0 or batch.gap < 0 or end >= _LARGEST:
-        raise PluginFault("its lines have places that cannot be")
+        raise PluginFault("its lines have invalid places")
     log = batch.shared.get("log", {})
     if "message" in batch.shared or not isinstance(log, dict) or "offset" in log:
         raise PluginFault("its shared fields have the message or log.offset of its lines")
@@ -195,7 +195,7 @@ def _check_header(batch: Batch) -> None:
     for name, (types, least, most) in _NUMBERS.items():
         column = getattr(batch, name)
         if column is not None and not _are_numbers(column, types, least, most):
-            raise PluginFault(f"its {name} are no numbers that can be")
+            raise PluginFault(f"its {name} are not valid numbers")
     if batch.keys is not None and not _is_column(batch.keys, {bytes, NoneType}):
         raise PluginFault("its keys are no bytes")
     try:

@@ -350,7 +350,7 @@ def _described(type: Any, message: str) -> str | None:
 
 def _reworded(message: str) -> str:
     """Returns msgspec's message in the terms of YAML, without the value."""
-    message = re.sub(r"^Invalid (enum )?value .*", "this value is none of the possible ones", message, flags=re.S)
+    message = re.sub(r"^Invalid (enum )?value .*", "this is not one of the possible values", message, flags=re.S)
     message = re.sub(r"`([a-z |]+)`", lambda m: " or ".join(_WORDS.get(w, w) for w in m[1].split(" | ")), message)
     if message.startswith("Expected string, got ") and message.endswith(("integer", "number", "boolean")):
         message += "; quote it"

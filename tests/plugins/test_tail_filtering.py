@@ -133,7 +133,7 @@ def test_events_are_kept_that_a_simple_reading_keeps(
 
 @pytest.mark.parametrize("option", ["include_lines", "exclude_lines"])
 def test_a_pattern_that_is_none_is_refused(option: str) -> None:
-    with pytest.raises(ValueError, match="no regular expression"):
+    with pytest.raises(ValueError, match="invalid regular expression"):
         of("/a", **{option: ("(",)})
 
 

@@ -124,10 +124,10 @@ class Door:
         by_key = self.keys.get(shown)
         by_name = {self.names[name.lower()] for name in certified if name.lower() in self.names}
         if shown and by_key is None:
-            raise Refused(401, "unauthorized", "the credential is none of an edge")
+            raise Refused(401, "unauthorized", "no edge has this credential")
         edges = by_name | ({by_key} if by_key is not None else set())
         if not edges:
-            code = ("forbidden", "the certificate is none of an edge") if certified else ("unauthorized", "who is it?")
+            code = ("forbidden", "no edge has this certificate") if certified else ("unauthorized", "who is it?")
             raise Refused(403 if certified else 401, *code)
         if len(edges) > 1:
             raise Refused(403, "forbidden", "the credential and the certificate are not of one edge")
@@ -620,7 +620,7 @@ class Edges:
         except PluginFault:
             raise Refused(400, "bad_request", "a key or a collection cannot have this name") from None
         if kept == "collection":
-            raise Refused(403, "forbidden", "the collection is none of this edge")
+            raise Refused(403, "forbidden", "this edge may not have this collection")
         if kept == "too_large":
             raise Refused(413, "too_large", f"a document has at most {limits.max_document_bytes} bytes")
         if not isinstance(kept, Kept):

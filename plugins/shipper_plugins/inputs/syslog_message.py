@@ -141,7 +141,7 @@ def _of_5424(text: str, at: int, syslog: Fields, zone: tzinfo | None, now: datet
     time, *names = found.groups()
     timestamp = None if time == _NIL else exact(time, zone, now)
     if timestamp is None and time != _NIL:
-        return _unparsed(text, syslog, "its time is none of RFC 5424")
+        return _unparsed(text, syslog, "its time does not have the form of RFC 5424")
     read = _structured(text, found.end())
     if read is None:
         return _unparsed(text, syslog, "its structured data is not that of RFC 5424")

@@ -42,7 +42,9 @@ def zone_of(name: str) -> tzinfo | None:
     try:
         return _fixed(name) if _OFFSET.fullmatch(name) else ZoneInfo(name)
     except (ValueError, OSError, KeyError):  # ZoneInfoNotFoundError is a KeyError
-        raise ValueError("not a time zone that this host knows; Europe/Berlin, +02:00 and local are some") from None
+        raise ValueError(
+            "not a time zone that this host knows; write one such as Europe/Berlin, +02:00 or local"
+        ) from None
 
 
 def written(instant: datetime) -> str:

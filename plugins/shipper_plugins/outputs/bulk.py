@@ -98,7 +98,7 @@ def decoded(decoder: msgspec.json.Decoder[Body], answer: bytes) -> Body:
     try:
         return decoder.decode(answer)
     except _MALFORMED:
-        raise Later("the answer is no answer of a bulk request", code=Code.BAD_ANSWER) from None
+        raise Later("the answer is not that of a bulk request", code=Code.BAD_ANSWER) from None
 
 
 def check(items: Sequence[Item], request: Request) -> None:

@@ -276,7 +276,7 @@ async def _tried(node: Node, name: str) -> Finding:
         text = bulk.inflated(response.body, response.headers.get("Content-Encoding", ""))
         (item,) = bulk.items(text)
     except (Later, ValueError):
-        return Finding("privilege", name, "unknown", "the answer is no answer of a bulk request", Code.BAD_ANSWER)
+        return Finding("privilege", name, "unknown", "the answer is not that of a bulk request", Code.BAD_ANSWER)
     if item.status == 400:  # it was read, and is no JSON
         return Finding("privilege", name, "good", "a document may be created")
     judged = bulk.judge(item.status, item.error)

@@ -224,7 +224,7 @@ def _item(entry: _Entry) -> bulk.Item:
         return bulk.Item(200, entry.delete.id)  # there was no document to delete
     item = entry.index or entry.delete
     if item is None:
-        raise Later("the answer is no answer of a bulk request", code=Code.BAD_ANSWER)
+        raise Later("the answer is not that of a bulk request", code=Code.BAD_ANSWER)
     return item
 
 

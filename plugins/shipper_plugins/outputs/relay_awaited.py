@@ -147,5 +147,5 @@ class Awaited:
 
 def _later(error: Exception) -> Exception:
     if isinstance(error, FrameError | Refused):
-        return Later("the principal gives answers that are none", code=Code.BAD_ANSWER)
+        return Later("the principal sends answers that are invalid", code=Code.BAD_ANSWER)
     return error

@@ -192,7 +192,7 @@ class StateSide:
         try:
             await routed.adopt(changes)
         except PluginFault:
-            raise Later("the principal gives versions that cannot be", code=Code.BAD_ANSWER) from None
+            raise Later("the principal sends invalid versions", code=Code.BAD_ANSWER) from None
         self._adopted.add(len(changes))
 
 

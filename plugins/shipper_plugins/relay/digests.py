@@ -209,7 +209,7 @@ def _ranges(question: bytes) -> list[Range]:
     if not 0 < len(ranges) <= MOST_RANGES:
         raise Unreadable(f"a question has 1 to {MOST_RANGES} ranges")
     if any(one.depth > DEPTHS or one.first % (one.end - one.first) for one in ranges):
-        raise Unreadable("a question has a range that cannot be")
+        raise Unreadable("a question has an invalid range")
     return ranges
 
 

@@ -160,7 +160,7 @@ class Outcomes(msgspec.Struct, frozen=True, array_like=True):
         if sum(last - first + 1 for first, last in self.spans if first <= last) != len(self.answers):
             raise FrameError("the answers are not those of the items")
         if any(answer > max(Ranked) for answer in self.answers):
-            raise FrameError("an answer is none")
+            raise FrameError("an answer is invalid")
         items = [item for first, last in self.spans for item in range(first, last + 1)]
         return {item: Ranked(answer) for item, answer in zip(items, self.answers, strict=True)}
 
@@ -225,7 +225,7 @@ def _check(batch: Batch) -> None:
         raise FrameError("a part has columns of another number of events")
     items = batch.items or ()
     if any(one >= other for one, other in pairwise(items)) or not all(0 <= item <= _MOST for item in items):
-        raise FrameError("a part has items that cannot be, or do not rise")
+        raise FrameError("a part has items that are invalid or do not rise")
     if batch.sizes is not None:
         is_whole = min(batch.sizes) > 0 and sum(batch.sizes) == len(batch.body)
     else:
@@ -313,7 +313,7 @@ def read(text: bytes, kind: type[M]) -> M:
     try:
         return msgspec.json.decode(text, type=kind)
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
-        raise FrameError("a message is not as it should be") from None
+        raise FrameError("a message is invalid") from None
 
 
 def framed(body: bytes, at: int) -> tuple[bytes, int]:
@@ -332,5 +332,5 @@ def _part(framed: bytes) -> Part:
         raise FrameError("a part is too short")
     place, origin, seq, digest = _IDENTITY.unpack_from(framed)
     if max(place, seq) > _MOST:
-        raise FrameError("a part has a number that cannot be")
+        raise FrameError("a part has an invalid number")
     return Part(place, origin, seq, digest, framed[_IDENTITY.size :])

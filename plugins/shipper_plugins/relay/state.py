@@ -202,7 +202,7 @@ def decode(body: bytes, limit: int) -> tuple[StateHead, list[Arrived]]:
 
 def _arrived(version: Version | None, document: bytes, is_withheld: bool) -> Arrived:
     if version is None or not 0 < version.place < HIGHEST_PLACE or len(version.digest) != 32:
-        raise FrameError("a version cannot be")
+        raise FrameError("a version is invalid")
     given = None if version.deleted or is_withheld else document
     if not is_withheld and version.digest != digest_of(given):
         raise FrameError("a document is not that of its digest")

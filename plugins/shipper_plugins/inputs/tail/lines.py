@@ -28,7 +28,7 @@ _BOMS |= {"utf-32-le": codecs.BOM_UTF32_LE, "utf-32-be": codecs.BOM_UTF32_BE}
 
 _NOTATIONS = frozenset({"idna", "punycode", "unicode-escape", "raw-unicode-escape", "undefined"})
 """Codecs from text to bytes that are not for files: host names, literals of Python."""
-_NO_ENCODING = "there is no such encoding for text files; latin-1 and utf-16 are some"
+_NO_ENCODING = "there is no such encoding for text files; write one such as latin-1 or utf-16"
 LONGEST_MARK = max(map(len, _BOMS.values()))
 
 
