@@ -46,6 +46,8 @@ INSIDE = {
         {"home", "pictures"},
         {"changes", "member", "overview", "publishing", "release"},
         {"judge"},
+        {"standings"},
+        {"view"},
         {"etcd", "kubernetes", "memory", "seal"},
         {"errors", "records", "secret", "settings", "store"},
     ],

@@ -19,7 +19,7 @@ from dataclasses import replace
 
 import trio
 
-from shipper.fleet.judge import Asked, Tally, Verdict, View
+from shipper.fleet.judge import Asked, Tally, Verdict
 from shipper.fleet.records import ALIVE, HEAD, MEMBERS, RESTORED, Alive, Head, Report, Restored, Version, is_name
 from shipper.fleet.seal import Seals, Unauthentic
 from shipper.fleet.store import (
@@ -34,6 +34,7 @@ from shipper.fleet.store import (
     StoreUnreachable,
     held,
 )
+from shipper.fleet.view import View
 from shipper.supervise.answers import Stage
 
 RETRY = 1.0

@@ -15,7 +15,6 @@ import trio
 from msgspec.structs import replace
 
 from shipper.fleet.errors import Refused
-from shipper.fleet.judge import View
 from shipper.fleet.records import (
     ALIVE,
     HEAD,
@@ -38,6 +37,7 @@ from shipper.fleet.release import retired_ids
 from shipper.fleet.seal import Seals, Unauthentic, digest
 from shipper.fleet.settings import LONGEST_LEASE
 from shipper.fleet.store import ABSENT, Entry, Store, StoreError, StoreUnreachable, held
+from shipper.fleet.view import View
 
 MOST_FORGOTTEN = 200
 """Lost directories that the head remembers as forgotten."""

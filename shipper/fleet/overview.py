@@ -11,20 +11,10 @@ from typing import Literal
 
 import msgspec
 
-from shipper.fleet.judge import (
-    NO_MEMBERS,
-    OPENING,
-    Kind,
-    Standing,
-    View,
-    has_members,
-    in_order,
-    newest_at,
-    restored,
-    standings,
-    undelivered,
-)
+from shipper.fleet.judge import has_members, in_order, undelivered
 from shipper.fleet.records import Head, Line, Report, Undelivered, Version
+from shipper.fleet.standings import NO_MEMBERS, OPENING, Kind, Standing, standings
+from shipper.fleet.view import View, newest_at, restored
 from shipper.supervise.answers import STAGES, Stage
 from shipper.values import Counts
 

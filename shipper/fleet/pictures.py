@@ -10,10 +10,11 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import NamedTuple
 
 from shipper.fleet.changes import Plan
-from shipper.fleet.judge import NO_MEMBERS, OPENING, Kind, Standing, Verdict, in_order
+from shipper.fleet.judge import Verdict, in_order
 from shipper.fleet.overview import Failing, Fleet, Member, Row, secret_names
 from shipper.fleet.records import Head, Release, Settings, Undelivered
 from shipper.fleet.release import Obstacle, Retired, Why
+from shipper.fleet.standings import NO_MEMBERS, OPENING, Kind, Standing
 from shipper.sdk.units import Duration, events_in_words, size_in_words
 from shipper.supervise.show import Row as Cells
 from shipper.supervise.show import Table

@@ -24,8 +24,9 @@ from typing import Literal
 import msgspec
 from msgspec.structs import replace
 
-from shipper.fleet.judge import View, fenced, is_forgotten
 from shipper.fleet.records import Head, Lapse, Lost, Release, Report, Undelivered, Version
+from shipper.fleet.standings import fenced, is_forgotten
+from shipper.fleet.view import View
 
 MOST_DONE = 100
 """Releases that are done, and that no version of the history names, are kept up to this number, for people."""

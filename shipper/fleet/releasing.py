@@ -25,11 +25,11 @@ import trio
 from shipper.fleet import operations
 from shipper.fleet.election import Election
 from shipper.fleet.errors import Refused
-from shipper.fleet.judge import View
 from shipper.fleet.records import HEAD, SECRETS, Head, Leader, Secret
 from shipper.fleet.release import Steps, forgettable
 from shipper.fleet.seal import Seals, Unauthentic
 from shipper.fleet.store import Store, StoreError
+from shipper.fleet.view import View
 from shipper.sdk.errors import ShipperError
 from shipper.sdk.retry import backoff
 from shipper.supervise import secrets

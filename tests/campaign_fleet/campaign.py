@@ -34,12 +34,13 @@ from typing import Any
 import msgspec
 import trio
 
-from shipper.fleet.judge import OPENING, Verdict
+from shipper.fleet.judge import Verdict
 from shipper.fleet.observer import observing, wait
 from shipper.fleet.opening import Opened, opened
 from shipper.fleet.publisher import OutcomeUnknown, Publisher
 from shipper.fleet.publishing import Refused
 from shipper.fleet.records import HEAD, Head, Line, Version
+from shipper.fleet.standings import OPENING
 from shipper.fleet.store import StoreError
 from shipper.supervise import questions
 from shipper.supervise.answers import Stage

@@ -11,8 +11,9 @@ from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
-from shipper.fleet.judge import OPENING, Verdict
+from shipper.fleet.judge import Verdict
 from shipper.fleet.records import Version
+from shipper.fleet.standings import OPENING
 from shipper.process.environment import boottime
 from tests.campaign_fleet.transcript import Transcript, What
 

@@ -10,8 +10,9 @@ from typing import Any
 
 import pytest
 
-from shipper.fleet.judge import Standing, Verdict
+from shipper.fleet.judge import Verdict
 from shipper.fleet.records import Version
+from shipper.fleet.standings import Standing
 from shipper.process.environment import boottime
 from tests.backends import etcd as server
 from tests.backends.etcd import Etcd

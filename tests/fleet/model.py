@@ -12,9 +12,10 @@ from collections.abc import Callable, Iterator
 from functools import cache
 from typing import Literal, NamedTuple
 
-from shipper.fleet import judge, release
-from shipper.fleet.judge import Verdict, View
+from shipper.fleet import judge, release, standings
+from shipper.fleet.judge import Verdict
 from shipper.fleet.records import Alive, Fence, Head, Line, Release, Report, Settings, Undelivered, Version
+from shipper.fleet.view import View
 from shipper.supervise.answers import Stage
 from tests.fleet.explore import Step
 
@@ -400,7 +401,7 @@ def _secrets(world: World) -> Iterator[str]:
 def _fences(world: World) -> Iterator[str]:
     seen = view(world.kept, world.fenced, holding(world))
     for at, host in enumerate(world.hosts):
-        if host.lease and judge.fenced(seen, NAMES[at]):
+        if host.lease and standings.fenced(seen, NAMES[at]):
             yield f"{NAMES[at]} is fenced, and may send"
         if host.lease and host.active < host.behind:
             yield f"{NAMES[at]} may send under {host.active}, and an answer for {host.behind} named it as fenced"

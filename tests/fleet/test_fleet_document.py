@@ -9,11 +9,12 @@ import pytest
 from msgspec import inspect
 
 from shipper.fleet.changes import Changes, Plan
-from shipper.fleet.judge import Standing, Verdict
+from shipper.fleet.judge import Verdict
 from shipper.fleet.operations import Accepted, Forgotten
 from shipper.fleet.overview import Failing, Fleet, Member, Row
 from shipper.fleet.records import Release, Undelivered
 from shipper.fleet.release import Obstacle, Retired
+from shipper.fleet.standings import Standing
 from shipper.values import Counts
 
 SHAPES = (

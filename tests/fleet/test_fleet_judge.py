@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from msgspec.structs import replace as replace_fields
 
 from shipper.fleet import judge as judging
-from shipper.fleet.judge import Asked, Tally, View, asked, due, fenced, find, judge
+from shipper.fleet.judge import Asked, Tally, asked, due, find, judge
 from shipper.fleet.overview import overview
 from shipper.fleet.records import (
     Accepting,
@@ -25,6 +25,8 @@ from shipper.fleet.records import (
     Undelivered,
     Version,
 )
+from shipper.fleet.standings import fenced
+from shipper.fleet.view import View
 
 ALIVE = Alive("d", "b", "i")
 FENCE = Fence(lease=10.0, request=5.0)

@@ -14,7 +14,9 @@ from shipper.fleet import judge
 from shipper.fleet.observer import PAUSE, RETRY, Observer, Observers, observing, wait, went_back
 from shipper.fleet.records import Alive, Fence, Head, Line, Report, Version
 from shipper.fleet.seal import Seals, Unauthentic
+from shipper.fleet.standings import fenced
 from shipper.fleet.store import PROMPT, SECONDS, StoreUnreachable
+from shipper.fleet.view import View
 from tests.fleet.memory import MemoryStore
 
 SEALS = Seals("prod", [bytes(32)])
@@ -532,9 +534,9 @@ class Story:
         with suppress(StoreUnreachable):
             await observer.fresh()
 
-    def check(self, view: judge.View) -> None:
+    def check(self, view: View) -> None:
         for name in view.reports:
-            if judge.fenced(view, name):
+            if fenced(view, name):
                 assert any(since + FENCED_AFTER <= view.now <= until for since, until in self.away[name])
 
     async def check_all(self, observer: Observer) -> None:

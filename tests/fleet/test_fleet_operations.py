@@ -11,7 +11,6 @@ from trio.testing import MockClock
 
 from shipper.fleet import operations
 from shipper.fleet.errors import Refused
-from shipper.fleet.judge import View
 from shipper.fleet.operations import accept_restore, forget, order_release
 from shipper.fleet.records import (
     HEAD,
@@ -31,6 +30,7 @@ from shipper.fleet.records import (
 )
 from shipper.fleet.release import retired, retired_ids
 from shipper.fleet.seal import Seals, Unauthentic, digest
+from shipper.fleet.view import View
 from tests.fleet import hosts
 
 SEALS = Seals("prod", [b"k" * 32])

@@ -10,11 +10,12 @@ import pytest
 
 from shipper.fleet import pictures
 from shipper.fleet.changes import Changes, Plan
-from shipper.fleet.judge import View, judge
+from shipper.fleet.judge import judge
 from shipper.fleet.overview import overview
 from shipper.fleet.pictures import counted, line, progress
 from shipper.fleet.records import Alive, Head, Line, Refusal, Release, Report, Undelivered, Version
 from shipper.fleet.release import Obstacle, Retired, Why
+from shipper.fleet.view import View
 from shipper.supervise.show import Screen
 from shipper.values import Counts
 

@@ -10,9 +10,9 @@ from hypothesis import strategies as st
 from msgspec.structs import replace
 
 from shipper.fleet import release
-from shipper.fleet.judge import View
 from shipper.fleet.records import Alive, Fence, Head, Line, Lost, Release, Report, Settings, Undelivered, Version
 from shipper.fleet.release import MOST_DONE, WITHDRAWABLE, Retired, Steps, forgettable, retired
+from shipper.fleet.view import View
 
 SOME = Undelivered(events=12)
 WALL = 1_000_000.0

@@ -14,9 +14,9 @@ from shipper.commands.fleet.output import show_tables, warn
 from shipper.commands.fleet.work import run
 
 if TYPE_CHECKING:
-    from shipper.fleet.judge import View
     from shipper.fleet.opening import Opened
     from shipper.fleet.overview import Fleet
+    from shipper.fleet.view import View
     from shipper.supervise.show import Table
 
 _WATCH_SECONDS = 1.0

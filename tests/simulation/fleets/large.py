@@ -33,7 +33,7 @@ from typing import Any
 import msgspec
 from msgspec.structs import replace
 
-from shipper.fleet.judge import OPENING, Standing, Verdict, View, judge
+from shipper.fleet.judge import Verdict, judge
 from shipper.fleet.member.machine import Member
 from shipper.fleet.member.steps import (
     Claim,
@@ -54,7 +54,9 @@ from shipper.fleet.member.steps import (
 )
 from shipper.fleet.memory import Memory
 from shipper.fleet.records import Accepting, Alive, Head, Line, Report, Restored, Version
+from shipper.fleet.standings import OPENING, Standing
 from shipper.fleet.store import ABSENT
+from shipper.fleet.view import View
 from shipper.supervise.answers import Stage
 
 LEASE = 15.0

@@ -6,8 +6,8 @@ import math
 from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 
-from shipper.fleet.judge import OPENING
 from shipper.fleet.records import Head, Report, Version
+from shipper.fleet.standings import OPENING
 from tests.simulation.case import Violation
 from tests.simulation.fleets.transcript import Answer, Reached, Transcript, Written
 

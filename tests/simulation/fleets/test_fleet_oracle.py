@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from shipper.fleet.judge import Standing, Verdict
+from shipper.fleet.judge import Verdict
 from shipper.fleet.records import Head, Report, Version
+from shipper.fleet.standings import Standing
 from tests.simulation.fleets.oracle import judge
 from tests.simulation.fleets.transcript import Answer, Ran, Reached, Received, Transcript, Use, Written
 
