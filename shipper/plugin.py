@@ -117,6 +117,7 @@ from shipper.sdk.sockets import newly_lost, receive_buffer
 from shipper.sdk.stage import Ledger, Part, Stage, StageContext
 from shipper.sdk.state import Change, Decided, Kept, Mark, Quota, RoutedState, Version, answers_key, compact, digest_of
 from shipper.sdk.tallies import Failure, Requests
+from shipper.sdk.threads import in_thread
 from shipper.sdk.tls import ClientTls, Material, client_context, server_context
 from shipper.sdk.units import Duration, Size
 
@@ -217,6 +218,7 @@ __all__ = [
     "encoded",
     "escaped",
     "forget_frames",
+    "in_thread",
     "in_time",
     "in_words",
     "is_own_host",

@@ -18,6 +18,7 @@ from typing import Any, Protocol, TypeVar, TypeVarTuple, Unpack
 import trio
 
 from shipper.process import memory
+from shipper.sdk.threads import in_thread
 
 T = TypeVar("T")
 Ts = TypeVarTuple("Ts")
@@ -33,7 +34,7 @@ StartThread = Callable[[Callable[[], None], str], None]
 
 
 class InThread(Protocol):
-    """Calls a function in a worker thread, as `trio.to_thread.run_sync` does."""
+    """Calls a function in a worker thread, as `shipper.sdk.threads.in_thread` does."""
 
     async def __call__(
         self,
@@ -78,7 +79,7 @@ class Environment:
     entropy: Entropy = os.urandom
     draw: random.Random = field(default_factory=random.Random)
     """For what need not be secret: how long to wait."""
-    in_thread: InThread = trio.to_thread.run_sync
+    in_thread: InThread = in_thread
     start_thread: StartThread = start_thread
     to_loop: Callable[[], ToLoop] = to_loop
     give_back: Callable[[], None] = memory.give_back

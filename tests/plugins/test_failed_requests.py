@@ -15,7 +15,7 @@ import msgspec
 import pytest
 import trio
 
-from shipper.plugin import Asyncio, Batch, CredentialId, Duration, OutputContext, Sender
+from shipper.plugin import Asyncio, Batch, CredentialId, Duration, OutputContext, Sender, Size
 from shipper.sdk.aio import open_asyncio
 from shipper.sdk.connection import RESET
 from shipper_demo.ports import free_port
@@ -210,6 +210,15 @@ async def test_where_a_principal_fails_within_a_session(aio: Asyncio, what: str)
 
     assert there.is_set()
     is_freed(ended)
+
+
+async def test_where_a_batch_is_larger_than_a_request(aio: Asyncio) -> None:
+    with over_grpc(Receiver()) as port:
+        output = OtlpOutput(endpoint=f"http://127.0.0.1:{port}", request_max_bytes=Size(100_000))
+        async with output.open(OutputContext("main", aio, {})) as sender:
+            ended = await sent(aio, sender)
+
+    assert not ended.left
 
 
 # -- Kafka -------------------------------------------------------------------------------------------------------------

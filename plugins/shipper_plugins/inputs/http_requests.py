@@ -27,7 +27,7 @@ from functools import partial
 import orjson
 import trio
 
-from shipper.plugin import Backpressure, Batch, Fields, InputContext, is_own_host, raised_at
+from shipper.plugin import Backpressure, Batch, Fields, InputContext, in_thread, is_own_host, raised_at
 from shipper.sdk.bodies import ENCODINGS, BodyRefused, Memory, Share, decompressed
 from shipper.sdk.server import Peer
 from shipper_plugins.inputs import http_bodies
@@ -166,7 +166,7 @@ class Intake:
         format = door.format_of(request)
         body = await connection.body(request, door.max_body_bytes, share)
         read = partial(_events, body, request.encoding, format, door)
-        batches = await trio.to_thread.run_sync(read, limiter=self._one)
+        batches = await in_thread(read, expected=(Refused, BodyRefused), limiter=self._one)
         share.resize(len(body) + sum(len(batch.body) for batch in batches))
         if batches:
             try:

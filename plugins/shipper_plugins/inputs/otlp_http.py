@@ -54,14 +54,13 @@ class _Exchange:
         try:
             count, reason = await self._take(request, self._intake.door, share)
             return 200, codec.answer(count, reason), {}
-        except Refused as found:
-            refusal = found
+        except Refused as refusal:
+            return _refused(refusal, codec)
         except BodyRefused as why:
-            refusal = of_body(why)
+            return _refused(of_body(why), codec)
         except Exception as error:
             _log.error("a request could not be answered: %s", raised_at(error))
-            refusal = Refused(Grpc.INTERNAL, "internal error")
-        return refusal.status, _body(refusal, codec), _headers(refusal)
+            return _refused(Refused(Grpc.INTERNAL, "internal error"), codec)
 
     async def _take(self, request: Request, door: Door, share: Share) -> tuple[int, str]:
         if door.keys is None and not is_own_host(request.headers.get("host", "localhost")):
@@ -88,6 +87,10 @@ def _check_target(request: Request) -> None:
         raise Refused(Grpc.NOT_FOUND, f"unknown path: logs are posted to {PATH}")
     if request.method != "POST":
         raise Refused(Grpc.UNIMPLEMENTED, "the method is POST", status=405)
+
+
+def _refused(refusal: Refused, codec: ModuleType) -> tuple[int, bytes, dict[str, str]]:
+    return refusal.status, _body(refusal, codec), _headers(refusal)
 
 
 def _body(refusal: Refused, codec: ModuleType) -> bytes:

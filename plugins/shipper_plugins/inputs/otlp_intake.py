@@ -20,7 +20,7 @@ from typing import Protocol
 
 import trio
 
-from shipper.plugin import Backpressure, Batch
+from shipper.plugin import Backpressure, Batch, in_thread
 from shipper.sdk.bodies import BodyRefused, Memory, Share, decompressed
 from shipper.sdk.server import Peer
 from shipper_plugins.inputs.bulk_limits import fingerprint
@@ -95,9 +95,8 @@ class Intake:
 
         Raises Refused and BodyRefused.
         """
-        found, batches = await trio.to_thread.run_sync(
-            _read, body, encoding, codec, door.max_decompressed_bytes, limiter=self._one
-        )
+        limit, expected = door.max_decompressed_bytes, (Refused, BodyRefused)
+        found, batches = await in_thread(_read, body, encoding, codec, limit, expected=expected, limiter=self._one)
         share.resize(len(body) + sum(len(batch.body) for batch in batches))
         if batches:
             try:

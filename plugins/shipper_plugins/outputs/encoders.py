@@ -7,6 +7,8 @@ from typing import TypeVar, TypeVarTuple
 
 import trio
 
+from shipper.plugin import in_thread
+
 _MOST = 2
 _limiter = trio.lowlevel.RunVar[trio.CapacityLimiter]("encoders")
 
@@ -15,10 +17,10 @@ Args = TypeVarTuple("Args")
 
 
 async def encoded(encode: Callable[[*Args], Result], *args: *Args) -> Result:
-    """Calls a function in one of these threads, and returns its result."""
+    """Calls a function in one of these threads (`in_thread`), and returns its result."""
     try:
         limiter = _limiter.get()
     except LookupError:
         limiter = trio.CapacityLimiter(_MOST)
         _limiter.set(limiter)
-    return await trio.to_thread.run_sync(encode, *args, limiter=limiter)
+    return await in_thread(encode, *args, limiter=limiter)

@@ -19,6 +19,8 @@ from weakref import WeakValueDictionary
 
 import trio
 
+from shipper.plugin import in_thread
+
 THREADS = 5
 """Of an input: its turns, its scan, and one to spare."""
 SILENT = 3.0
@@ -62,7 +64,7 @@ class Calls:
         self._under_way[call] = None
         self._began.set()
         try:
-            return await trio.to_thread.run_sync(_called, call, work, abandon_on_cancel=True, limiter=self._limiter)
+            return await in_thread(_called, call, work, expected=OSError, abandon_on_cancel=True, limiter=self._limiter)
         finally:
             del self._under_way[call]
 
