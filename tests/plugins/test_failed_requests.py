@@ -9,6 +9,7 @@ from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from dataclasses import replace
 from functools import partial
+from pathlib import Path
 from typing import Any
 
 import msgspec
@@ -21,6 +22,7 @@ from shipper.sdk.connection import RESET
 from shipper_demo.ports import free_port
 from shipper_plugins.otlp.status import Grpc
 from shipper_plugins.outputs.elasticsearch import ElasticsearchOutput
+from shipper_plugins.outputs.file import FileOutput
 from shipper_plugins.outputs.kafka import KafkaOutput
 from shipper_plugins.outputs.otlp import OtlpOutput
 from shipper_plugins.outputs.relay import RelayOutput
@@ -219,6 +221,12 @@ async def test_where_a_batch_is_larger_than_a_request(aio: Asyncio) -> None:
             ended = await sent(aio, sender)
 
     assert not ended.left
+
+
+async def test_where_a_file_cannot_be_written(aio: Asyncio, tmp_path: Path) -> None:
+    output = FileOutput(path=str(tmp_path / "no" / "events.log"))
+    async with output.open(OutputContext("main", aio, {})) as sender:
+        is_freed(await sent(aio, sender), "Later")
 
 
 # -- Kafka -------------------------------------------------------------------------------------------------------------

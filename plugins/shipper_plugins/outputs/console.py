@@ -16,7 +16,7 @@ from typing import ClassVar
 import orjson
 import trio
 
-from shipper.plugin import Answers, Batch, Code, Later, Output, OutputContext, Sender, of_os_error
+from shipper.plugin import Answers, Batch, Code, Later, Output, OutputContext, Sender, in_thread, of_os_error
 
 _STANDARD_ERROR = 2
 _one_batch_at_a_time = threading.Lock()
@@ -45,7 +45,8 @@ class _Console:
     async def send(self, batch: Batch) -> Answers:
         """See `Sender.send`; raises Later if standard error cannot be written."""
         try:
-            await trio.to_thread.run_sync(_write, self._text(batch), abandon_on_cancel=True, limiter=self._limiter)
+            text = self._text(batch)
+            await in_thread(_write, text, expected=OSError, abandon_on_cancel=True, limiter=self._limiter)
         except OSError as error:
             raise Later(f"standard error: {error.strerror}", code=of_os_error(error, Code.UNAVAILABLE)) from error
         return Answers(batch.count)

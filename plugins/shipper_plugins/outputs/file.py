@@ -44,6 +44,7 @@ from shipper.plugin import (
     OutputContext,
     Sender,
     Size,
+    in_thread,
     in_words,
     join,
     of_os_error,
@@ -135,7 +136,7 @@ class _FileSender:
             self._lock = _locks.setdefault(path, trio.Lock())
         async with self._lock:
             try:
-                await trio.to_thread.run_sync(self._write, batch, limiter=self._thread)
+                await in_thread(self._write, batch, expected=OSError, limiter=self._thread)
             except OSError as error:
                 code = of_os_error(error, Code.UNAVAILABLE)
                 is_absent = isinstance(error, FileNotFoundError)
@@ -163,7 +164,7 @@ class _DirectorySender:
     async def send(self, batch: Batch) -> Answers:
         """See `Sender.send`; raises Later, with the system's reason, if the directory cannot be written."""
         try:
-            others = await trio.to_thread.run_sync(self._put, batch, limiter=self._thread)
+            others = await in_thread(self._put, batch, expected=OSError, limiter=self._thread)
         except OSError as error:
             code = IN_USE if isinstance(error, BlockingIOError) else of_os_error(error, Code.UNAVAILABLE)
             raise Later(f"{self._directory}: {in_words(error)}", code=code) from error
