@@ -281,6 +281,29 @@ async def test_a_store_that_answers_too_late_for_the_lease_is_a_trouble_with_a_r
         await until(lambda: not one.host.troubles, 4 * LEASE)
 
 
+@pytest.mark.parametrize("joined", [True, False])
+@pytest.mark.parametrize("share", [1 / 3, 1 / 2])
+async def test_a_store_that_takes_a_third_of_the_lease_or_more_is_one_trouble_until_it_is_fast_again(
+    fleet, place, autojump_clock, share, joined
+):
+    """The lease ends in the middle of a renewal: what was broken off says nothing about a call."""
+    begun = []
+    version = fleet.publish()
+    async with running(fleet, place) as one:
+        if joined:
+            await one.offered(version)
+        one.client.set(delay=share * LEASE / 2)
+        with trio.move_on_after(40 * LEASE):
+            while True:
+                is_slow = "store_slow" in one.host.troubles
+                begun += [is_slow] if [is_slow] != begun[-1:] else []
+                await trio.sleep(0.1)
+        one.client.set(delay=0.0)
+        await until(lambda: not one.host.troubles, 4 * LEASE)
+
+    assert begun == [False, True]
+
+
 async def test_a_call_that_is_slow_once_as_after_a_suspension_is_no_trouble(fleet, place, autojump_clock):
     async with running(fleet, place) as one:
         await one.offered(fleet.publish())

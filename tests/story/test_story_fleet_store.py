@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
+from contextlib import suppress
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -83,6 +85,52 @@ async def test_t152_8_members_that_are_newer_than_a_restored_store_acknowledge_n
         assert [one["version"] for one in host.said("fleet_version")] == ["1", "2", "1.3", "1.4"]
         assert len(host.said("launched")) == 1
     assert fleet.destination.refused == 0
+
+
+class SlowWire:
+    """A way to a node whose answers come after `delay` seconds."""
+
+    delay = 0.0
+
+    def __init__(self, port: int) -> None:
+        self._port = port
+
+    async def forward(self, near: trio.SocketStream) -> None:
+        async with near, await trio.open_tcp_stream("127.0.0.1", self._port) as far, trio.open_nursery() as nursery:
+            nursery.start_soon(self._pass, near, far, False)
+            await self._pass(far, near, True)
+            nursery.cancel_scope.cancel("the node has closed the connection")
+
+    async def _pass(self, source: trio.SocketStream, sink: trio.SocketStream, is_answer: bool) -> None:
+        with suppress(trio.BrokenResourceError):
+            async for block in source:
+                await trio.sleep(self.delay if is_answer else 0)
+                await sink.send_all(block)
+
+
+async def test_a_store_that_answers_each_call_and_too_late_for_the_lease_is_a_trouble_until_it_is_fast_again(
+    tmp_path: Path, etcd: Etcd
+) -> None:
+    wire = SlowWire(etcd.nodes[0].port)
+    async with busy(tmp_path, etcd) as fleet, trio.open_nursery() as nursery:
+        (listener,) = await nursery.start(partial(trio.serve_tcp, wire.forward, 0, host="127.0.0.1"))
+        version = await fleet.begin()
+        url = f"http://127.0.0.1:{listener.socket.getsockname()[1]}"
+        host = fleet.host("web-1", etcd=[url], lease="3s")
+        await fleet.started(version, "web-1")
+        wire.delay = 1.0
+        (told, *_) = await fleet.until(lambda: host.said("fleet_trouble", code="store_slow"))
+        rows = host.status()["troubles"]
+        await fleet.ships("web-1", lines=50)
+        wire.delay = 0.0
+        await fleet.until(lambda: host.said("fleet_well", code="store_slow"))
+        await fleet.opens(version, "web-1")
+        await fleet.until(lambda: "store_slow" not in host.status()["troubles"])
+        nursery.cancel_scope.cancel("the test has ended")
+
+    assert "s a call; the lease is 3 s" in told["message"]
+    assert told["consequence"] == "shipping continues"
+    assert "store_slow" in rows
 
 
 async def test_records_that_somebody_without_the_key_writes_are_refused_or_replaced_and_traffic_goes_on(

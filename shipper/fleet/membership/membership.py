@@ -199,7 +199,7 @@ class Membership:
                 self._ended.set()
             began = self._clock()
             try:
-                await self._perform(step)
+                is_whole = await self._perform(step)
             except StoreError as error:
                 self._troubles.failed("act", error)
                 self._offers.wait_no_longer()
@@ -209,10 +209,12 @@ class Membership:
                 await trio.sleep(next(self._waits))
             else:
                 if not isinstance(step, Rest):
-                    self._succeeded(step, self._clock() - began)
+                    self._succeeded(step, self._clock() - began if is_whole else None)
 
-    def _succeeded(self, step: Step, seconds: float) -> None:
-        self._pace.took(step, seconds)
+    def _succeeded(self, step: Step, seconds: float | None) -> None:
+        """`seconds` is None for a step that ended before all of its calls were made."""
+        if seconds is not None:
+            self._pace.took(step, seconds)
         self._troubles.slow(self._pace.problem)
         if isinstance(step, Save | Offer):
             self._troubles.unsaved(None)
@@ -223,7 +225,8 @@ class Membership:
             self._joined = True
             self._host.joined(self._member.known.current)
 
-    async def _perform(self, step: Step) -> None:
+    async def _perform(self, step: Step) -> bool:
+        """Returns whether all calls of the step were made."""
         match step:
             case Rest():
                 await self._rest(step.until)
@@ -236,7 +239,7 @@ class Membership:
                 done = await self._session.claim(step)
                 self._member.claimed(done=done, now=self._clock())
             case Write():
-                await self._write(step)
+                return await self._write(step)
             case Mark():
                 revision = await self._session.mark(step)
                 self._member.marked(step, revision, now=self._clock())
@@ -256,6 +259,7 @@ class Membership:
             case Revoke():
                 await self._session.revoke()
                 self._member.revoked()
+        return True
 
     async def _rest(self, until: float | None) -> None:
         seconds = float("inf") if until is None else max(_SHORTEST_REST, until - self._clock())
@@ -276,14 +280,15 @@ class Membership:
         if seen.at < step.since:
             self._watching.begin_anew()
 
-    async def _write(self, step: Write) -> None:
+    async def _write(self, step: Write) -> bool:
         began = self._clock()
         try:
             revision = await self._session.write(step)
         except Lapsed:
             self._member.lapsed()
-        else:
-            self._member.wrote(step, revision, began=began, now=self._clock())
+            return False
+        self._member.wrote(step, revision, began=began, now=self._clock())
+        return True
 
     async def _fetch(self, version: Version) -> None:
         try:

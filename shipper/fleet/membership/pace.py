@@ -17,27 +17,38 @@ _SHARE = 9
 
 
 class Pace:
-    """The last steps of a member with the store."""
+    """The last steps of a member with the store.
+
+    It is too slow from two slow steps in a row until two in a row that take half of what is allowed: a store that is
+    just too slow begins one trouble, not one with every step.
+    """
 
     def __init__(self, lease: float) -> None:
         self._lease = lease
         self._last, self._before = 0.0, 0.0
         """Seconds of a call. One slow step may be of a suspended process; two in a row are the store's."""
+        self._worst = 0.0
+        """Seconds of a call since it is too slow; 0 while it is not."""
 
     def took(self, step: Step, seconds: float) -> None:
-        """A step has succeeded after these seconds."""
-        if (calls := _CALLS.get(type(step))) is not None:
-            self._last, self._before = seconds / calls, self._last
+        """A step has succeeded after these seconds, with all of its calls."""
+        if (calls := _CALLS.get(type(step))) is None:
+            return
+        self._last, self._before = seconds / calls, self._last
+        slow, fast = min(self._last, self._before), max(self._last, self._before)
+        if slow * _SHARE > self._lease:
+            self._worst = max(self._worst, slow)
+        elif fast * _SHARE * 2 <= self._lease:
+            self._worst = 0.0
 
     @property
     def problem(self) -> str | None:
         """Returns in words that the store is too slow, and what to do; None if it is not."""
-        call = min(self._last, self._before)
-        if call * _SHARE <= self._lease:
+        if not self._worst:
             return None
-        enough = ceil(call * _SHARE)
+        enough = ceil(self._worst * _SHARE)
         longer = f", or a `lease` of {enough}s or more" if enough <= LONGEST_LEASE else ""
         return (
-            f"the store takes {call:.1f} s a call; the lease is {self._lease:g} s, and a host that cannot renew it in "
-            f"time counts as away: the fleet needs a faster store{longer}"
+            f"the store takes {self._worst:.1f} s a call; the lease is {self._lease:g} s, and a host that cannot renew "
+            f"it in time counts as away: the fleet needs a faster store{longer}"
         )
