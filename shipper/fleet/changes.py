@@ -22,6 +22,7 @@ import msgspec
 from shipper.fleet.secret import FleetSecret
 from shipper.pipeline.plan import lane_key
 from shipper.policy.document import Node, below, children_of
+from shipper.policy.idle import idle
 from shipper.policy.policy import Policy, build, meaning
 from shipper.policy.registry import Registry, UnknownType
 from shipper.sdk.codes import Code
@@ -59,6 +60,8 @@ class Candidate:
     """The secrets of the fleet that it names."""
     unchecked: tuple[str, ...] = ()
     """Paths of settings that depend on variables and were not checked."""
+    warnings: tuple[str, ...] = ()
+    """Parts that have no effect."""
 
 
 class Changes(msgspec.Struct, frozen=True):
@@ -78,6 +81,8 @@ class Changes(msgspec.Struct, frozen=True):
     dropped_secrets: dict[str, str] = {}
     """The ids that are pinned no more; they are released when every member has reached the version."""
     unchecked: list[str] = []
+    warnings: list[str] = []
+    """Parts that have no effect, such as an output to which no input sends."""
 
 
 class Plan(msgspec.Struct, frozen=True):
@@ -102,7 +107,8 @@ def plan(
     there is none, or its text cannot be known)."""
     new = {name: id for name, id in pins.items() if pinned.get(name) != id}
     dropped = {name: id for name, id in pinned.items() if pins.get(name) != id}
-    unchanged = Changes(None, new_secrets=new, dropped_secrets=dropped, unchecked=list(after.unchecked))
+    unchecked, warnings = list(after.unchecked), list(after.warnings)
+    unchanged = Changes(None, new_secrets=new, dropped_secrets=dropped, unchecked=unchecked, warnings=warnings)
     now = _read(after.text, registry, None, pins).policy
     try:
         old = Policy() if before is None else _read(before, registry, None, pinned).policy
@@ -190,7 +196,8 @@ def _read(text: str, registry: Registry, file: str | None, ids: Mapping[str, str
             found = _references(tree, registry, imagined)
             names = tuple(sorted({one.source.name for one in found if isinstance(one.source, FleetSecret)}))
             tree = substituted(tree, registry, {one: _id(one, ids) for one in found})
-            return Candidate(text, build(tree, registry, _material), names)
+            policy = build(tree, registry, _material)
+            return Candidate(text, policy, names, warnings=tuple(map(str, idle(policy, tree))))
         except PolicyError as error:
             real = [problem for problem in error.problems if not imagined.concerned(problem)]
             if real:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import trio
@@ -22,7 +22,7 @@ from shipper.policy.registry import Registry
 from shipper.sdk.codes import Code
 from shipper.sdk.errors import PolicyError, Problem
 from shipper.supervise.reading import content
-from shipper.supervise.sources import merged, policy_files
+from shipper.supervise.sources import merged, policy_files, without_inputs
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,7 +45,8 @@ def read(paths: Sequence[Path], registry: Registry) -> Candidate:
     trees = [document.read(text, file=str(file)) for text, file in zip(raw, files, strict=True)]
     if problems := [problem for tree in trees for problem in _variables(tree, "")]:
         raise PolicyError(problems)
-    return changes.read(document.write(document.plain(merged(trees))), registry)
+    candidate = changes.read(document.write(document.plain(merged(trees))), registry)
+    return replace(candidate, warnings=(*map(str, without_inputs(trees)), *candidate.warnings))
 
 
 def _content(file: Path, problems: list[Problem]) -> bytes:

@@ -160,7 +160,8 @@ def plan_lines(plan: Plan) -> list[str]:
     lines += [f"not checked, since it depends on variables: {path}" for path in found.unchecked]
     if found.change is None:
         lines.append(f"which outputs drain on {on} cannot be said here")
-    return lines or [f"changes nothing against version {plan.newest}, on {on}"]
+    lines = lines or [f"changes nothing against version {plan.newest}, on {on}"]
+    return [*lines, *(f"warning: {warning}" for warning in found.warnings)]
 
 
 def secret_tables(head: Head, found: Sequence[Retired], wall: float) -> list[Table]:

@@ -95,10 +95,10 @@ def read(paths: Sequence[Path], environment: Mapping[str, str]) -> Read:
     if len(found) == 1:
         return Read(found[0].root, tests)
     roots = [file.root for file in found]
-    return Read(merged(roots), tests, list(_without_inputs(roots)))
+    return Read(merged(roots), tests, list(without_inputs(roots)))
 
 
-def _without_inputs(roots: Iterable[Node]) -> Iterator[Problem]:
+def without_inputs(roots: Iterable[Node]) -> Iterator[Problem]:
     """Yields a warning for the processors of each file that has no inputs."""
     for root in roots:
         assert isinstance(root.value, dict)

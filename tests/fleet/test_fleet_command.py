@@ -170,6 +170,24 @@ def test_a_directory_is_merged_into_one_text(site):
     assert out.splitlines()[:2] == ["adds inputs.logs", "adds outputs.main"]
 
 
+def test_a_part_without_an_effect_is_told_and_published_all_the_same(site):
+    assert site.run("secret", "set", "es", "--file", site.secret)[0] == 0
+    folder = site.path / "policy.d"
+    folder.mkdir()
+    (folder / "10.yaml").write_text(POLICY + "drain: {on_deadline: drop}\n")
+    (folder / "20.yaml").write_text("version: 1\nprocessors: [{type: add_fields, fields: {a: b}}]\n")
+    status, out, _ = site.run("publish", folder)
+    warnings = [line for line in out.splitlines() if line.startswith("warning: ")]
+
+    assert status == 0
+    assert "version 1" in out
+    assert warnings[0].startswith(
+        f"warning: {folder}/20.yaml:2:1: processors: they act on the inputs of this file alone"
+    )
+    assert "drain.on_deadline: there is no deadline" in warnings[1]
+    assert len(warnings) == 2
+
+
 def test_variables_in_several_files_are_refused(site):
     folder = site.path / "policy.d"
     folder.mkdir()
