@@ -293,10 +293,25 @@ class _Parts:
         delivering: trio.Nursery,
         taking_in: trio.Nursery,
     ) -> None:
-        settled = Signal()
         self.environment, self.spool, self.keyring = environment, spool, keyring
         self.observing = observing
-        changed = observing.changed
+        self._move_events(aio, registry, lease, door, delivering, taking_in)
+        self._end_drains()
+        self._answer(door, delivering)
+        spool.store.on_problem(lambda _: observing.changed())
+
+    def _move_events(
+        self,
+        aio: Asyncio,
+        registry: Registry,
+        lease: Lease,
+        door: Door,
+        delivering: trio.Nursery,
+        taking_in: trio.Nursery,
+    ) -> None:
+        """Makes what takes in and delivers, and what switches both to another revision."""
+        spool, keyring, environment = self.spool, self.keyring, self.environment
+        settled, changed = Signal(), self.observing.changed
         self.intake = Intake(
             taking_in,
             spool=spool,
@@ -333,7 +348,11 @@ class _Parts:
             on_active=lambda: self.forwarding.news.set(),
             in_thread=environment.in_thread,
         )
-        self.orders = Orders(spool=spool, delivery=self.delivery, keyring=keyring, settled=self._order_ended)
+
+    def _end_drains(self) -> None:
+        """Makes what ends drains that cannot end by themselves, and requeues dead letters."""
+        spool = self.spool
+        self.orders = Orders(spool=spool, delivery=self.delivery, keyring=self.keyring, settled=self._order_ended)
         self.forwarding = Forwarding(spool=spool, orders=self.orders)
         self.requeuing = Requeuing(spool=spool, intake=self.intake, delivery=self.delivery)
         self.deadlines = Deadlines(
@@ -341,19 +360,22 @@ class _Parts:
             rollout=self.rollout,
             delivery=self.delivery,
             orders=self.orders,
-            on_change=changed,
+            on_change=self.observing.changed,
         )
+
+    def _answer(self, door: Door, delivering: trio.Nursery) -> None:
+        """Makes what a supervisor and people ask."""
         self.observer = Observer(
-            spool=spool,
+            spool=self.spool,
             intake=self.intake,
             delivery=self.delivery,
             rollout=self.rollout,
             deadline_problem=self._late,
             wanted=self.rollout.wanted,
-            environment=environment,
+            environment=self.environment,
         )
         actions = Actions(
-            spool=spool,
+            spool=self.spool,
             intake=self.intake,
             delivery=self.delivery,
             rollout=self.rollout,
@@ -361,12 +383,11 @@ class _Parts:
             requeuing=self.requeuing,
             look=self.observer.look,
         )
-        tapping = Tapping(self.intake.entrance.taps, partial(points, self.intake, self.delivery), environment)
-        self.local = Local(self.status, tapping, environment.in_thread)
+        tapping = Tapping(self.intake.entrance.taps, partial(points, self.intake, self.delivery), self.environment)
+        self.local = Local(self.status, tapping, self.environment.in_thread)
         self.performing = Performing(delivering, actions, door.result)
         self.offer, self.supply, self.has_room = self.rollout.offer, self.rollout.supply, self.rollout.has_room
-        self.renew_lease, self.act, self.observe = self.delivery.renew_lease, self.performing.begin, observing.heed
-        spool.store.on_problem(lambda _: changed())
+        self.renew_lease, self.act, self.observe = self.delivery.renew_lease, self.performing.begin, self.observing.heed
 
     @property
     def is_full(self) -> bool:
