@@ -69,24 +69,17 @@ def command(
     Exit status: 0 stopped as asked, 1 failed, 75 another supervisor owns the directory, 78 a wrong policy or option,
     or a state directory that cannot be used.
     """
-    import faulthandler
     import os
-    import signal
 
-    signal.signal(signal.SIGHUP, signal.SIG_IGN)  # until it is heeded: a reload must not kill what just starts
+    _prepare_process()
     with collector.importing():
         import trio
 
-        from shipper.process import hardening, log
-        from shipper.sdk import descriptors
+        from shipper.process import log
         from shipper.supervise.config import Config, read_config
         from shipper.supervise.options import Options
         from shipper.supervise.report import Report
 
-    descriptors.open_closed()
-    descriptors.raise_limit()
-    hardening.harden()
-    faulthandler.enable(2)  # the SIGABRT of a watchdog leaves in the journal where it hung; a core would hold secrets
     report = Report(1, json=json)
     log.configure(format=report.format)
     options = Options(
@@ -101,6 +94,22 @@ def command(
     read = partial(read_config, config, os.environ, runnable=True, warn=warn) if config else Config
     settings = partial(_settings, read, options, os.environ, warn, kubernetes=kubernetes)
     return trio.run(_supervise, settings, options, dict(os.environ), report)
+
+
+def _prepare_process() -> None:
+    """Sets signals, descriptors and hardening, before anything is read."""
+    import faulthandler
+    import signal
+
+    signal.signal(signal.SIGHUP, signal.SIG_IGN)  # until it is heeded: a reload must not kill what just starts
+    with collector.importing():
+        from shipper.process import hardening
+        from shipper.sdk import descriptors
+
+    descriptors.open_closed()
+    descriptors.raise_limit()
+    hardening.harden()
+    faulthandler.enable(2)  # the SIGABRT of a watchdog leaves in the journal where it hung; a core would hold secrets
 
 
 async def _supervise(
