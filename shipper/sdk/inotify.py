@@ -41,7 +41,6 @@ class Mask(IntFlag):
     OVERFLOW = 0x4000
     IGNORED = 0x8000
     ONLYDIR = 0x0100_0000
-    MASK_ADD = 0x2000_0000
 
 
 Event = tuple[int, int, str]
