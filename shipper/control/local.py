@@ -56,8 +56,10 @@ class Local:
         self._is_short = False
 
     async def serve(self, directory: Path) -> None:
-        """Serves until cancelled; where there can be no socket, says so in the log and returns. The socket may come
-        late, on a disk that does not answer: nothing waits for it."""
+        """Serves until cancelled. If there can be no socket, logs that and returns.
+
+        A disk that does not answer delays the socket, and nothing else: nothing waits for it.
+        """
         serve = partial(private_socket.serve, in_thread=self._in_thread)
         try:
             await serve(directory, OF_SHIPPER, self._converse, self._tell)

@@ -1,4 +1,4 @@
-"""One attempt to deliver a batch: which events have their final answer, and what remains to be sent. No I/O.
+"""One attempt to deliver a batch: which events have their final answer, and which remain to be sent. No I/O.
 
 `Session` sends; the attempt decides what to send next, and what to note in the spool.
 """

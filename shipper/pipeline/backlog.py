@@ -1,9 +1,9 @@
 """A lane's progress through its backlog: what was handed out, what was left behind, and what comes next. No I/O.
 
 The front moves through the entries in the store's order. Events that the destination does not take now are left behind:
-those of a target (an index, a topic) that refuses, and those that it puts off singly. Of each such group only the
-lowest entry is remembered, so a group may have any size. A pass finds its events again: a second way through the
-entries, from the lowest one up to the front.
+all events of a target (an index, a topic) that refuses, and single events that the destination puts off. Of each such
+group only the lowest entry is remembered, so a group may have any size. A pass finds its events again: it goes through
+the entries a second time, from the lowest one up to the front.
 
 A target that refuses is asked again after its own backoff, with a few events of its lowest entry. When it takes them, a
 pass begins, and the other targets are asked at once too: one repair often serves them all. Events that were put off

@@ -1,6 +1,6 @@
 """The entrance to the spool: batches pass the processors of their route, wait for room, and become durable.
 
-Room is counted in bytes: those of active lanes, and those of retired lanes beyond a limit of their own, stay within the
+Room is counted in bytes. Active lanes, together with what retired lanes hold beyond their own limit, stay within the
 queue's limit. A batch larger than the limit enters an empty queue.
 """
 

@@ -5,8 +5,8 @@
 `emit` returns when the batch is durable. That is the acknowledgement for the input's peer, and the back-pressure. The
 spool alone decides to which revision an event belongs: it stores a batch only if the revision for which the batch was
 prepared is still active in that very transaction. A batch that comes too late, or still waits for room at the cut, is
-prepared again from what the input gave, under the new revision. So a cut waits for no batch, and an input that two
-revisions share runs on through it. Only an input with stages stops, for an instant, or for SETTLE_SECONDS while they
+prepared again under the new revision, from what the input emitted. So a cut waits for no batch, and an input that both
+revisions share is not interrupted. Only an input with stages stops, for an instant, or for SETTLE_SECONDS while they
 hold events that cannot be stored (`stages`).
 """
 

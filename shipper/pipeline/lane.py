@@ -3,8 +3,8 @@
 A lane lives in sessions (`session`). A session ends when the destination gives no answer or refuses our requests. Then
 the lane gives up connections, memory and, if it is retired, its slot (`slots`), and keeps only the time of its next
 try, with one request. So hundreds of lanes of a dead destination cost nothing, and no destination is asked more often
-than once a backoff. Revisions, orders and other credentials do not shorten the wait; only a new setting or credential
-of this lane does.
+than once in a backoff. Revisions, orders and other credentials do not shorten the wait; only a new setting or
+credential of this lane does.
 
 What the output has opened (`client`) lives as long as a session. Where the output wants it, and while the lane is
 active, it also lives through the waits between sessions.

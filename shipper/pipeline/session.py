@@ -8,11 +8,11 @@ All of this exists twice, for the lane's log events and for its keyed state (`he
 trouble. Each may have as many requests under way as the output wants, and both together one more, so that neither shuts
 the other out. Where answers come later (`Feeding.answers_later`), each has all its places.
 
-A session keeps its state in memory only, so it may end at any moment. What the destination does not take now is left
-behind, as a small row if the rest of its batch was taken, and the session goes on (`backlog` brings it again): single
-events that are put off, and those of a target that refuses, which are not even sent. Trouble with the whole destination
-ends the session, once the requests under way have their answers. Requests that a destination has taken and will answer
-later are given up, and sent again in the next session (`Sender.ending`).
+A session keeps its state in memory only, so it may end at any moment. The session leaves behind what the destination
+does not take now, and goes on; `backlog` brings it again. That is single events that are put off, and all events of a
+target that refuses, which are not even sent. If the rest of a batch was taken, a small row keeps the events that were
+left. Trouble with the whole destination ends the session, once the requests under way have their answers. Requests that
+a destination has taken and will answer later are given up, and sent again in the next session (`Sender.ending`).
 """
 
 from __future__ import annotations
@@ -87,9 +87,9 @@ class Session:
     `targets` is that of the output, `heads` and `backlogs` those of the lane, which go on from one session to the next.
     A retired lane holds `slot` while it sends. `settle_barrier` is called for a barrier that an active lane has passed;
     if it returns False, the lane is not active, and ends its session there. `on_end` is called when nothing more is
-    handed out, `on_answer` when the destination has answered for events, before that is noted, `on_success` when the
-    first event has its final answer, `on_moved` with lanes that have something to do now. `lingers`: whether entries
-    may wait for more.
+    handed out. `on_answer` is called when the destination has answered for events, before the answer is noted;
+    `on_success` when the first event has its final answer; `on_moved` with the lanes that have something to do now.
+    `lingers`: whether entries may wait for more.
     """
 
     def __init__(

@@ -10,9 +10,9 @@ exactly everything since the last commit. Its emits then run again, as if they h
 An input that `rereads` does not wait for held events: its emit returns, and its position is pending like the events. If
 they cannot be stored, the input is opened again, and nothing of it is accepted until then.
 
-Around a cut (`settle` until `resume`) no emit is processed. What stages hold of an input whose way changes is stored
-before the cut. A full queue or a hanging disk delays the cut for some seconds only: what is not stored by then is
-refused by the spool afterwards, and rolled back.
+Around a cut (`settle` until `resume`) no emit is processed. If the cut changes the processors of an input, what its
+stages hold is stored before the cut. A full queue or a hanging disk delays the cut for some seconds only: the spool
+refuses what is stored later, and it is rolled back.
 """
 
 from __future__ import annotations

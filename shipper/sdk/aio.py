@@ -5,10 +5,10 @@
         ...
         await aio.answer(emit, batch)                    # asyncio (a server's coroutine) → trio
 
-Cancelling either side cancels the other and waits for its end, so nothing runs on behind its caller's back; a result
-that beats the cancel is kept, because a request that was answered must not count as unanswered. Objects that belong to
-a loop (sessions, servers) are made and closed in calls. Neither trio-asyncio (its import fails on Python 3.14, and one
-stray error ends the process) nor guest mode (it slows every step of trio) is used.
+Cancelling either side cancels the other and waits for its end, so nothing runs on after its caller. A result that comes
+before the cancel is kept, because an answered request must not count as unanswered. Objects that belong to a loop
+(sessions, servers) are made and closed in calls. Neither trio-asyncio (its import fails on Python 3.14, and one stray
+error ends the process) nor guest mode (it slows every step of trio) is used.
 
 Before the first call there is no thread, and asyncio is not imported (15 ms): a supervisor makes no call, and neither
 do outputs without a network.

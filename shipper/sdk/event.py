@@ -25,15 +25,15 @@ Beside the body there may be columns, each with a value or None for each event; 
     severities   the severity number of OTLP, 1 to 24 (0: not said)
     versions     of keyed state (`state`): which version of which key it is; a batch has it of all events, or of none
 
-`route` is the target that a client named for all events, such as an index, a topic or a subject. Outputs define the
-meaning of it and of fields. Of the columns, dead letters keep only the ids and the versions.
+`route` is the target that a client named for all events, such as an index, a topic or a subject. Outputs define what it
+means, and what fields mean. Of the columns, dead letters keep only the ids and the versions.
 
 An event's id is (`origin`, `seq`, item): a random 128-bit id of the process that accepted the batch, the batch's place
 in that process's spool, and the item's place in the batch as it was accepted. It is stored with the batch, so a retry
-after a crash carries the same id, and a copied or restored state directory, whose processes have other origins, can
-never give the id of one event to another (the backend would answer "duplicate", and the event would be lost silently).
-A batch of another shipper keeps the identity of its first acceptance (`identified`): it is packed with the batch, and
-goes before that of the spool it is stored in.
+after a crash carries the same id. A copied or restored state directory never gives the id of one event to another,
+since its processes have other origins. (Otherwise the backend would answer "duplicate", and the event would be lost
+silently.) A batch of another shipper keeps the identity of its first acceptance (`identified`): it is packed with the
+batch, and takes precedence over that of the spool.
 """
 
 from __future__ import annotations

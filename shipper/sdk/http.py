@@ -14,14 +14,14 @@ It imports aiohttp, which takes 0.1 s: see `Output.load`. What a request came to
 
 *Closing is aborting.* `drained` promises that nothing is sent with a credential any more, but a closed transport first
 writes what it has buffered, and a closed socket leaves the kernel to deliver the rest (2 MB were measured, even after
-kill -9). So a connection that is closed for whatever cause (a cancel, a time-out, an odd answer, the end of the lane)
-is aborted, under SO_LINGER {1, 0} from connect on, and `open_client` ends only when no socket is left.
+kill -9). So every close is an abort, whatever its cause: a cancel, a time-out, an odd answer, the end of the lane.
+SO_LINGER {1, 0} is set from connect on, and `open_client` ends only when no socket is left.
 
-Redirections are not followed, whatever the method; cookies are not kept, proxies and .netrc of the environment not
-looked at: a credential goes to the host that was named, and nowhere else.
+A credential goes to the configured host and nowhere else: redirections are not followed, cookies are not kept, and the
+proxies and .netrc of the environment are ignored.
 
-Names are asked for by `resolve`: aiohttp's own way is six threads for all outputs, which names that are
-not answered take from all others, and which the end of the process waits for.
+Names are resolved by `resolve`. aiohttp's own resolver has six threads for all outputs: names without an answer occupy
+them, and the end of the process waits for them.
 """
 
 from __future__ import annotations

@@ -2,9 +2,9 @@
 
     sealed = key id (8) ‖ nonce (12) ‖ ciphertext and tag
 
-The associated data name the format, the spool, the data key, the kind of row, the row, epoch and revision, so a value
-that was changed, truncated, swapped with another or copied from another spool does not open. A sealed value is always
-stored as a whole column value.
+The associated data are the format, the spool, the data key, the kind of row, the row, epoch and revision. So a value
+that was changed, truncated, swapped or copied from another spool does not open. A sealed value is always stored as a
+whole column value.
 
 A nonce is the next number of a counter in memory, one for all kinds and threads of a data key. It is taken before
 anything can fail and never reused, and every process makes a new data key: so no crash, no rollback and no directory

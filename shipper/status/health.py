@@ -124,9 +124,9 @@ def draining(
 ) -> tuple[list[Draining], DrainsLeftOut]:
     """Returns the drains by the revision under which events entered, and the sums of those left out.
 
-    `amounts` are (revision, lane, amount) of the oldest MOST_DRAINS revisions, `totals` the amounts of all revisions,
-    where an event counts once, `oldest` the times at which the oldest waiting event of a revision entered. The newest
-    drains are left out, since they wait for the oldest.
+    `amounts` are (revision, lane, amount) of the oldest MOST_DRAINS revisions. `totals` are the amounts of all
+    revisions, in which an event counts once. `oldest` are the times at which the oldest waiting event of each revision
+    entered. The newest drains are left out, since they wait for the oldest.
     """
     served = {lane.output for lane in lanes.values() if lane.active}
     outputs: dict[Revision, dict[str, Waiting]] = {}

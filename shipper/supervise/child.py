@@ -84,8 +84,8 @@ class Child:
         return cls(process)
 
     def send(self, message: Mapping[str, Any]) -> list[Mapping[str, Any]]:
-        """Puts a message into the outbox. A newer policy, and a newer message of a kind that has no content of its own,
-        replaces an older one that is not yet written, so that a sidecar that does not read cannot fill the outbox.
+        """Puts a message into the outbox. A newer policy replaces an older one that is not yet written, and so does a
+        newer message of a kind without content. So a sidecar that does not read cannot fill the outbox.
 
         Returns the replaced messages.
         """

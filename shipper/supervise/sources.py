@@ -1,11 +1,11 @@
 """Origins of policies: a text, or files that are merged into one tree; each node has its place in the user's file.
 
-Inputs and outputs of all files are collected (each name in one file), a file's `processors` are appended to those of
-each of its inputs, and every other key may be in one file only. Variables are replaced in scalar values. With one file
-the tree is the file's own. The `tests` of a file are no part of its policy, and stand beside its tree in `Read`.
+Inputs and outputs of all files are collected; a name may be in one file only. The `processors` of a file are appended
+to those of each of its inputs. Every other key may be in one file only. Variables are replaced in scalar values. A
+single file is its own tree. The `tests` of a file are no part of its policy: `Read` has them beside the tree.
 
-The processors of a file without inputs are lost in the merged tree: no file acts on what another one reads. They are a
-warning, since who wrote them expected that.
+The merged tree lacks the processors of a file without inputs, since no file acts on what another one reads. Each such
+file is a warning: its author expected an effect.
 """
 
 from __future__ import annotations
@@ -28,7 +28,6 @@ from shipper.supervise.variables import replaced
 
 SUFFIXES = (".yaml", ".yml")
 _LINE_END = re.compile("\r\n|[\r\n\x85\u2028\u2029]")
-_BY_NAME = ("inputs", "outputs")
 
 Replace = Callable[[Node, str, bool], str]
 """Returns the text of a scalar at a path, which is quoted or not, with its variables replaced; raises ValueError."""

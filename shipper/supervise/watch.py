@@ -1,12 +1,12 @@
 """Watches a set of paths for possible changes.
 
-Directories are watched, not files: so a file that is renamed over, a file that does not exist yet, and the symlink
-`..data` that Kubernetes swaps above a mounted ConfigMap or Secret are all one event of one entry. Every directory on
-the way through a path's symlinks is watched, each for the relevant names in it.
+Directories are watched, not files. So three changes are one event of one entry: a file that is renamed over, a file
+that did not exist, and the symlink `..data` that Kubernetes swaps above a mounted ConfigMap or Secret. Every directory
+on the way through a path's symlinks is watched, each for the relevant names in it.
 
-An event is a hint to read again. A file that is being written causes none until it is closed, unless it has its first
-bytes already when its name appears. There is no debounce: a policy that is not valid yet is reported, and the next
-event follows its change. Where there is no inotify, the paths are polled once a second.
+An event is a hint to read again. A file that is being written causes an event when it is closed, or at once if it has
+bytes when its name appears. There is no debounce: a half-written policy is reported as invalid, and the next change
+causes the next event. Where there is no inotify, the paths are polled once a second.
 """
 
 from __future__ import annotations

@@ -105,9 +105,9 @@ def wait(
 ) -> int:
     """Wait until every member has reached version N, or a newer one.
 
-    The wait ends at once when a member refuses the version for a reason that stays (it is invalid, or in conflict with
-    another), and after --nack-grace when a member refuses it for any other reason. It goes on while a member is away
-    (`absent`), unless that member certainly sends nothing any more (`fenced`), has left, or was forgotten.
+    If a member refuses the version because it is invalid, or in conflict with another, the wait ends at once. After any
+    other refusal it ends after --nack-grace. It goes on while a member is away (`absent`), unless that member certainly
+    sends nothing any more (`fenced`), has left, or was forgotten.
 
     \b
     Examples:
