@@ -13,7 +13,7 @@ _FORM = "the address of an API server is https://host:6443, perhaps with a path,
 
 @dataclass(frozen=True, slots=True)
 class Server:
-    """A host and a port, with or without TLS, and what stands before each path."""
+    """A host and a port, with or without TLS, and the prefix of each path."""
 
     endpoint: Endpoint
     secure: bool

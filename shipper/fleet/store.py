@@ -153,8 +153,8 @@ class Store(Protocol):
         Under a `lease`, the key is removed with it; a swap without one takes the key from its lease. A lease that
         has ended raises LeaseEnded, and nothing is written.
 
-        With `renews`, which is not for removals, a swap that is done renews that lease too, as `renew` does from the
-        start of this call, in as few writes as the store can. A lease that has ended raises LeaseEnded; the effect of
+        With `renews`, a successful swap also renews that lease, as `renew` does from the start of this call, in as few
+        writes as the store can. `renews` is not for removals. A lease that has ended raises LeaseEnded; the effect of
         the swap is unknown then.
         """
         ...

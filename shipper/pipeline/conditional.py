@@ -1,8 +1,8 @@
 """A processor with a condition: it gets only the events that meet it, and the others pass it by.
 
-What it makes of them takes their places in the batch, so that the order of events stays. Where it makes several parts,
-or new events without the places of those that it was given, as a stage does, the others are a part of their own, before
-these.
+What it makes of them takes their places in the batch, so that the order of events stays. If it makes several parts, or
+new events without the places of those that it was given (as a stage does), the other events are a part of their own,
+before these.
 """
 
 from __future__ import annotations

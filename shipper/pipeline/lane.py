@@ -69,9 +69,9 @@ class Failing(NamedTuple):
 class Lane:
     """One destination identity.
 
-    `on_change` is called when its problem changes, `on_barrier` when a barrier was settled, `on_success` when the
-    destination took events for the first time in a session, `on_moved` with lanes that have something to do now.
-    `beside` returns, for a lane's key, whom the lanes of its destination relay to, or did last.
+    `on_change` is called when its problem changes, and `on_barrier` when a barrier was settled. `on_success` is called
+    when the destination took events for the first time in a session, and `on_moved` with the lanes that have something
+    to do now. `beside` returns, for a lane's key, whom the lanes of its destination relay to, or did last.
     """
 
     def __init__(

@@ -3,9 +3,9 @@
     pipeline (any thread) ── offer ──> Tap (a second's worth of events, a mebibyte) ── take ──> a reader
 
 The pipeline never waits for a reader, and does no work for one but to cut a few events off a batch, which is bytes: it
-neither parses them nor writes them. A tap keeps at most `rate` events a second, the first of each batch that it takes
-from, and no more while 64 batches or a mebibyte of them wait for the reader; it counts those that it lets pass. Without
-a tap an offer costs one look at an empty dictionary.
+neither parses them nor writes them. A tap keeps at most `rate` events a second: the first ones of each batch that it
+takes from. It keeps none while 64 batches or a mebibyte of them wait for the reader; it counts those that it lets pass.
+Without a tap an offer costs one look at an empty dictionary.
 """
 
 from __future__ import annotations

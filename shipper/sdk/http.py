@@ -12,10 +12,10 @@
 
 It imports aiohttp, which takes 0.1 s: see `Output.load`. What a request came to is in `http_answer`.
 
-*Closing is aborting.* `drained` promises that nothing is sent with a credential any more, but a closed transport first
-writes what it has buffered, and a closed socket leaves the kernel to deliver the rest (2 MB were measured, even after
-kill -9). So every close is an abort, whatever its cause: a cancel, a time-out, an odd answer, the end of the lane.
-SO_LINGER {1, 0} is set from connect on, and `open_client` ends only when no socket is left.
+*Closing is aborting.* `drained` promises that nothing is sent with a credential any more. But a closed transport first
+writes its buffer, and the kernel delivers what a closed socket still holds (2 MB were measured, even after kill -9). So
+every close is an abort, whatever its cause: a cancel, a time-out, an odd answer, the end of the lane. SO_LINGER {1, 0}
+is set from connect on, and `open_client` ends only when no socket is left.
 
 A credential goes to the configured host and nowhere else: redirections are not followed, cookies are not kept, and the
 proxies and .netrc of the environment are ignored.

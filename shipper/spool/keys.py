@@ -21,9 +21,9 @@ It is durable before it wraps the first key, and is removed once keys are given 
 An attacker who can write the directory must not be able to plant a key. So `state.key` opens nothing where a given key
 opens anything, and the takeover is recorded in the keyring: a line holds the former `state.key`, wrapped by the given
 one. Only an owner of the given key can write that line; it distinguishes a file that a crash left from a planted one.
-An attacker who removes every line that a given key opens removes the data keys too, and a takeover is refused while the
-database has a row that its keyring does not open (`opening.refuse_takeover`). A directory that was replaced as a whole
-cannot be distinguished from a new one.
+If an attacker removes every line that a given key opens, the data keys are gone too. Then a takeover is refused, since
+the database has rows that its keyring does not open (`opening.refuse_takeover`). A directory that was replaced as a
+whole cannot be distinguished from a new one.
 """
 
 from __future__ import annotations

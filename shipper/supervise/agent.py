@@ -44,9 +44,9 @@ from shipper.supervise.watch import Watch
 async def supervise(options: Options, environment: Mapping[str, str], report: Report) -> int:
     """Runs until a signal or the end of `--once`; returns the exit status.
 
-    Raises StateBusy, StateLocked and OptionError before anything runs. The status is 78 for invalid policy files at the
-    first start (with `once` at any), which are reported, and if no sidecar ever started for a lasting cause in its
-    state directory. But it waits for a secret's file that is absent at the first start.
+    Raises StateBusy, StateLocked and OptionError before anything runs. The status is 78 in two cases: the policy files
+    are invalid at the first start (with `once`: at any start), or no sidecar ever started, for a lasting cause in its
+    state directory. Invalid files are reported. But it waits for a secret's file that is absent at the first start.
     """
     with Vault(options.state, options.config.state_keys) as vault, Watch() as watch:
         origin = PolicyFiles(tuple(options.paths))

@@ -40,7 +40,7 @@ class Living(Protocol):
 
 
 class Alive:
-    """Checks the members; `hung` is told what does not answer, once until all of it does."""
+    """Checks the members. Calls `hung` with what does not answer, once until everything answers again."""
 
     def __init__(self, members: Sequence[Living], hung: Callable[[str | None], None]) -> None:
         self._members, self._hung = members, hung

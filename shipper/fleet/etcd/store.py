@@ -3,9 +3,9 @@
 A swap that was sent, and not answered, raises StoreUnreachable. It is never sent again: the second one might find the
 write of the first, and report it as another's. The caller reads, and recognises its own write by what is in it.
 
-A limit of etcd 3.5: a leader that was stopped, or cut off, may answer a renewal after another one has
-taken its place, so that a lease ends up to one lease earlier than `renew` has promised. Whoever relies on a lease
-therefore waits for a whole lease after it is gone (`judge`).
+A limit of etcd 3.5: a leader that was stopped or cut off may answer a renewal after another leader has taken its place.
+Then the lease ends up to one lease earlier than `renew` has promised. Whoever relies on a lease therefore waits for a
+whole lease after it is gone (`judge`).
 """
 
 from __future__ import annotations

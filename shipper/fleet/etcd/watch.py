@@ -1,7 +1,7 @@
 """A watch of etcd that outlives its connections: it goes on after the last revision that it has handed out.
 
 A connection that says nothing may be dead without a sign: the host is stopped, or a proxy has lost its other half. So
-the kernel asks silent hosts (`hosts.SILENT_SECONDS`), a quiet watch is begun anew about every minute, and a watch
+the kernel probes silent hosts (`hosts.SILENT_SECONDS`), and a quiet watch is begun anew about every minute. A watch
 follows its gateway to another host as soon as calls have failed. What etcd sends in one answer are whole revisions.
 """
 

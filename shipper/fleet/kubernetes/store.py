@@ -1,8 +1,8 @@
 """The store on an API server.
 
 A swap is one POST, or one PUT with the resourceVersion and the uid that it expects. The server refuses any other, so
-the revision of a key is the resourceVersion of its object. What a swap needs of the object before (its uid, and the
-revision of its creation) is remembered from this client's last look or write, and read where it is not.
+the revision of a key is the resourceVersion of its object. A swap needs the uid of the object and the revision of its
+creation. They are remembered from this client's last look or write; otherwise the object is read.
 
 To remove a key, its object is written without a value and with a label, and then deleted. So the removal has a
 revision like each other write, and is one for all who watch. If the deletion fails, what is left counts as no key, and

@@ -1,7 +1,8 @@
 """Which contents the sidecar uses or may use, and which of them may be used: announce before use.
 
-A leader releases what is older than a version R of a Secret only if it has read the Secret at R or later, and then has
-found no entry of `using` for this uid and key with a version before R. So a content c may be used by this member
+Before a leader releases the contents of a Secret that are older than version R, it reads the Secret at R or later.
+After that it must find no entry of `using` for this uid and key with a version before R. So a content c may be used by
+this member
 
 - because an older content p of the same uid and key may be used, and is in each status until c is: the entry of p holds
   the bound at the version of p, or below, and so below that of c (*covered*);

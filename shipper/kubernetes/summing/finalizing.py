@@ -1,8 +1,9 @@
 """The finalizer of a policy with `onDelete.drain`: its deletion waits for its events, for a limited time. Pure.
 
 A policy that wants it gets it while it is not being deleted; one that wants it no longer loses it. When it is being
-deleted, every member removes it, and the finalizer goes when all have drained that, or at the deadline, counted from
-the time of deletion by the clock of the API server's machine; so a clock that is wrong makes it longer or shorter.
+deleted, every member removes it. The finalizer goes when all have drained that, or at the deadline. The deadline counts
+from the time of deletion, by the clock of the API server's machine; so a clock that is wrong makes it longer or
+shorter.
 """
 
 from __future__ import annotations
