@@ -9,13 +9,14 @@ import trio
 import trio.lowlevel
 import trio.testing
 
-from shipper.fleet.source import LEAVE_SECONDS, FleetSource
+from shipper.fleet.source import FleetSource
 from shipper.policy.registry import Registry
 from shipper.sdk.codes import Code
 from shipper.sdk.errors import PolicyError
 from shipper.supervise.answers import Answer
 from shipper.supervise.ledger import Wanted
 from shipper.supervise.secrets import SecretsAbsent
+from shipper.supervise.shared_source import LEAVE_SECONDS
 from shipper.supervise.watch import Watch
 from shipper.values import Counts, Revision
 from tests.fleet.offering import Offering
