@@ -68,7 +68,7 @@ INSIDE = {
         {"agent"},
         {"host", "source"},
         {"membership"},
-        {"home", "judging", "probes", "rebinding", "summing"},
+        {"home", "judging", "probes", "summing"},
         {"member"},
         {"merging"},
         {"secret", "selectors", "settings", "trees"},

@@ -99,7 +99,7 @@ def _releasing(fleet: Opened, agent: Agent, membership: Membership, host: Host) 
 async def _run(agent: Agent, membership: Membership, host: Host, releasing: Releasing | None) -> int:
     async with trio.open_nursery() as nursery:
         nursery.start_soon(membership.run)
-        nursery.start_soon(host.rebind)
+        nursery.start_soon(host.run)
         if releasing is not None:
             nursery.start_soon(releasing.run)
         status = await agent.run()

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import trio
@@ -15,19 +15,16 @@ from shipper.policy import document
 from shipper.policy.document import Node
 from shipper.policy.registry import Registry, UnknownType
 from shipper.policy.settings import fields_of
-from shipper.protocol.messages import Observed
 from shipper.sdk.errors import PolicyError
 from shipper.sdk.units import Duration
 from shipper.supervise.agent import Agent
 from shipper.supervise.member import Member
 from shipper.supervise.questions import Status
+from shipper.supervise.rebinding import Rebinding
 from shipper.supervise.report import Report
 
 LONGEST_REQUEST = 60.0
 """Seconds, for an output whose settings do not show its own."""
-REBIND_SECONDS = 2.0
-"""Between two attempts to find the events that a withdrawn secret holds."""
-_REBIND_ATTEMPTS = 30
 UNLEASED = (UNREACHABLE, REFUSED, SLOW, UNSAVED, APART, TAKEN, OUT, HELD)
 """Causes of troubles that keep a host from a lease."""
 
@@ -40,7 +37,9 @@ class Host:
     def __init__(self, report: Report, registry: Registry, settings: FleetSettings) -> None:
         self._report, self._registry, self._settings = report, registry, settings
         self._told: dict[str, str] = {}
+        self._rebinding = Rebinding(lambda: self._member)
         self._withdrawn: set[str] = set()
+        """What is not durable yet."""
         self._withdrew = trio.Event()
         self._longest = 0.0
 
@@ -65,8 +64,7 @@ class Host:
         """Takes secrets from the sidecar, before any later lease; later their events go with the successor, where that
         is configured."""
         self._member.withdraw(ids)
-        if self._settings.rebind_revoked:
-            self._withdrawn |= {*ids}
+        self._withdrawn |= {*ids}
         self._withdrew.set()
 
     def longest_request(self) -> float:
@@ -119,41 +117,24 @@ class Host:
         said = await self._member.answer(Status())
         return {**said, "supervisor": {**said["supervisor"], "directory": str(self._member.state.absolute())}}
 
-    async def rebind(self) -> None:
-        """Makes the withdrawal durable, for a later process without leases. Where that is configured, orders that the
-        events go to the same destination with the secrets that replace the withdrawn ones; runs for ever.
-
-        What no order can move stays held, and the status shows the commands.
-        """
-        while True:
-            await self._withdrew.wait()
-            self._withdrew = trio.Event()
-            await self._member.save()
-            for _ in range(_REBIND_ATTEMPTS):
-                for source, target in successors(self._member.observed, self._withdrawn):
-                    await self._member.order("rebind", {"from": source, "to": target})
-                self._withdrawn &= {*self._member.ledger.kept}
-                if not self._withdrawn:
-                    break
-                with trio.move_on_after(REBIND_SECONDS):
-                    await self._withdrew.wait()
-            self._withdrawn.clear()
+    async def run(self) -> None:
+        """Makes each withdrawal durable, for a later process without leases; then has its events moved, where that is
+        configured. Runs for ever."""
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(self._rebinding.run)
+            while True:
+                await self._withdrew.wait()
+                self._withdrew, withdrawn = trio.Event(), {*self._withdrawn}
+                await self._member.save()
+                self._withdrawn -= withdrawn
+                if self._settings.rebind_revoked:
+                    self._rebinding.add(withdrawn)
 
 
 def in_words(cause: str) -> str:
     """Returns the cause of a trouble for its code."""
     code, *of = cause.removeprefix("fleet_").split(" ")
     return " ".join(["fleet:", code if of else code.replace("_", " "), *of])
-
-
-def successors(observed: Observed | None, withdrawn: Collection[str]) -> list[tuple[str, str]]:
-    """Returns each withdrawn secret whose events are held, with the one that their output uses now."""
-    found: dict[str, str] = {}
-    for drain in observed.draining if observed is not None else ():
-        for waiting in drain.outputs.values():
-            if waiting.held and waiting.rebind_to is not None:
-                found |= {id: waiting.rebind_to for id in waiting.rebind_from if id in withdrawn}
-    return [(source, target) for source, target in found.items() if source != target]
 
 
 @functools.lru_cache(maxsize=2)

@@ -8,10 +8,10 @@ from typing import Any
 
 from shipper.fleet.host import longest_request
 from shipper.kubernetes.membership.troubles import APART, HELD, OUT, OUTDATED, REFUSED, TAKEN, UNREACHABLE, UNSAVED
-from shipper.kubernetes.rebinding import Rebinding
 from shipper.policy.registry import Registry
 from shipper.supervise.agent import Agent
 from shipper.supervise.member import Member
+from shipper.supervise.rebinding import Rebinding
 from shipper.supervise.report import Report
 
 UNLEASED = (UNREACHABLE, REFUSED, OUTDATED, UNSAVED, APART, TAKEN, OUT, HELD)

@@ -7,12 +7,10 @@ import pytest
 import trio
 from trio.testing import MockClock
 
-from shipper.fleet.host import LONGEST_REQUEST, Host, in_words, longest_request, successors
+from shipper.fleet.host import LONGEST_REQUEST, Host, in_words, longest_request
 from shipper.fleet.settings import FleetSettings
 from shipper.policy.registry import Registry
-from shipper.protocol.messages import Draining, Observed, QueueFigures, Waiting
 from shipper.supervise.ledger import Kept, Ledger
-from shipper.values import DeadLetterFigures, Revisions
 
 OUTPUTS = "version: 1\noutputs:\n  a: {{type: elasticsearch, hosts: [x]{}}}\n  b: {{type: otlp{}}}\n"
 
@@ -47,32 +45,6 @@ def test_a_trouble_is_named_in_words(cause: str, words: str) -> None:
     assert in_words(cause) == words
 
 
-def observed(*waiting: Waiting) -> Observed:
-    drains = [Draining(0, at, 1, 1, 0.0, {"main": one}) for at, one in enumerate(waiting)]
-    queue = QueueFigures(events=1, bytes=1, limit_bytes=1, oldest_seconds=0, disk_bytes=0)
-    return Observed(
-        state="DEGRADED",
-        message="",
-        revisions=Revisions(),
-        draining=drains,
-        units=(),
-        queue=queue,
-        dead_letters=DeadLetterFigures(),
-        credentials_in_use=(),
-        credentials_wanted=(),
-    )
-
-
-def test_only_held_events_of_a_withdrawn_secret_go_with_the_one_that_replaces_it_at_the_same_destination() -> None:
-    held = Waiting(1, "", held=True, rebind_to="es-2", rebind_from=["es-1", "other"])
-
-    assert successors(observed(held), {"es-1"}) == [("es-1", "es-2")]
-    assert successors(observed(held), {"es-3"}) == []
-    assert successors(observed(Waiting(1, "", rebind_to="es-2", rebind_from=["es-1"])), {"es-1"}) == []
-    assert successors(observed(Waiting(1, "", held=True, rebind_from=["es-1"])), {"es-1"}) == []
-    assert successors(None, {"es-1"}) == []
-
-
 class SavingMember:
     """Stands in for a member of the supervisor."""
 
@@ -97,7 +69,7 @@ async def test_what_was_withdrawn_is_durable_so_that_no_later_process_supplies_i
     settings = FleetSettings(name="prod", member="web-1", etcd=("http://127.0.0.1:1",), keys=(b"k" * 32,))
     host = Host(None, Registry.installed(), settings)  # type: ignore[arg-type]
     host.agent = SimpleNamespace(members=[member])  # type: ignore[assignment]
-    nursery.start_soon(host.rebind)
+    nursery.start_soon(host.run)
 
     host.withdraw(["es-1"])
     await trio.sleep(1)
