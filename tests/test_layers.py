@@ -46,7 +46,7 @@ INSIDE = {
         {"home", "pictures"},
         {"changes", "member", "overview", "publishing", "release"},
         {"judge"},
-        {"standings"},
+        {"known", "standings"},
         {"view"},
         {"etcd", "kubernetes", "memory", "seal"},
         {"errors", "records", "secret", "settings", "store"},

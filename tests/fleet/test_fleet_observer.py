@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from msgspec.structs import replace
 
 from shipper.fleet import judge
-from shipper.fleet.observer import PAUSE, RETRY, Observer, Observers, observing, wait, went_back
+from shipper.fleet.observer import PAUSE, RETRY, Observer, Observers, observing, wait
 from shipper.fleet.records import Alive, Fence, Head, Line, Report, Version
 from shipper.fleet.seal import Seals, Unauthentic
 from shipper.fleet.standings import fenced
@@ -341,22 +341,6 @@ async def test_a_store_that_was_restored_to_an_older_version_is_said(fleet, auto
         verdict = await wait(observer, 7, "drained", 600, 10)
 
     assert verdict.state == "store_restored"
-
-
-@pytest.mark.parametrize(
-    ("now", "expected"),
-    [
-        (head(V6, V7), False),
-        (head(V7, Version(0, 8, "eight")), False),
-        (head(Version(0, 9, "nine")), False),
-        (head(V6), True),
-        (Head(fleet="prod"), True),
-        (head(V6, Version(0, 7, "another")), True),
-        (head(V6, Version(0, 7, "another"), Version(0, 8, "eight")), True),
-    ],
-)
-def test_a_head_that_has_lost_the_newest_version_went_back(now, expected):
-    assert went_back(now, V7) is expected
 
 
 async def test_an_older_head_is_a_restored_store_until_the_newest_one_or_a_later_epoch_is_back(fleet, autojump_clock):
