@@ -49,7 +49,7 @@ INSIDE = {
         {"known", "standings"},
         {"view"},
         {"etcd", "kubernetes", "memory", "seal"},
-        {"errors", "records", "secret", "settings", "store"},
+        {"door", "errors", "records", "secret", "settings", "sidecar_http", "store"},
     ],
     "fleet/member": [
         {"machine"},

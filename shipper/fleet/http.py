@@ -18,25 +18,22 @@ A client that disconnects ends its question at once. There are at most `LIMITS.c
 
 from __future__ import annotations
 
-import base64
-import binascii
-import hmac
 import socket
 import ssl
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import asynccontextmanager
-from dataclasses import dataclass, field
 from http import HTTPStatus
 from typing import NoReturn
 from urllib.parse import parse_qsl
 
 import h11
-import msgspec
 import trio
 
+from shipper.fleet import sidecar_http
+from shipper.fleet.door import Answer, Door, Refused, Request, refusal
 from shipper.process import log
 from shipper.sdk.errors import raised_at
-from shipper.sdk.hosts import is_loopback, is_own_host
+from shipper.sdk.hosts import is_own_host
 from shipper.sdk.resolve import resolve
 from shipper.sdk.server import Limits, Peer, Server
 from shipper.sdk.sockets import BACKLOG
@@ -61,77 +58,10 @@ _LARGEST_HEAD = 16 << 10
 _MOST_UNASKED = 64 << 10
 """Bytes of further requests that are read while one is answered."""
 _KEEP_ALIVE_SECONDS = 75.0
-_SIDECAR_SECONDS = 10.0
 _METHODS = ("GET", "HEAD")
 _HEADERS = {"Cache-Control": "no-store", "X-Content-Type-Options": "nosniff"}
-_PASSED_ON = (b"content-type", b"content-length", b"cache-control", b"x-content-type-options")
 
 _log = log.get(__name__)
-
-
-@dataclass(frozen=True, slots=True)
-class Request:
-    """A question about the fleet."""
-
-    path: str
-    query: Mapping[str, str]
-
-
-@dataclass(frozen=True, slots=True)
-class Answer:
-    """An answer in JSON."""
-
-    status: int
-    body: bytes
-    headers: Mapping[str, str] = field(default_factory=dict)
-
-
-class Refused(Exception):
-    """A request is refused, since it is no question that is answered here."""
-
-    def __init__(self, answer: Answer) -> None:
-        super().__init__(answer.status)
-        self.answer = answer
-
-
-def refusal(status: int, code: str, message: str, headers: Mapping[str, str] | None = None) -> Answer:
-    """Returns an answer that says why there is no other one; programs decide by `code`."""
-    return Answer(status, msgspec.json.encode({"code": code, "message": message}), headers or {})
-
-
-@dataclass(frozen=True, slots=True)
-class Door:
-    """Who may ask about the fleet."""
-
-    host: str
-    """The host of the address, as it is configured."""
-    tls: ssl.SSLContext | None = None
-    tokens: Sequence[bytes] = field(default=(), repr=False)
-
-    def admit(self, authorization: str, *, is_tls: bool) -> bool:
-        """Returns whether the request has a token, False where none is needed; raises Refused."""
-        if not self.tokens:
-            if not is_loopback(self.host):
-                raise Refused(refusal(403, "closed", "questions about the fleet need TLS and a token here"))
-            return False
-        if not is_loopback(self.host) and not is_tls:
-            raise Refused(refusal(403, "tls_needed", "questions about the fleet need TLS here"))
-        given = _token(authorization)
-        if given is None or not any(hmac.compare_digest(given, one) for one in self.tokens):
-            raise Refused(refusal(401, "unauthorized", "no known token", {"WWW-Authenticate": "Bearer"}))
-        return True
-
-
-def _token(authorization: str) -> bytes | None:
-    """Returns the token that a request gives: itself, or as the password of any name."""
-    scheme, _, rest = authorization.partition(" ")
-    given = rest.strip().encode("latin-1", "replace")
-    if scheme.lower() == "bearer":
-        return given
-    try:
-        return base64.b64decode(given, validate=True).partition(b":")[2] if scheme.lower() == "basic" else None
-    except binascii.Error:
-        return None
 
 
 Page = Callable[[str, bytes | None, str, bool], Awaitable[Answer]]
@@ -325,7 +255,7 @@ class _Connection:
             raise Refused(Answer(answer.status, answer.body, ask)) from None
         if path in FILES:
             return await page(path, None, "", False)
-        served, reason = await self._status_of_sidecar()
+        served, reason = await sidecar_http.status(self._sidecar())
         return await page(path, served, reason, self._may_ask(headers))
 
     def _may_ask(self, headers: Mapping[str, str]) -> bool:
@@ -334,21 +264,6 @@ class _Connection:
         except Refused:
             return False
         return True
-
-    async def _status_of_sidecar(self) -> tuple[bytes | None, str]:
-        """Returns what the sidecar says of its status; None if it says nothing, and why."""
-        address, said = self._sidecar(), _Said()
-        if address is None:
-            return None, "it does not run, or has no address"
-        request = h11.Request(method="GET", target="/status", headers=[("Host", address)])
-        with trio.move_on_after(_SIDECAR_SECONDS):
-            try:
-                await _asked(address, request, said.put)
-            except (OSError, trio.BrokenResourceError, h11.RemoteProtocolError):
-                return None, "it has ended"
-        if said.status != HTTPStatus.OK or not said.is_whole:
-            return None, "it has not answered in time"
-        return b"".join(said.blocks), ""
 
     async def _watch_peer(self) -> None:
         """Ends the connection when the peer disconnects, or sends too much that was not asked for yet."""
@@ -369,8 +284,8 @@ class _Connection:
         try:
             if address is None:
                 raise OSError("it does not run, or has no address")
-            with trio.fail_after(_SIDECAR_SECONDS):
-                await _asked(address, request, self._put)
+            with trio.fail_after(sidecar_http.SECONDS):
+                await sidecar_http.ask(address, request, self._put)
         except (OSError, trio.BrokenResourceError, trio.TooSlowError, h11.RemoteProtocolError) as error:
             if self._http.our_state is not h11.SEND_RESPONSE:
                 return False
@@ -391,41 +306,3 @@ class _Connection:
 
     async def _put(self, *events: h11.Event) -> None:
         await self._peer.send(b"".join([self._http.send(event) or b"" for event in events]))
-
-
-class _Said:
-    """Collects an answer of the sidecar."""
-
-    def __init__(self) -> None:
-        self.status, self.is_whole = 0, False
-        self.blocks: list[bytes] = []
-
-    async def put(self, event: h11.Event) -> None:
-        if isinstance(event, h11.Response):
-            self.status = event.status_code
-        elif isinstance(event, h11.Data):
-            self.blocks.append(bytes(event.data))
-        elif isinstance(event, h11.EndOfMessage):
-            self.is_whole = True
-
-
-async def _asked(address: str, request: h11.Request, put: Callable[[h11.Event], Awaitable[None]]) -> None:
-    """Puts the answer of the sidecar to a request; raises OSError, BrokenResourceError or RemoteProtocolError."""
-    http = h11.Connection(h11.CLIENT)
-    async with await trio.open_tcp_stream(*parse_address(address)) as stream:
-        head = h11.Request(method=request.method, target=request.target, headers=[("Host", address)])
-        await stream.send_all((http.send(head) or b"") + (http.send(h11.EndOfMessage()) or b""))
-        while True:
-            event = http.next_event()
-            if event is h11.NEED_DATA:
-                http.receive_data(await stream.receive_some())
-            elif isinstance(event, h11.Response):
-                headers = [(name, value) for name, value in event.headers if name in _PASSED_ON]
-                await put(h11.Response(status_code=event.status_code, headers=headers))
-            elif isinstance(event, h11.Data):
-                await put(h11.Data(data=bytes(event.data)))
-            elif isinstance(event, h11.EndOfMessage):
-                await put(h11.EndOfMessage())
-                return
-            else:
-                raise OSError("it has ended")

@@ -16,7 +16,7 @@ import orjson
 import trio
 
 from shipper.fleet import overview
-from shipper.fleet.http import Answer
+from shipper.fleet.door import Answer
 from shipper.fleet.seal import Unauthentic
 from shipper.fleet.store import StoreError
 from shipper.status import fleet, view

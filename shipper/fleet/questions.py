@@ -26,7 +26,8 @@ import msgspec
 import trio
 
 from shipper.fleet.certificates import renewals
-from shipper.fleet.http import LONGEST_WAIT, Answer, Door, Refused, Request, refusal, serve
+from shipper.fleet.door import Answer, Door, Refused, Request, refusal
+from shipper.fleet.http import LONGEST_WAIT, serve
 from shipper.fleet.judge import Asked, State, Verdict, asked
 from shipper.fleet.observer import Observer, Observers, wait
 from shipper.fleet.opening import Opened

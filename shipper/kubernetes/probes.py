@@ -12,7 +12,8 @@ from contextlib import asynccontextmanager
 
 import msgspec
 
-from shipper.fleet.http import OF_SIDECAR, Answer, Door, Refused, Request, refusal, serve
+from shipper.fleet.door import Answer, Door, Refused, Request, refusal
+from shipper.fleet.http import OF_SIDECAR, serve
 from shipper.fleet.page import Page
 from shipper.status.http import parse_address
 

@@ -8,7 +8,8 @@ import trio
 import trustme
 
 from shipper.fleet.certificates import renewals
-from shipper.fleet.http import Door, serve
+from shipper.fleet.door import Door
+from shipper.fleet.http import serve
 from shipper.sdk.tls import Material, server_context
 from tests.fleet.hosts import until
 from tests.fleet.test_fleet_http import Asked, connected

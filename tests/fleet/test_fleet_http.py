@@ -10,7 +10,8 @@ import trio
 import trustme
 
 from shipper.fleet import http as module
-from shipper.fleet.http import Answer, Door, serve
+from shipper.fleet.door import Answer, Door
+from shipper.fleet.http import serve
 from shipper.sdk.server import Limits
 from shipper.sdk.tls import server_context
 from tests.raw_http import http, raw_server, saying

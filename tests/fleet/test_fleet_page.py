@@ -11,7 +11,8 @@ import pytest
 import trio
 
 from shipper.fleet import page as module
-from shipper.fleet.http import Door, serve
+from shipper.fleet.door import Door
+from shipper.fleet.http import serve
 from shipper.fleet.overview import Fleet as Overview
 from shipper.fleet.page import FRESH_SECONDS, Page
 from shipper.fleet.questions import answering

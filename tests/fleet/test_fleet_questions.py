@@ -9,7 +9,8 @@ import trio
 import trio.testing
 
 from shipper.fleet import http
-from shipper.fleet.http import LONGEST_WAIT, Answer, Door, Refused, Request
+from shipper.fleet.door import Answer, Door, Refused, Request
+from shipper.fleet.http import LONGEST_WAIT
 from shipper.fleet.observer import Observers
 from shipper.fleet.opening import Opened
 from shipper.fleet.questions import Questions, answering, of_sidecar

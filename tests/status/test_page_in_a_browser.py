@@ -12,7 +12,8 @@ from typing import Any
 import pytest
 import trio
 
-from shipper.fleet.http import Door, serve
+from shipper.fleet.door import Door
+from shipper.fleet.http import serve
 from shipper.fleet.page import Page
 from shipper.sdk.aio import open_asyncio
 from shipper.status.http import serve_status
