@@ -23,9 +23,9 @@
     memory        what is durable
     steps         the steps, and what the caller brings along
 
-`Member.next` returns one step. The caller performs it, reports the outcome by the method that the step names, and asks
-again. An event in between only changes what the next step is. So nothing is queued, a burst of changes costs what its
-last one costs, and a step that failed is decided anew.
+`Member.next` returns one step. The caller performs it, reports the outcome by the method that the step names, of the
+member or of what it runs, and asks again. An event in between only changes what the next step is. So nothing is queued,
+a burst of changes costs what its last one costs, and a step that failed is decided anew.
 
     unknown ── Look ──> ours ── Create, Hold, Adjust, Save, Write ──> registered: the watches run
                 │        └── on a change:  Judge ── Save ── Offer

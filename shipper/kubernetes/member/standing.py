@@ -36,11 +36,13 @@ class Standing:
         self.own, self.name = Own(), Name(terms)
         self.directory = directory
         """The id of the state directory now."""
-        self.is_reported = self.follows = self.is_leaving = False
-        """Whether the API server has the status of this process; whether it ever had; whether this member leaves.
-
-        From the registration on (`follows`), for ever, the watches of policies, of Secrets and of the own ShipperMember
-        run. Their first lists must begin after that."""
+        self.is_leaving = False
+        """Whether this member leaves for good."""
+        self.is_reported = False
+        """Whether the API server has the status of this process."""
+        self.follows = False
+        """Whether the watches of policies, of Secrets and of the own ShipperMember run: from the registration on, for
+        ever. Their first lists must begin after this is True."""
         self._terms, self._former = terms, directory
         self._looking = True
         self._look_at: float | None = None
