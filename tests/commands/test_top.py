@@ -91,7 +91,7 @@ async def watched(state: Path, columns: int = 80, rows: int = 24, *options: str)
         stdin=theirs,
         stdout=theirs,
         stderr=theirs,
-        env={**os.environ, "TERM": "xterm-256color"},
+        env={**os.environ, "TERM": "xterm-256color", "COLUMNS": "80", "LINES": "24"},  # as a shell exports them
         preexec_fn=lambda: (os.setsid(), fcntl.ioctl(0, termios.TIOCSCTTY, 0)),
     )
     try:

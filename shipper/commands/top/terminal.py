@@ -186,7 +186,7 @@ class _Screen:
 
     def draw(self, look: Look, age: float | None) -> None:
         """Draws the lines that fit, from the place of the screen on; with its age, if it is an old look."""
-        width, height = self._console.size
+        width, height = _size()
         found, place = lines(look.view, width, look.fleet), self._place
         place.count, place.page = len(found), max(1, height - 1)
         place.move("")
@@ -210,6 +210,12 @@ class _Screen:
     def _write(self, text: str) -> None:
         sys.stdout.write(text)
         sys.stdout.flush()
+
+
+def _size() -> tuple[int, int]:
+    """Returns the columns and rows of the terminal now; a shell that exports COLUMNS and LINES keeps its first size."""
+    columns, rows = os.get_terminal_size(0)
+    return columns or 80, rows or 24
 
 
 def _rows(line: Text, width: int) -> int:
