@@ -6,6 +6,8 @@
 PYTHON ?= $(shell for p in python3.13 python3.12 python3.11 python3.14 python3; do \
 	$$p -c 'import sys, venv, ensurepip; sys.exit(sys.version_info < (3, 11))' >/dev/null 2>&1 && echo $$p && break; done)
 BIN := .venv/bin
+# Two workers; a file's tests run in one, and files in order, so that neighbours share their servers.
+PYTEST_WORKERS ?= 2
 PYTEST_ARGS ?=
 BENCH_ARGS ?=
 PROVE_ARGS ?= --size 0.01
@@ -16,7 +18,7 @@ run: .venv/installed
 	$(BIN)/shipper demo
 
 test: check
-	$(BIN)/pytest $(PYTEST_ARGS)
+	$(BIN)/pytest --numprocesses=$(PYTEST_WORKERS) --dist=loadfile --no-loadscope-reorder $(PYTEST_ARGS)
 
 check: .venv/tested
 	$(BIN)/ruff check

@@ -19,6 +19,9 @@ settings.load_profile("untimed")  # how fast a machine is says nothing of a prop
 for _name in ("REQUESTS_CA_BUNDLE", "CURL_CA_BUNDLE", "SSL_CERT_FILE", "SSL_CERT_DIR"):
     os.environ.pop(_name, None)
 
+for _name in ("COLUMNS", "LINES"):  # pytest's workers set them
+    os.environ.pop(_name, None)
+
 os.environ.pop("PYTHONDONTWRITEBYTECODE", None)  # each process that a test starts would compile us anew, in 0.12 s
 
 signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell ignores it for what it runs in the background
