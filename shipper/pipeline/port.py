@@ -16,7 +16,7 @@ from shipper.plugin import Change, Credential, Kept, Mark, Quota, Version
 from shipper.sdk.aio import Asyncio
 from shipper.sdk.codes import Code, checked
 from shipper.sdk.endpoints import Endpoint
-from shipper.sdk.errors import Backpressure, PluginFault
+from shipper.sdk.errors import Backpressure, PluginFault, forget_frames
 from shipper.sdk.event import Batch
 from shipper.sdk.meters import Meters
 from shipper.sdk.tallies import Taken
@@ -209,6 +209,7 @@ class Port:
         try:
             yield
         except PluginFault as fault:
+            forget_frames(fault)
             text = f"input {self.name} ({self.type}) emitted what cannot be stored: {fault}"
             self._set_fault(text)
             raise PluginFault(text) from None

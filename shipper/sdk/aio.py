@@ -27,6 +27,8 @@ from typing import TYPE_CHECKING, Any, TypeVar, TypeVarTuple, cast
 import outcome
 import trio
 
+from shipper.sdk.errors import ShipperError, forget_frames
+
 if TYPE_CHECKING:
     import asyncio
 
@@ -177,9 +179,15 @@ async def open_asyncio() -> AsyncIterator[Asyncio]:
 
 
 async def _captured(function: Callable[[*Args], Awaitable[Result]], *args: *Args) -> outcome.Outcome[Result]:
-    """Captures every exception, also SystemExit, which would end the loop's thread if it ended an asyncio task."""
+    """Captures every exception, also SystemExit, which would end the loop's thread if it ended an asyncio task.
+
+    A cancel, or an error that is part of a contract, crosses without the frames that it has passed (`forget_frames`).
+    """
 
     async def run() -> Result:
         return await function(*args)
 
-    return await outcome.acapture(run)
+    end = await outcome.acapture(run)
+    if isinstance(end, outcome.Error) and (isinstance(end.error, ShipperError) or not isinstance(end.error, Exception)):
+        forget_frames(end.error)
+    return end

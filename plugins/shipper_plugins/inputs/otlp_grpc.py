@@ -20,7 +20,7 @@ from h2.events import ConnectionTerminated, DataReceived, Event, RequestReceived
 from h2.exceptions import ProtocolError
 from h2.settings import SettingCodes, Settings
 
-from shipper.plugin import raised_at
+from shipper.plugin import forget_frames, raised_at
 from shipper.sdk.bodies import Body, BodyRefused, Share, too_slow
 from shipper.sdk.server import Peer
 from shipper_plugins.inputs.otlp_intake import Door, Intake, Refused, of_body
@@ -167,6 +167,7 @@ class _Connection:
         try:
             return await self._take(stream)
         except Refused as refusal:
+            forget_frames(refusal)
             return refusal
         except BodyRefused as why:
             return of_body(why)
