@@ -35,7 +35,12 @@ from tests.raw_http import Talk, http, raw_server, read_request, some
 
 _STATUSES = ["401", "413", "429", "503", "200"]
 _CUTS = ["reset in the request", "reset after it", "closed after it", "silent", "unread", "not HTTP", "broken off"]
-_SHORT = Duration(0.5)
+_SILENT = ("silent", "unread")
+
+
+def within(what: str = "") -> Duration:
+    """The time for a request; a short one only where no answer comes."""
+    return Duration(0.5 if what in _SILENT else 60)
 
 
 @pytest.fixture
@@ -112,21 +117,25 @@ _WELCOME = msgspec.json.encode(
     )
 )
 
-Make = Callable[[str], Any]
+Make = Callable[[str, Duration], Any]
 OUTPUTS: dict[str, Make] = {
-    "elasticsearch": lambda host: ElasticsearchOutput(hosts=(host,), compression="none", timeout=_SHORT),
-    "elasticsearch of two hosts": lambda host: ElasticsearchOutput(hosts=(host, f"{host}/b"), timeout=_SHORT),
-    "otlp over grpc": lambda host: OtlpOutput(endpoint=host, compression="none", timeout=_SHORT),
-    "otlp over http": lambda host: OtlpOutput(endpoint=host, protocol="http", compression="none", timeout=_SHORT),
-    "relay": lambda host: RelayOutput(name="berlin", hosts=(host,), credential=CredentialId("k1"), timeout=_SHORT),
+    "elasticsearch": lambda host, within: ElasticsearchOutput(hosts=(host,), compression="none", timeout=within),
+    "elasticsearch of two hosts": lambda host, within: ElasticsearchOutput(hosts=(host, f"{host}/b"), timeout=within),
+    "otlp over grpc": lambda host, within: OtlpOutput(endpoint=host, compression="none", timeout=within),
+    "otlp over http": lambda host, within: OtlpOutput(
+        endpoint=host, protocol="http", compression="none", timeout=within
+    ),
+    "relay": lambda host, within: RelayOutput(
+        name="berlin", hosts=(host,), credential=CredentialId("k1"), timeout=within
+    ),
 }
 all_outputs = pytest.mark.parametrize("kind", OUTPUTS)
 
 
 @asynccontextmanager
-async def opened(aio: Asyncio, kind: str, host: str, **of_context: Any) -> AsyncIterator[Sender]:
+async def opened(aio: Asyncio, kind: str, host: str, what: str = "", **of_context: Any) -> AsyncIterator[Sender]:
     context = Queue().context(aio) if kind == "relay" else OutputContext("main", aio, KEYS)
-    async with OUTPUTS[kind](host).open(replace(context, **of_context)) as sender:
+    async with OUTPUTS[kind](host, within(what)).open(replace(context, **of_context)) as sender:
         yield sender
 
 
@@ -170,7 +179,7 @@ async def test_where_nothing_may_begin(aio: Asyncio, kind: str) -> None:
 @all_outputs
 @pytest.mark.parametrize("what", _CUTS)
 async def test_where_a_server_gives_no_answer(aio: Asyncio, kind: str, what: str) -> None:
-    async with raw_server(doing(what)) as url, opened(aio, kind, url) as sender:
+    async with raw_server(doing(what)) as url, opened(aio, kind, url, what) as sender:
         is_freed(await sent(aio, sender))
 
 
@@ -207,10 +216,10 @@ async def test_where_the_request_is_cancelled(aio: Asyncio, kind: str, what: str
 @pytest.mark.parametrize("what", [*_CUTS, *_STATUSES])
 async def test_where_a_principal_fails_within_a_session(aio: Asyncio, what: str) -> None:
     there = trio.Event()
-    async with raw_server(doing(what, b"/parts", there)) as url, opened(aio, "relay", url) as sender:
+    async with raw_server(doing(what, b"/parts", there)) as url, opened(aio, "relay", url, what) as sender:
         ended = await sent(aio, sender)
 
-    assert there.is_set()
+    assert there.is_set() or what in _SILENT  # the time may be over before it
     is_freed(ended)
 
 
@@ -233,8 +242,8 @@ async def test_where_a_file_cannot_be_written(aio: Asyncio, tmp_path: Path) -> N
 
 
 @asynccontextmanager
-async def kafka(aio: Asyncio, port: int, **of_context: Any) -> AsyncIterator[Sender]:
-    output = KafkaOutput(hosts=(f"127.0.0.1:{port}",), topic="shop", compression="none", timeout=_SHORT)
+async def kafka(aio: Asyncio, port: int, what: str = "", **of_context: Any) -> AsyncIterator[Sender]:
+    output = KafkaOutput(hosts=(f"127.0.0.1:{port}",), topic="shop", compression="none", timeout=within(what))
     async with output.open(OutputContext("main", aio, {}, **of_context)) as sender:
         yield sender
 
@@ -252,8 +261,8 @@ async def test_where_no_request_to_a_broker_may_begin(aio: Asyncio) -> None:
 @pytest.mark.parametrize("key", [METADATA, PRODUCER_ID, PRODUCE])
 @pytest.mark.parametrize("what", ["closed", "silent"])
 async def test_where_a_broker_gives_no_answer(aio: Asyncio, key: int, what: str) -> None:
-    async with broker_failing(aio, key, what) as (port, _), kafka(aio, port) as sender:
-        is_freed(await sent(aio, sender), "Later" if key != PRODUCE else "Lost")
+    async with broker_failing(aio, key, what) as (port, _), kafka(aio, port, what) as sender:
+        is_freed(await sent(aio, sender))
 
 
 async def test_where_records_to_a_broker_are_cancelled(aio: Asyncio) -> None:
