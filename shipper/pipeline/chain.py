@@ -54,12 +54,22 @@ class Link:
         object.__setattr__(self, "is_foreign", type(self.processor).__module__.partition(".")[0] != _OURS)
 
     def on(self, part: Part) -> list[Part]:
-        """Returns what goes on of a part: after a failure, or an invalid result, all its events, tagged."""
+        """Returns what goes on of a part: after a failure, or an invalid result, all events that it was given, tagged;
+        those that pass it by never are."""
         try:
             with measured(self.meters):
-                return on_those_that_meet(self.processor.when, part, self._made, anew=self.stage is not None)
+                return on_those_that_meet(self.processor.when, part, self._attempted, anew=self.stage is not None)
+        except Exception as error:  # of the condition
+            return [self._untouched(part, error)]
+
+    def _attempted(self, part: Part) -> list[Part]:
+        try:
+            return self._made(part)
         except Exception as error:
-            return [part._replace(batch=_tagged(part.batch, self._failed(error)))]
+            return [self._untouched(part, error)]
+
+    def _untouched(self, part: Part, error: Exception) -> Part:
+        return part._replace(batch=_tagged(part.batch, self._failed(error)))
 
     def _made(self, part: Part) -> list[Part]:
         given = part._replace(batch=_lent(part.batch)) if self.is_foreign else part

@@ -8,7 +8,7 @@ import pytest
 
 from shipper.pipeline.chain import Chain, Link
 from shipper.pipeline.tap import Taps
-from shipper.plugin import Batch, Meters, Part, PluginFault, Processor, Stage
+from shipper.plugin import Batch, Condition, Meters, Part, PluginFault, Processor, Stage
 from tests.fakes import events
 
 
@@ -118,6 +118,15 @@ def test_an_event_that_a_plugin_changed_before_it_failed_goes_on_as_it_came(
         "tags": ["processor_error"],
         "error": {"message": f"{type(processor).__name__} failed: ZeroDivisionError"},
     }
+
+
+@pytest.mark.parametrize("stage", [None, Vandal()], ids=["processor", "stage"])
+def test_events_that_pass_a_plugin_by_are_not_tagged_when_it_fails(stage: Stage | None) -> None:
+    processor = Vandalism(when=Condition(equals={"n": 2}))
+    parts = Chain(("a",), [link(processor, stage)]).on(events(1, 2, 3), Taps())
+    found = {event["n"]: "tags" in event for part in parts for event in part.batch.whole()}
+
+    assert found == {1: False, 2: True, 3: False}
 
 
 def test_a_flush_that_fails_is_a_fault_that_quotes_nothing() -> None:
