@@ -17,7 +17,8 @@ from shipper.sdk.errors import ShipperError
 
 BODY = 10_000
 """From so many bytes on, a value is a part of a request."""
-_STEPS = 200
+_PATIENCE = 10.0
+"""Seconds until an error that is still there counts as left."""
 
 
 class Failed(NamedTuple):
@@ -35,10 +36,10 @@ async def failed(call: Callable[[], Awaitable[object]], aio: Asyncio | None = No
     """
     with _without_collector():
         said, error = await _called(call)
-        for _ in range(_STEPS):
-            await _step(aio)
-            if error is None or error() is None:
-                break
+        with trio.move_on_after(_PATIENCE):
+            while error is not None and error() is not None:
+                await _step(aio)
+                await trio.sleep(0.001)  # a thread, or the other loop, may still be leaving its frames: nobody tells
         for _ in range(5):
             await _step(aio)
         left = _cycles()
