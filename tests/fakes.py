@@ -108,6 +108,7 @@ class Destination:
         self.contexts: list[OutputContext] = []
         self.open_senders = 0
         self.sending = 0
+        self.hanging = 0
         self._news = trio.Event()
 
     async def shelve(self, batch: Batch) -> Answers:
@@ -171,7 +172,12 @@ class Destination:
 
     async def hang(self, batch: Batch) -> Answers:
         """No answer, until cancelled."""
-        await trio.sleep_forever()
+        self.hanging += 1
+        self.notify()
+        try:
+            await trio.sleep_forever()
+        finally:
+            self.hanging -= 1
         raise AssertionError
 
     def notify(self) -> None:

@@ -156,14 +156,14 @@ async def test_a_late_drain_of_an_output_that_is_gone_is_held_and_shown(tmp_path
         script = DESTINATIONS["other"]
         script.send = script.hang
         poke(on.delivery)
-        await script.until(lambda: script.sending > 0)
+        await script.until(lambda: script.hanging > 0)  # not what was refused, and was still under way
         asked, watch = len(script.asked), Watch(on)
         for _ in range(4):
             await watch.look(after=3600.0)
 
         problem = "the active revision has no output main; its outputs are: archive"
         assert watch.of.problem == f"a drain is past its deadline of 3600 s, and {problem}"
-        assert (script.sending, len(script.asked)) == (1, asked)
+        assert (script.hanging, len(script.asked)) == (1, asked)
 
 
 async def test_a_drain_that_was_forwarded_goes_on_when_its_output_goes_elsewhere_again(tmp_path: Path) -> None:
