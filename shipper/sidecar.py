@@ -466,6 +466,6 @@ class _Parts:
         The supervisor has no server of its own; it sends its status to this process.
         """
         supervision = self.observing.supervision
-        cause = supervision.troubles[0].cause if supervision is not None and supervision.troubles else None
-        state, message = health.hindered(latest.state, latest.message, cause)
+        troubles = [(one.kind, one.cause) for one in supervision.troubles] if supervision is not None else []
+        state, message = health.hindered(latest.state, latest.message, latest.code, troubles)
         return {"state": state, "message": message, "supervisor": msgspec.to_builtins(supervision)}

@@ -1,5 +1,6 @@
-"""Health for a supervisor: units, drains and their causes, figures. The whole is as bad as its worst unit.
+"""Health for a supervisor: units, drains and their causes, figures.
 
+The whole is as bad as its worst unit; of those that are equally bad it names one that needs a person.
 Pure: made from the statements of the parts. A unit that does not do its job is never HEALTHY.
 """
 
@@ -36,6 +37,17 @@ _SEVERITY: dict[State, int] = {
     "DEGRADED": 2,
     "FAILED": 3,
 }
+NEEDS_PERSON = frozenset(
+    {
+        *(Code.UNAUTHORIZED, Code.FORBIDDEN, Code.REFUSED, Code.LOCKED, Code.ORDER_NEEDED),
+        *(Code.CREDENTIAL_MISSING, Code.CREDENTIAL_WITHDRAWN, Code.CREDENTIAL_CONFLICT, Code.CREDENTIAL_INVALID),
+        *(Code.DEAD_LETTERS_FULL, Code.DISK_FULL, Code.DISK_FAILED),
+        *(Code.PLUGIN_FAULT, Code.UNKNOWN_PLUGIN, Code.BAD_OPTION),
+    }
+)
+"""Codes of problems that do not pass by themselves."""
+_NEED_PERSON = frozenset({"policy", "secret", "state_key", "state", "sidecar"})
+"""The same of the kinds of a supervisor's troubles."""
 _WELL = ("STARTING", "CONFIGURING", "HEALTHY", "UNKNOWN")
 """UNKNOWN is the state that a supervisor reports before its shipper has reported."""
 
@@ -95,7 +107,7 @@ def overall(units: Sequence[Unit], *, failure: Why | None, running: bool, config
     if failure is not None:
         return Whole("FAILED", failure.problem, failure.code)
     base: State = "CONFIGURING" if configuring else "HEALTHY" if running else "STARTING"
-    worst = max(units, key=lambda unit: _SEVERITY.get(unit.state, 0), default=None)
+    worst = max(units, key=_weight, default=None)
     if worst is None or _SEVERITY.get(worst.state, 0) <= _SEVERITY[base]:
         return Whole(base, "" if running else "waiting for a policy", Code.OK)
     kind, _, name = worst.id.partition(".")
@@ -109,10 +121,22 @@ def also(unit: Unit, problem: str, code: str) -> Unit:
     return msgspec.structs.replace(unit, state="DEGRADED", message=message, code=code)
 
 
-def hindered(state: str, message: str, cause: str | None) -> tuple[str, str]:
-    """Returns state and message of the whole, supervisor included: a problem of the supervisor degrades a better
-    state."""
-    return ("DEGRADED", cause) if cause is not None and state in _WELL else (state, message)
+def hindered(state: str, message: str, code: str, troubles: Iterable[tuple[str, str]]) -> tuple[str, str]:
+    """Returns state and message of the whole, supervisor included. `troubles` are kinds and causes of the supervisor's.
+
+    One of them degrades a better state. One that needs a person is named before what passes by itself, and beside what
+    needs a person too.
+    """
+    kind, cause = min(troubles, key=lambda trouble: trouble[0] not in _NEED_PERSON, default=("", ""))
+    if cause and state in _WELL:
+        return "DEGRADED", cause
+    if kind in _NEED_PERSON and state == "DEGRADED":
+        return state, f"{cause}; {message}" if code in NEEDS_PERSON else cause
+    return state, message
+
+
+def _weight(unit: Unit) -> tuple[int, bool]:
+    return _SEVERITY.get(unit.state, 0), unit.code in NEEDS_PERSON
 
 
 def draining(
@@ -188,7 +212,7 @@ def drains(
 
 def most_important(units: Sequence[Unit]) -> Sequence[Unit]:
     """Returns the worst units, as many as an `observed` may list, in their order."""
-    worst_first = sorted(units, key=lambda unit: -_SEVERITY.get(unit.state, 0))
+    worst_first = sorted(units, key=_weight, reverse=True)
     kept = {unit.id for unit in worst_first[: fitting(worst_first, LIST_BYTES)]}
     return [unit for unit in units if unit.id in kept]
 

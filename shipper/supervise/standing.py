@@ -70,8 +70,8 @@ class Troubles:
 
     def whole(self, observed: Observed | None) -> tuple[str, str]:
         """Returns state and message of the whole; UNKNOWN until a sidecar has sent an observation."""
-        state, message = (observed.state, observed.message) if observed else ("UNKNOWN", "")
-        return hindered(state, message, next(iter(self._messages), None))
+        state, message, code = (observed.state, observed.message, observed.code) if observed else ("UNKNOWN", "", "")
+        return hindered(state, message, code, ((self._kinds[cause], cause) for cause in self._messages))
 
     def rows(self) -> list[dict[str, str]]:
         """Returns every message with its cause."""

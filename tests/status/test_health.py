@@ -87,6 +87,18 @@ def test_the_worst_unit_is_named() -> None:
     assert whole == ("DEGRADED", "output main: 401", "code_401")
 
 
+@pytest.mark.parametrize(
+    "code", ["unauthorized", "forbidden", "credential_missing", "dead_letters_full", "disk_full", "locked"]
+)
+def test_a_unit_that_needs_a_person_is_named_before_one_that_mends_itself_and_after_a_failed_one(code: str) -> None:
+    harmless = Unit("inputs.a", "input", "file", "DEGRADED", "no file yet", code="file_missing")
+    held = Unit("outputs.main", "output", "fake", "DEGRADED", "held", code=code)
+    failed = Unit("outputs.z", "output", "fake", "FAILED", "broken", code="failed")
+
+    assert overall([harmless, held], failure=None, running=True, configuring=False).message == "output main: held"
+    assert overall([harmless, held, failed], failure=None, running=True, configuring=False).message.endswith("broken")
+
+
 def test_a_failed_spool_outweighs_everything() -> None:
     failure = Why("no room", "disk_full")
 
@@ -183,10 +195,18 @@ def test_of_several_credentials_the_one_is_named_that_was_replaced() -> None:
 
 @pytest.mark.parametrize("state", ["STARTING", "CONFIGURING", "HEALTHY", "UNKNOWN"])
 def test_what_hinders_the_supervisor_degrades_what_would_look_well(state: str) -> None:
-    assert hindered(state, "", "the files") == ("DEGRADED", "the files")
-    assert hindered(state, "x", None) == (state, "x")
+    assert hindered(state, "", "ok", [("http", "no server"), ("policy", "the files")]) == ("DEGRADED", "the files")
+    assert hindered(state, "x", "ok", []) == (state, "x")
 
 
-@pytest.mark.parametrize("state", ["DEGRADED", "FAILED", "STOPPING", "STOPPED"])
+@pytest.mark.parametrize("state", ["FAILED", "STOPPING", "STOPPED"])
 def test_what_hinders_the_supervisor_hides_nothing_worse_and_no_end(state: str) -> None:
-    assert hindered(state, "x", "the files") == (state, "x")
+    assert hindered(state, "x", "unauthorized", [("policy", "the files")]) == (state, "x")
+
+
+def test_of_two_problems_the_one_that_needs_a_person_is_named_and_both_if_both_do() -> None:
+    policy, server = ("policy", "the files"), ("http", "no server")
+
+    assert hindered("DEGRADED", "in: gone", "file_missing", [server, policy]) == ("DEGRADED", "the files")
+    assert hindered("DEGRADED", "main: 401", "unauthorized", [policy]) == ("DEGRADED", "the files; main: 401")
+    assert hindered("DEGRADED", "in: gone", "file_missing", [server]) == ("DEGRADED", "in: gone")
