@@ -128,7 +128,7 @@ INSIDE = {
         {"page", "telemetry"},
         {"view"},
         {"drains", "fleet"},
-        {"ages", "blame", "health", "metrics", "rates", "relays", "remedies", "words"},
+        {"ages", "blame", "calm", "health", "metrics", "rates", "relays", "remedies", "words"},
     ],
     "revisions": [
         {"deadline", "forwarding"},

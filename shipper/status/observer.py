@@ -22,6 +22,7 @@ from shipper.sdk.state import Quota
 from shipper.spool.spool import Spool
 from shipper.status import ages, blame, health, relays
 from shipper.status.ages import Ages, Pair
+from shipper.status.calm import Calm
 from shipper.status.health import LaneView
 from shipper.values import DeadLetterFigures, DeadLetterReason, Revision, StateFigures
 
@@ -64,6 +65,7 @@ class Observer:
         self.stalls = Stalls(self._blamed, environment=environment)
         """Run it beside."""
         self._barriers: Barriers = {}
+        self._calm = Calm()
 
     async def look(self, stopping: State | None = None) -> Observed:
         """Returns the state of the whole. While the disk does not answer, figures from the disk are the last known."""
@@ -77,10 +79,11 @@ class Observer:
         views = {id: _view(lane) for id, lane in lanes.items()}
         figures, ages = self._spool.figures, self._ages
         draining, left_out = health.drains(views, figures, self._barriers, ages.oldest_of, self._now())
-        units = self._units(views, failure)
+        now = trio.current_time()
+        units = self._calm.units(self._units(views, failure), now)
         whole = health.overall(
             units,
-            failure=failure,
+            failure=self._calm.failure(failure, now),
             running=self._rollout.plan is not None,
             configuring=self._rollout.is_configuring,
         )
