@@ -462,7 +462,7 @@ class Member:
         self._around.stopping()
         if self._child is not None or self._launcher.launching:
             self._within = self._options.grace if grace is None else grace
-            self._say("stopping", seconds=self._within)
+            self._say("stopping", seconds=self._within, waits=bool(self.held.events and self._within))
         if self._child is not None:
             self._ask_to_stop(self._child)
 

@@ -193,6 +193,14 @@ def _result(fields: Fields) -> list[str]:
     return [f"order {end}" + (f": {fields['message']}" if fields["message"] else "")]
 
 
+def _stopping(fields: Fields) -> list[str]:
+    """It names no number of events, since the last observation may be old."""
+    seconds = f"{fields['seconds']:g} s"
+    if fields["waits"]:
+        return [f"stopping; waits up to {seconds} for queued events to be delivered; the rest stays in the queue"]
+    return [f"stopping, within {seconds}"]
+
+
 _WORDS: Mapping[str, Callable[[Fields], list[str]]] = {
     "watching": lambda f: [f"watching {', '.join(f['paths'])} ({f['method']})"],
     "launched": _line("sidecar started (pid {pid})"),
@@ -258,7 +266,7 @@ _WORDS: Mapping[str, Callable[[Fields], list[str]]] = {
     "kubernetes_leader": _line("kubernetes: {message}"),
     "kubernetes_trouble": _line("DEGRADED: {message}; {consequence}"),
     "kubernetes_well": _line("{cause}: over"),
-    "stopping": _line("stopping, within {seconds:g} s"),
+    "stopping": _stopping,
     "killed": _line("stopping at once: {reason}"),
     "stopped": lambda f: [f"sidecar stopped; {events_in_words(f['undelivered'])} left in the queue"],
     "lost": _line("{lines} lines were dropped, since this output was not read"),

@@ -118,3 +118,10 @@ def test_a_terminal_gets_text_in_colours_unless_they_are_unwanted(
 )
 def test_the_end_of_an_order_is_told_in_words(status: str, message: str, words: str) -> None:
     assert in_words("result", {"id": "1", "status": status, "message": message}) == [words]
+
+
+def test_a_stop_that_waits_for_queued_events_says_so() -> None:
+    assert in_words("stopping", {"seconds": 20.0, "waits": False}) == ["stopping, within 20 s"]
+    assert in_words("stopping", {"seconds": 20.0, "waits": True}) == [
+        "stopping; waits up to 20 s for queued events to be delivered; the rest stays in the queue"
+    ]
