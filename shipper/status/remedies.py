@@ -3,6 +3,8 @@
 held, and its output has the same destination, another credential   rebind: deliver it there with that one
 its output has another destination now                              forward: deliver it there
 any                                                                 dead-letter: keep it; drop: discard it
+
+A refused credential without such a drain is ended elsewhere; what asks the destination about it is proposed instead.
 """
 
 from __future__ import annotations
@@ -23,6 +25,11 @@ ORDERS = ("rebind", "forward", "dead-letter", "drop", "dead-letters")
 _ENDS = ("dead-letter", "drop")
 _MOVES = (Code.DELIVERING, Code.NOT_RUNNING, Code.UNKNOWN)
 """The codes of a drain without a known obstacle."""
+_REFUSED = {
+    Code.UNAUTHORIZED: ("put a valid credential where the policy names it, and ask whether it is known", "credential"),
+    Code.FORBIDDEN: ("grant the privilege to the credential, and ask whether it lacks another", "output"),
+}
+"""By the code of an output: what to do, and what `shipper test` asks."""
 
 
 class Remedy(NamedTuple):
@@ -51,6 +58,21 @@ def of_batch(unit: Mapping[str, Any], directory: str, orders: Collection[str]) -
     output = unit["id"].partition(".")[2]
     place = {"output": output, "batch": str(failing["batch"])}
     return _remedies(_ends(place), failing["seconds"], directory, orders)
+
+
+def of_refusal(unit: Mapping[str, Any], observed: Mapping[str, Any]) -> list[Remedy]:
+    """Returns the remedy for a credential that the destination of an output refuses; `unit` is one of `observed`.
+
+    There is none where a drain of that output is held: it has remedies of its own.
+    """
+    kind, _, output = unit["id"].partition(".")
+    drains = observed.get("draining") or ()
+    is_held = any(drain["outputs"].get(output, {}).get("held") for drain in drains)
+    if kind != "outputs" or is_held or (known := _REFUSED.get(unit.get("code", ""))) is None:
+        return []
+    words, what = known
+    asking = f"shipper test {what} policy.yaml {_option('output', output)}"
+    return [Remedy(words, asking)] if asking.isprintable() else []
 
 
 def _remedies(

@@ -105,6 +105,8 @@ class Output:
     batch_seconds: float = 0.0
     remedies: tuple[Remedy, ...] = ()
     """Commands that end that batch."""
+    refusal: tuple[Remedy, ...] = ()
+    """What to do about a credential that is refused."""
 
     @property
     def tone(self) -> Tone:
@@ -376,6 +378,7 @@ def _outputs(
             batch=failing.get("batch"),
             batch_seconds=failing.get("seconds", 0.0),
             remedies=tuple(remedies.of_batch(unit, directory, orders)) if directory else (),
+            refusal=tuple(remedies.of_refusal(unit, observed)) if directory else (),
         )
 
 

@@ -154,6 +154,8 @@ def _remedies(observed: Mapping[str, Any], directory: str, orders: Collection[st
                 choice = ", one of" if len(found) > 1 else ""
                 yield f"to end the drain of revision {at} on {output}{choice}", _lines(found)
     for unit in observed.get("units", ()):
+        if orders and (refusal := remedies.of_refusal(unit, observed)):
+            yield f"to have {unit['id']} accepted again", _lines(refusal)
         if found := remedies.of_batch(unit, directory, orders):
             yield f"to end batch {unit['failing']['batch']}, which holds up {unit['id']}, one of", _lines(found)
     if observed.get("dead_letters", {}).get("events") and "dead-letters" in orders:

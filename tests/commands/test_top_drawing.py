@@ -112,3 +112,9 @@ def test_text_of_others_has_no_power_over_the_terminal(text: str, width: int):
 
     assert all(line.plain.isprintable() for line in found)
     assert all(cell_len(line.plain) <= width for line in found if not line.no_wrap)
+
+
+def test_a_refused_credential_comes_with_a_command_below_its_output():
+    seen = view.of({**SERVED, "draining": []})
+
+    assert "shipper test credential policy.yaml --output main" in below("outputs", seen)

@@ -164,3 +164,7 @@ async def test_a_shipper_that_is_silent_has_a_page_that_says_so(monkeypatch):
     ((status, body),) = answers
     assert status == 503
     assert b"the shipper has not answered" in body
+
+
+def test_a_refused_credential_has_its_command_on_the_page():
+    assert "shipper test credential policy.yaml --output main" in shown(draining=[])

@@ -14,7 +14,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from shipper.commands import order
-from shipper.status.remedies import MOMENT_SECONDS, PATIENCE_SECONDS, of_batch, of_drain, of_letters
+from shipper.commands import test as asked
+from shipper.status.remedies import MOMENT_SECONDS, PATIENCE_SECONDS, of_batch, of_drain, of_letters, of_refusal
 
 ORDERS = ("rebind", "forward", "dead-letter", "drop", "dead-letters")
 
@@ -82,6 +83,40 @@ def test_a_batch_that_fails_for_long_can_be_given_up() -> None:
     ]
     assert of_batch(stuck(PATIENCE_SECONDS - 1), "DIR", ORDERS) == []
     assert of_batch({"id": "outputs.main"}, "DIR", ORDERS) == []
+
+
+def refused(code: str, name: str = "main", kind: str = "outputs") -> dict[str, Any]:
+    return {"id": f"{kind}.{name}", "code": code}
+
+
+@pytest.mark.parametrize(("code", "what"), [("unauthorized", "credential"), ("forbidden", "output")])
+def test_a_refused_credential_comes_with_what_asks_the_destination_about_it(code: str, what: str) -> None:
+    (remedy,) = of_refusal(refused(code), {"draining": []})
+
+    assert remedy.command == f"shipper test {what} policy.yaml --output main"
+    assert shlex.split(*[one.command for one in of_refusal(refused(code, "a b"), {})])[-1] == "a b"
+
+
+def test_a_refused_credential_that_a_held_drain_tells_of_is_not_told_of_twice() -> None:
+    assert of_refusal(refused("unauthorized"), {"draining": [drain()]}) == []
+    assert of_refusal(refused("unauthorized", "other"), {"draining": [drain()]})
+    assert of_refusal(refused("unauthorized"), {"draining": [drain(held=False)]})
+
+
+def test_nothing_is_proposed_for_another_problem_or_an_input_or_a_name_that_no_terminal_can_show() -> None:
+    assert of_refusal(refused("unreachable"), {}) == of_refusal({"id": "outputs.main"}, {}) == []
+    assert of_refusal(refused("unauthorized", kind="inputs"), {}) == []
+    assert of_refusal(refused("unauthorized", "a\n"), {}) == []
+
+
+@pytest.mark.parametrize("code", ["unauthorized", "forbidden"])
+def test_what_asks_about_a_refused_credential_is_a_command_of_the_program(code: str) -> None:
+    (remedy,) = of_refusal(refused(code), {})
+    _, verb, what, *arguments = shlex.split(remedy.command)
+    found = asked.command.commands[what].make_context(what, arguments)
+
+    assert verb == "test"
+    assert (str(found.params["file"]), list(found.params["outputs"])) == ("policy.yaml", ["main"])
 
 
 def test_the_drain_of_an_older_sidecar_that_tells_less_can_be_given_up() -> None:

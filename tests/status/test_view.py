@@ -72,6 +72,13 @@ def test_the_batch_that_holds_up_an_output_comes_with_the_commands_that_end_it()
     ]
 
 
+def test_a_refused_credential_without_a_drain_comes_with_what_to_do_about_it():
+    main, copy = view.of({**SERVED, "draining": []}).outputs
+
+    assert [remedy.command for remedy in main.refusal] == ["shipper test credential policy.yaml --output main"]
+    assert copy.refusal == view.of(SERVED).outputs[0].refusal == ()
+
+
 def test_what_else_there_is_to_say_are_facts():
     more = {"past_deadline": True, "lease_seconds": 0.0, "principals": [PRINCIPAL], "confirms": "stored"}
     found = dict(view.of({**SERVED, **more}).facts)
@@ -92,7 +99,7 @@ def test_without_the_directory_of_a_supervisor_there_is_no_command():
 
     assert not found.letters.remedies
     assert not any(wait.remedies for wait in found.waits)
-    assert not any(output.remedies for output in found.outputs)
+    assert not any(output.remedies or output.refusal for output in found.outputs)
 
 
 def test_the_dead_letters_have_their_reasons_and_their_orders():

@@ -197,6 +197,15 @@ def test_a_batch_that_holds_up_an_output_comes_with_the_orders_that_end_it() -> 
     assert rows[-1] == ("  shipper order drop --output main --batch 1207 --state /x",)
 
 
+def test_a_refused_credential_comes_with_what_to_do_about_it() -> None:
+    unit = {"id": "outputs.main", "type": "fake", "state": "DEGRADED", "message": "401", "code": "unauthorized"}
+    tables = dict(of_status(status(units=[unit]), "/x", ["drop"]))
+
+    words, command = (row[0] for row in tables["to have outputs.main accepted again"])
+    assert words.startswith("put a valid credential")
+    assert command == "  shipper test credential policy.yaml --output main"
+
+
 def test_dead_letters_come_with_the_command_that_delivers_them() -> None:
     tables = of_status(status(dead_letters={"events": 3, "bytes": 9}), "/x", ["dead-letters"])
 

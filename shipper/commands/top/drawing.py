@@ -127,7 +127,8 @@ def _output(one: Output, width: int) -> Row:
         right("" if seconds is None else f"{seconds * 1000:,.0f} ms" if seconds < 1 else span(seconds)),
         text(tried, STYLES["warn"]),
     )
-    return Row(cells, [*_notes(_message(one.message, one.tone), _answers(one)), *_failing(one)])
+    notes = [*_notes(_message(one.message, one.tone), _answers(one)), *_commands(one.refusal)]
+    return Row(cells, [*notes, *_failing(one)])
 
 
 def _answers(one: Output) -> Text:

@@ -158,7 +158,8 @@ def _output(one: Output) -> Iterator[Markup]:
         id=f"output-{one.name}",
     )
     title = f"batch {one.batch} has failed for {span(one.batch_seconds)}; one of these ends it"
-    yield from _said(one, 7, commands(title, one.remedies) if one.remedies else None)
+    refusal = commands("the destination refuses the credential", one.refusal) if one.refusal else None
+    yield from _said(one, 7, refusal, commands(title, one.remedies) if one.remedies else None)
 
 
 def _outcomes(one: Output) -> str:
