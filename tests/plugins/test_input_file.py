@@ -6,6 +6,7 @@ import contextlib
 import errno
 import gzip
 import os
+import pwd
 import random
 import shutil
 import time
@@ -1004,7 +1005,9 @@ async def test_an_unreadable_file_is_reported_and_the_others_are_read(tmp_path: 
     try:
         async with following(settings(tmp_path / "*.log"), store):
             await store.until(lambda: bool(store.count and store.problems))
-            assert store.problems == [f"{tmp_path}/a.log: Permission denied"]
+            name = pwd.getpwuid(os.geteuid()).pw_name
+            told = f"Permission denied for the user {name}: add it to the group of the file (often adm), "
+            assert store.problems == [f"{tmp_path}/a.log: {told}or run setfacl -m u:{name}:rX on it"]
             os.seteuid(user)
             (tmp_path / "a.log").chmod(0o644)
             os.seteuid(65534)

@@ -22,6 +22,7 @@ from typing import Protocol
 from isal import isal_zlib
 
 from shipper.plugin import is_reserved
+from shipper_plugins.inputs.tail import denied
 from shipper_plugins.inputs.tail.calls import at
 from shipper_plugins.reading import read_at, read_some
 
@@ -115,6 +116,8 @@ def open_content(path: str, file: File, *, is_needed: bool = False) -> Content:
         fd = os.open(path, _FLAGS)
     except FileNotFoundError as error:
         raise Moved(errno.ENOENT, "another file is there") from error
+    except PermissionError as error:
+        raise PermissionError(error.errno, denied.reason(error)) from None
     try:
         if is_reserved(fd, is_needed=is_needed):
             raise OSError(errno.EMFILE, os.strerror(errno.EMFILE))

@@ -21,7 +21,8 @@ from dataclasses import dataclass, field
 from functools import lru_cache
 from itertools import pairwise
 
-from shipper.plugin import BadOption, in_words
+from shipper.plugin import BadOption
+from shipper_plugins.inputs.tail import denied
 from shipper_plugins.inputs.tail.calls import at
 from shipper_plugins.inputs.tail.content import File
 from shipper_plugins.wildcards import fits
@@ -228,7 +229,7 @@ class _Walk:
 
     def _problem(self, path: str, error: OSError) -> None:
         if error.errno not in (errno.ENOENT, errno.ENOTDIR):
-            self.scan.problems[path] = in_words(error)
+            self.scan.problems[path] = denied.reason(error)
 
 
 def _is_named(pattern: re.Pattern[str] | None, name: str) -> bool:

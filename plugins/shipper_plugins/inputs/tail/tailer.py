@@ -259,7 +259,7 @@ class Tailer:
         told = self._nothing_there() | self._unseen | self._followed.problems | self._cut_short() | self._calls.silent()
         problems = sorted(told.items())
         more = f" (and {len(problems) - 3} more)" if len(problems) > 3 else ""
-        text = "; ".join(f"{shown(path)}: {why}" for path, why in problems[:3]) + more
+        text = "; ".join(_told(problems[:3])) + more
         if losses := self._followed.losses():
             gone = f"{len(losses)} files were gone before their end was read: {', '.join(losses[:3])}"
             text = f"{text}; {gone}" if text else gone
@@ -272,3 +272,11 @@ class Tailer:
         if paths - self._absent.keys():
             return Code.FILE_UNREADABLE
         return Code.FILE_MISSING if paths else Code.DATA_LOST
+
+
+def _told(problems: Sequence[tuple[str, str]]) -> Iterator[str]:
+    """Yields each reason once, behind the paths that have it."""
+    paths: dict[str, list[str]] = {}
+    for path, why in problems:
+        paths.setdefault(why, []).append(shown(path))
+    return (f"{', '.join(found)}: {why}" for why, found in paths.items())
