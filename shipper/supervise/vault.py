@@ -44,6 +44,11 @@ FORMAT = 1
 """The format of the envelope and of the ledger in it; a newer one is refused and not changed."""
 KEY_BYTES = 32
 _AAD = b"shipper supervise ledger 1"
+_LASTING = (
+    *(errno.EACCES, errno.EPERM, errno.EROFS),
+    *(errno.ENOENT, errno.EISDIR, errno.ELOOP, errno.ENAMETOOLONG),
+)
+"""Errors of the file system that stay until a person repairs the directory, or names another."""
 
 
 class _Versioned(msgspec.Struct):
@@ -236,7 +241,7 @@ def _owned(directory: Path) -> int:
     except (FileExistsError, NotADirectoryError):
         raise OptionError(f"--state {directory}: not a directory") from None
     except OSError as error:
-        if error.errno not in (errno.EACCES, errno.EPERM, errno.EROFS):
+        if error.errno not in _LASTING:
             raise
         raise OptionError(f"--state {directory}: cannot be used: {error.strerror}") from None
 

@@ -255,6 +255,16 @@ def test_a_directory_that_is_closed_is_refused_by_its_name(closed: Path) -> None
             Vault(path)
 
 
+@pytest.mark.skipif(not Path("/proc/self").exists(), reason="no proc")
+def test_a_directory_that_cannot_be_made_is_refused_by_its_name(tmp_path: Path) -> None:
+    (tmp_path / "loop").symlink_to("loop")
+    (tmp_path / "held" / "supervise.lock").mkdir(parents=True)
+    places = [Path("/proc/x"), tmp_path / ("n" * 300), tmp_path / "loop" / "state", tmp_path / "held"]
+    for path in places:
+        with pytest.raises(OptionError, match=f"--state {path}: "):
+            Vault(path)
+
+
 def test_a_newer_format_is_refused_and_not_touched(tmp_path: Path) -> None:
     saved(tmp_path)
     file = tmp_path / "supervise.json"
@@ -284,7 +294,7 @@ def test_no_link_is_followed(tmp_path: Path, name: str) -> None:
     (tmp_path / "state" / name).unlink(missing_ok=True)
     (tmp_path / "state" / name).symlink_to(victim)
 
-    with pytest.raises(OSError, match="symbolic link"):
+    with pytest.raises((OSError, OptionError), match="symbolic link"):
         saved(tmp_path / "state")
     assert victim.read_bytes() == b"content"
 
