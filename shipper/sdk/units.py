@@ -53,8 +53,8 @@ def _quantity(text: object, units: dict[str, int] | dict[str, float], wanted: st
 
 
 def events_in_words(events: int) -> str:
-    """Returns a number of events in words."""
-    return "1 event" if events == 1 else f"{events} events"
+    """Returns a number of events in words, such as `1,200 events`."""
+    return "1 event" if events == 1 else f"{events:,} events"
 
 
 def size_in_words(count: int) -> str:

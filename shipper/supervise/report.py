@@ -143,9 +143,9 @@ _CHANGES = {
 
 def counted(ledger: Mapping[str, int]) -> str:
     """Returns the final answers to the events before a barrier, in words."""
-    parts = [f"{count} {name.replace('_', ' ')}" for name, count in ledger.items() if name != "accepted" and count]
+    parts = [f"{count:,} {name.replace('_', ' ')}" for name, count in ledger.items() if name != "accepted" and count]
     events = "event" if ledger.get("accepted") == 1 else "events"
-    return f"{ledger.get('accepted', 0)} {events}" + (f", {', '.join(parts)}" if parts else "")
+    return f"{ledger.get('accepted', 0):,} {events}" + (f", {', '.join(parts)}" if parts else "")
 
 
 def _ready(fields: Fields) -> list[str]:

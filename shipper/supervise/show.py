@@ -198,7 +198,7 @@ def _overview(status: Mapping[str, Any], observed: Mapping[str, Any]) -> Iterato
             f"{confirms} by the principal" if confirms == "stored" else "delivered at the end of the way",
         )
     if queue := observed.get("queue"):
-        oldest = f", oldest {queue['oldest_seconds']:.1f} s" if queue["events"] else ""
+        oldest = f", oldest {queue['oldest_seconds']:,.1f} s" if queue["events"] else ""
         limit = f" of {size_in_words(queue['limit_bytes'])}" if queue["limit_bytes"] else ""
         waits = f"{events_in_words(queue['events'])}, {size_in_words(queue['bytes'])}{limit}{oldest}"
         yield "queue", f"{waits}; {size_in_words(queue['disk_bytes'])} on disk"
@@ -219,7 +219,7 @@ def _fleet(fleet: Mapping[str, Any]) -> Iterator[str]:
     if fleet["http"]:
         yield f"answers at {fleet['http']}"
     if fleet["lease_seconds"] is not None:
-        yield f"lease {fleet['lease_seconds']:.1f} s"
+        yield f"lease {fleet['lease_seconds']:,.1f} s"
 
 
 def _settled(counts: Mapping[str, int]) -> str:
@@ -242,7 +242,7 @@ def _followed(unit: Mapping[str, Any]) -> str:
 
 
 def _principal(one: Mapping[str, Any]) -> Row:
-    oldest = f", oldest {one['oldest_seconds']:.1f} s" if one["oldest_seconds"] else ""
+    oldest = f", oldest {one['oldest_seconds']:,.1f} s" if one["oldest_seconds"] else ""
     open = _amount(one["unconfirmed_events"], _keys(one["unconfirmed_keys"]) if one["unconfirmed_keys"] else "")
     waits = f"{open or 'nothing'} unconfirmed{oldest}"
     confirms = f"confirms {one['confirms']}" if one["confirms"] else ""
@@ -296,7 +296,7 @@ def _versions(count: int) -> str:
 def _draining(lane: Mapping[str, Any]) -> Iterator[Row]:
     at = f"revision {_revision((lane['epoch'], lane['revision']))}"
     for name, output in lane["outputs"].items():
-        oldest = f"oldest {lane['oldest_seconds']:.1f} s"
+        oldest = f"oldest {lane['oldest_seconds']:,.1f} s"
         needs = f"needs {', '.join(output['credentials'])}" if output.get("credentials") else ""
         yield at, name, events_in_words(output["events"]), oldest, needs, output["reason"]
 
@@ -305,7 +305,7 @@ def _left_out(observed: Mapping[str, Any]) -> list[Row]:
     more = observed.get("draining_left_out") or {}
     if not more.get("revisions"):
         return []
-    return [(f"{more['revisions']} newer revisions", "", events_in_words(more["events"]), "", "", "")]
+    return [(f"{more['revisions']:,} newer revisions", "", events_in_words(more["events"]), "", "", "")]
 
 
 def _credential(one: Mapping[str, Any], observed: Mapping[str, Any]) -> Row:

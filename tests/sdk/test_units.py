@@ -2,7 +2,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from shipper.sdk.units import Duration, Size
+from shipper.sdk.units import Duration, Size, events_in_words
 
 
 @pytest.mark.parametrize(
@@ -57,3 +57,7 @@ def test_a_duration_of_whole_milliseconds_is_written_so_that_it_reads_back(milli
 def test_quantities_are_written_with_the_largest_unit_that_fits():
     assert [str(Size(n)) for n in (0, 1, 1000, 1024, 1 << 30, 1500)] == ["0B", "1B", "1KB", "1KiB", "1GiB", "1500B"]
     assert [str(Duration(n)) for n in (0, 0.25, 30, 90, 900, 14400)] == ["0ms", "250ms", "30s", "90s", "15m", "4h"]
+
+
+def test_a_number_of_events_has_separators():
+    assert [events_in_words(n) for n in (0, 1, 999, 953_635)] == ["0 events", "1 event", "999 events", "953,635 events"]

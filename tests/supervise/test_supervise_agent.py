@@ -446,7 +446,7 @@ ORDERS = [
         ["forward", "--revision", "6", "--output", "main"],
         {"name": "forward", "params": {"epoch": 0, "revision": 6, "output": "main"}},
         {"events": 77000, "released": ["es-1"]},
-        "revision 6: 77000 events forwarded to the current destination of output main\n"
+        "revision 6: 77,000 events forwarded to the current destination of output main\n"
         "es-1 is released: it can be revoked now\n",
     ),
     (

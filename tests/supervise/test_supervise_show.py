@@ -165,6 +165,14 @@ def test_an_input_of_files_says_how_many_it_follows(figures: dict[str, int], wor
     assert tables["units"] == [("inputs.a", "file", "HEALTHY", words)]
 
 
+def test_large_numbers_have_separators() -> None:
+    queue = {"events": 953_635, "bytes": 1 << 20, "limit_bytes": 1 << 30, "oldest_seconds": 86_400.25, "disk_bytes": 1}
+    rows = dict(of_status(status(queue=queue, dead_letters={"events": 10_000, "bytes": 1}), "DIR", [])[0][1])
+
+    assert rows["queue"].startswith("953,635 events, 1MiB of 1GiB, oldest 86,400.2 s")
+    assert rows["dead letters"].startswith("10,000 events")
+
+
 WAITING = {
     "events": 8,
     "reason": "401",

@@ -136,4 +136,4 @@ def _lost(policy: Policy, member: Member) -> Iterator[Part]:
 
 
 def _undelivered(events: int) -> str:
-    return "1 undelivered event" if events == 1 else f"{events} undelivered events"
+    return "1 undelivered event" if events == 1 else f"{events:,} undelivered events"
