@@ -156,6 +156,7 @@ class Conversation:
         for at in (ledger.first, ledger.at):
             list(self._versions.carried(ledger.version, at))
         self._serving = False
+        self._is_stopping = False
         self._nacked = False
         self._renumberings = 0
         self._stages: dict[Revision, list[str]] = {}
@@ -188,6 +189,10 @@ class Conversation:
         """The supervisor has started: revokes credentials that were released before."""
         for kept in self.ledger.pending:
             yield Revoke(kept, again=True)
+
+    def stop(self) -> None:
+        """The sidecar is asked to stop: no policy is sent any more."""
+        self._is_stopping = True
 
     def expect(self, ids: Iterable[str]) -> None:
         """A policy that refers to these ids follows in `wants`: until then none of them is released."""
@@ -426,7 +431,7 @@ class Conversation:
     # -- sent ----------------------------------------------------------------------------------------------------------
 
     def _policy(self) -> Effects:
-        if not self.connected or not self.ledger.policy:
+        if not self.connected or not self.ledger.policy or self._is_stopping:
             return
         self._nacked, at = False, self.ledger.at
         self._releases.sent(at, self.ledger.ids)

@@ -459,6 +459,7 @@ class Member:
         self.status = status
         self._phase = "stopping"
         self._stopping.set()
+        self._conversation.stop()
         self._around.stopping()
         if self._child is not None or self._launcher.launching:
             self._within = self._options.grace if grace is None else grace

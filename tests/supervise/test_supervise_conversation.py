@@ -96,6 +96,17 @@ def test_a_policy_that_came_before_the_sidecar_is_sent_when_it_is_ready() -> Non
     assert [(message["type"], message["revision"]) for message in messages] == [("policy", 1)]
 
 
+def test_after_a_stop_was_asked_for_no_policy_is_sent() -> None:
+    conversation = talk()
+    list(conversation.wants(wanted()))
+    list(conversation.started())
+    conversation.stop()
+    effects = list(conversation.received(ready()))
+
+    assert "sent" not in said(effects)
+    assert sent(effects) == []
+
+
 def test_after_a_restart_of_the_sidecar_the_same_number_and_text_are_sent_again() -> None:
     conversation = connected()
     conversation.ended()

@@ -53,6 +53,20 @@ async def test_a_sidecar_that_is_being_launched_when_the_signal_comes_is_stopped
     assert (first["type"], second) == ("hello", {"type": "stop", "within_seconds": 20.0})
 
 
+async def test_a_sidecar_that_starts_when_the_signal_comes_is_sent_no_policy(site: Site) -> None:
+    site.fake.mkdir(parents=True, exist_ok=True)
+    (site.fake / "slow").touch()
+    async with site.supervisor() as process:
+        await site.until("launched")
+        process.send_signal(signal.SIGTERM)
+        await site.until("stopping")
+        (site.fake / "slow").unlink()
+        assert await site.ended(process) == 0
+
+    assert site.happened("ready")
+    assert site.happened("sent") == site.heard("policy") == []
+
+
 async def test_what_holds_up_the_end_is_told(site: Site) -> None:
     keeper = f'sleep 20 2>/dev/null & exec {sys.executable} {FAKE} "$@"'
     (site.directory / "config.yaml").write_text(json.dumps({"sidecar": ["sh", "-c", keeper, "sh"]}))
