@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import re
+import shutil
+import subprocess
+import sys
 from itertools import takewhile
 from pathlib import Path
 
@@ -21,7 +24,8 @@ def place(tmp_path: Path) -> Path:
     return furnish(tmp_path, FILES)
 
 
-TABLE = Page("docs/operating.md").text.partition("| Cause | `status` shows |")[2].splitlines()[2:]
+PAGE = Page("docs/operating.md")
+TABLE = PAGE.text.partition("| Cause | `status` shows |")[2].splitlines()[2:]
 ROWS = {row.split("|")[1].strip(): row for row in takewhile(bool, TABLE)}
 CAUSES = {cause: re.findall("`([^`]+)`", row.split("|")[2]) for cause, row in ROWS.items()}
 
@@ -49,6 +53,25 @@ async def test_of_a_cause_in_the_table_status_says_what_is_written_there(place: 
 
     assert [cause for cause, row in ROWS.items() if "meanwhile" in row] == list(WRONG)
     assert set(CAUSES) == set(WRONG) | set(REPLIES) | {"key revoked too early"}
+
+
+@pytest.mark.skipif(shutil.which("jq") is None, reason="no jq")
+def test_the_command_that_makes_the_journal_readable_shows_time_level_and_message(tmp_path: Path) -> None:
+    """Another line, such as those of systemd, stays as it is."""
+    policy = tmp_path / "policy.yaml"
+    policy.write_text("version: 1\nquue: 1\n")
+    refused = [sys.executable, "-m", "shipper", "supervise", "--json", "--state", str(tmp_path / "state"), str(policy)]
+    said = subprocess.run(refused, capture_output=True, text=True, timeout=60)
+    (tmp_path / "journal").write_text(f"Started shipper.service.\n{said.stdout}{said.stderr}7\n")
+    journalctl = f'journalctl() {{ test "$*" = "-u shipper -o cat" && cat {tmp_path}/journal; }}'
+    command = f"{journalctl}\n{PAGE.one('sh', 'journal').text}"
+    shown = subprocess.run(["sh", "-c", command], capture_output=True, text=True, timeout=60, check=True)
+    first, *lines, last = shown.stdout.splitlines()
+
+    assert (first, last) == ("Started shipper.service.", "7")
+    assert any(re.match(r"\d{4}-\d\d-\d\dT\S+Z error \w", line) for line in lines)
+    assert any("quue" in line for line in lines)
+    assert not any("{" in line for line in lines)
 
 
 WRONG = {
