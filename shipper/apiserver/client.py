@@ -75,11 +75,6 @@ class Client:
         """The server's address."""
         return self._connections.host
 
-    @property
-    def connections_made(self) -> int:
-        """How many connections were made since the beginning."""
-        return self._connections.made
-
     async def get(self, kind: Kind, name: str, *, namespace: str = "", seconds: float = SECONDS) -> Object:
         """Returns an object as it is now. Raises ApiError."""
         asked = self._asked("get", kind, namespace, name)

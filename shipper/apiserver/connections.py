@@ -89,19 +89,13 @@ class Connections:
         self.host = str(server)
         self.login = login
         self._server = server
-        self._network = _Network(server, trust, login, environment)
         self._pool = httpcore2.AsyncConnectionPool(
             ssl_context=ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT),  # not used: to httpcore2 all is http
             max_connections=None,
             max_keepalive_connections=MOST_IDLE,
             keepalive_expiry=IDLE_SECONDS,
-            network_backend=self._network,
+            network_backend=_Network(server, trust, login, environment),
         )
-
-    @property
-    def made(self) -> int:
-        """How many connections were made since the beginning."""
-        return self._network.made
 
     @asynccontextmanager
     async def begin(self, request: Request, held: Held) -> AsyncIterator[Answer]:
@@ -149,7 +143,6 @@ class _Network(httpcore2.AsyncNetworkBackend):
     """Makes connections; for a while, files that do not fit leave it with those that it read before."""
 
     def __init__(self, server: Server, trust: Trust, login: Login, environment: Environment) -> None:
-        self.made = 0
         self._server, self._trust, self._login, self._environment = server, trust, login, environment
         self._last: ssl.SSLContext | None = None
         self._reader = trio.CapacityLimiter(2)
@@ -165,7 +158,6 @@ class _Network(httpcore2.AsyncNetworkBackend):
         context = await self._context() if self._server.secure else None
         name = self._trust.server_name
         stream = await open_stream(self._server.endpoint, context, server_name=name, seconds=DIAL_SECONDS)
-        self.made += 1
         return _Stream(stream, self._server)
 
     async def _context(self) -> ssl.SSLContext:

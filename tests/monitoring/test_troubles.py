@@ -9,6 +9,7 @@ import re
 import shlex
 import subprocess
 from pathlib import Path
+from types import ModuleType
 
 import click
 import pytest
@@ -16,7 +17,7 @@ import yaml
 
 from shipper.__main__ import shipper
 from shipper.fleet.membership import troubles as of_fleets
-from shipper.kubernetes.membership.troubles import CAUSES
+from shipper.kubernetes.membership import troubles as of_members
 from shipper.protocol.messages import TROUBLES
 from shipper.sdk.codes import Code
 from shipper.supervise import standing
@@ -64,15 +65,20 @@ def test_a_section_says_what_it_means_and_has_a_command(name: str) -> None:
     assert commands.strip()
 
 
+def words_of(module: ModuleType) -> set[str]:
+    """The causes among the constants of a module."""
+    values = {value for name, value in vars(module).items() if name.isupper() and isinstance(value, str)}
+    return {value for value in values if re.fullmatch("[a-z_]+", value)}
+
+
 def test_what_keeps_a_member_from_taking_part_is_in_a_table() -> None:
-    causes = {value for key, value in vars(of_fleets).items() if key.isupper() and isinstance(value, str)}
     rows = {
         kind: set(re.findall(r"`(\w+)`", "".join(re.findall(r"^\|([^|]*)\|", SECTIONS[kind], re.M))))
         for kind in ("fleet", "kubernetes")
     }
 
-    assert rows["fleet"] == {cause for cause in causes if re.fullmatch("[a-z_]+", cause)}
-    assert rows["kubernetes"] == set(CAUSES)
+    assert rows["fleet"] == words_of(of_fleets)
+    assert rows["kubernetes"] == words_of(of_members)
 
 
 def test_causes_of_a_supervisor_are_found_by_their_words() -> None:

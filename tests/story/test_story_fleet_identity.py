@@ -142,6 +142,6 @@ async def test_t152_8_five_hosts_that_were_restarted_copied_put_back_wiped_and_n
 
 
 async def _holds(fleet: Fleet, name: str, *, since: Report | None) -> bool:
-    """Whether a later report has events; one from before a refusal may have such that were on their way, and arrived."""
+    """Whether a later report has events; those of one from before a refusal may have been on their way, and arrived."""
     report = await fleet.report(name)
     return report is not None and report != since and report.undelivered.events > 0

@@ -12,7 +12,6 @@ UNREACHABLE, REFUSED, OUTDATED = "unreachable", "refused", "crd_outdated"
 """The API server does not answer; it refuses; it does not know what this program writes."""
 UNSAVED, APART, TAKEN, OUT, HELD, WAITS = "unsaved", "apart", "name_taken", "left", "held", "waits"
 UNWATCHED, LABELS = "unwatched", "labels"
-CAUSES = (UNREACHABLE, REFUSED, OUTDATED, UNSAVED, APART, TAKEN, OUT, HELD, WAITS, UNWATCHED, LABELS)
 
 WAITS_SECONDS = 3.0
 """For which something may keep a policy from being run before that is a trouble: each new one waits to be judged."""
