@@ -21,7 +21,7 @@ import msgspec
 from shipper.protocol.messages import Unit
 from shipper.sdk.codes import Code, Why
 
-QUIET_SECONDS = 10.0
+QUIET_SECONDS = 5.0
 """How long a trouble that comes back must be absent before its end is reported."""
 RECENT_SECONDS = 60.0
 """A trouble that begins so soon after the reported end of the last one counts as one that comes back."""
