@@ -41,12 +41,12 @@ class _Past(Generic[_Trouble]):
         self._ended_at: float | None = None
         """When the end of the last trouble was reported."""
 
-    def reported(self, trouble: _Trouble | None, now: float) -> _Trouble | None:
+    def reported(self, trouble: _Trouble | None, now: float, *, may_end: bool = True) -> _Trouble | None:
         """Returns the trouble to report, for the one that was found now; None: the unit is well."""
         if trouble is not None:
             return self._begin(trouble, now)
-        if self._last is None:
-            return None
+        if self._last is None or not may_end:
+            return self._last
         if self._absent_since is None:
             self._absent_since = now
         waits = self._comes_back or self._last.code == Code.DISK_FULL
@@ -73,13 +73,16 @@ class Calm:
         """Returns the failure of the process to report. `now` is in seconds, of a clock that never goes back."""
         return self._failure.reported(found, now)
 
-    def units(self, found: Sequence[Unit], now: float) -> list[Unit]:
-        """Returns the units to report; one that has ended is reported as it is."""
-        self._units = {unit.id: self._units.get(unit.id) or _Past() for unit in found}
-        return [self._unit(unit, now) for unit in found]
+    def units(self, found: Sequence[Unit], now: float, *, stopping: bool = False) -> list[Unit]:
+        """Returns the units to report; one that has ended is reported as it is.
 
-    def _unit(self, unit: Unit, now: float) -> Unit:
-        trouble = self._units[unit.id].reported(unit if unit.state in _ILL else None, now)
+        A stop ends no trouble of an input: nothing waits for room any more, which does not mean that there is room.
+        """
+        self._units = {unit.id: self._units.get(unit.id) or _Past() for unit in found}
+        return [self._unit(unit, now, may_end=not stopping or unit.kind == "output") for unit in found]
+
+    def _unit(self, unit: Unit, now: float, *, may_end: bool) -> Unit:
+        trouble = self._units[unit.id].reported(unit if unit.state in _ILL else None, now, may_end=may_end)
         if trouble is None or trouble is unit or unit.state != "HEALTHY":
             return unit
         return msgspec.structs.replace(unit, state=trouble.state, message=trouble.message, code=trouble.code)

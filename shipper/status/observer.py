@@ -80,7 +80,7 @@ class Observer:
         figures, ages = self._spool.figures, self._ages
         draining, left_out = health.drains(views, figures, self._barriers, ages.oldest_of, self._now())
         now = trio.current_time()
-        units = self._calm.units(self._units(views, failure), now)
+        units = self._calm.units(self._units(views, failure), now, stopping=stopping is not None)
         whole = health.overall(
             units,
             failure=self._calm.failure(failure, now),

@@ -65,6 +65,16 @@ def test_an_input_that_has_ended_is_reported_as_it_is() -> None:
     assert reported((0, ILL), (1, WELL), (2, ILL), (3, unit("STOPPED")))[-1] == "STOPPED"
 
 
+def test_a_stop_ends_the_troubles_of_outputs_only() -> None:
+    def of_input(state: State) -> Unit:
+        return Unit("inputs.a", "input", "fake", state, code=Code.QUEUE_FULL)
+
+    calm = Calm()
+    calm.units([of_input("DEGRADED"), ILL], 0)
+
+    assert calm.units([of_input("HEALTHY"), WELL], 1, stopping=True) == [of_input("DEGRADED"), WELL]
+
+
 def test_a_unit_that_is_made_anew_has_no_past() -> None:
     calm = Calm()
     for now, one in ((0, ILL), (1, WELL), (2, ILL)):
