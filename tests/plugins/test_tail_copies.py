@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import errno
+import gzip
 import os
 import threading
 from pathlib import Path
@@ -9,8 +11,8 @@ from typing import Any
 
 import pytest
 
-from shipper_plugins.inputs.tail import content, copies, reader
-from tests.plugins.tail import Store, append, becomes, following, lines, names, settings
+from shipper_plugins.inputs.tail import content, copies, open_files, reader
+from tests.plugins.tail import Store, append, becomes, following, lines, names, read_all, settings
 
 
 async def test_a_copy_that_grew_until_its_original_was_truncated_gives_nothing_twice(tmp_path: Path) -> None:
@@ -103,3 +105,77 @@ async def test_an_original_that_is_truncated_while_it_is_compared_is_no_other_co
     found = copies.compare(str(copied), (status.st_dev, status.st_ino), original.remembered())
 
     assert found.verdict is copies.Verdict.STALE
+
+
+@pytest.mark.parametrize("packed", ["app.log.1.gz", "app.log.2.gz"])
+@pytest.mark.parametrize("is_removed", [False, True])
+@pytest.mark.parametrize("count", [5, 3000])
+async def test_a_file_that_is_compressed_during_the_first_look_at_it_gives_nothing_twice(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, packed: str, is_removed: bool, count: int
+) -> None:
+    """On a busy machine that look takes longer than to compress it, and then nothing is known of it but its name."""
+    path, store = tmp_path / "app.log.1", Store()
+    first, go_on = _held(monkeypatch, path)
+    append(path, lines(0, count) + "last")
+    whole = path.read_bytes()
+    async with following(settings(tmp_path / "*"), store) as source:
+        await becomes(first.is_set)
+        (tmp_path / packed).write_bytes(gzip.compress(whole))
+        if is_removed:
+            path.unlink()
+        await becomes(lambda: any(s.kinship.original or s.offset for s in source._followed.known.streams.values()))
+        go_on.set()
+        await store.comes(count)
+        if not is_removed:
+            path.unlink()
+        await store.comes(count + 1)
+        await becomes(lambda: all(s.kinship.settled for s in source._followed.known.streams.values()))
+        await source._reader.turns.quiet()
+
+    assert store.messages == [*names(0, count), "last"]
+
+
+async def test_a_compressed_copy_that_is_looked_at_before_its_original_gives_nothing_twice(tmp_path: Path) -> None:
+    """The globs say which one is looked at first."""
+    path, store = tmp_path / "app.log", Store()
+    append(path, lines(0, 3000))
+    (tmp_path / "app.log.gz").write_bytes(gzip.compress(path.read_bytes()))
+
+    assert await read_all(settings(tmp_path / "*.gz", tmp_path / "*.log"), store) == names(0, 3000)
+    assert await read_all(settings(tmp_path / "*.gz", tmp_path / "*.log"), store) == []
+
+
+async def test_a_compressed_file_beside_one_that_was_never_readable_is_read(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path, store = tmp_path / "app.log", Store()
+    append(path, lines(0, 3000))
+    (tmp_path / "app.log.gz").write_bytes(gzip.compress(path.read_bytes()))
+
+    def refused(at: str, *args: Any, **options: Any) -> content.Content:
+        if at == str(path):
+            raise PermissionError(errno.EACCES, "Permission denied")
+        return content.open_content(at, *args, **options)
+
+    for module in (open_files, copies):
+        monkeypatch.setattr(module, "open_content", refused)
+    async with following(settings(tmp_path / "*"), store):
+        await store.comes(3000)
+        await store.until(lambda: str(path) in (store.problem or ""))
+
+    assert store.messages == names(0, 3000)
+
+
+def _held(monkeypatch: pytest.MonkeyPatch, path: Path) -> tuple[threading.Event, threading.Event]:
+    """The file was opened for the first time; and what lets it be looked at."""
+    opened, go_on = threading.Event(), threading.Event()
+
+    def held(at: str, *args: Any, **options: Any) -> content.Content:
+        found = content.open_content(at, *args, **options)
+        if at == str(path) and not opened.is_set():
+            opened.set()
+            go_on.wait(60)
+        return found
+
+    monkeypatch.setattr(open_files, "open_content", held)
+    return opened, go_on

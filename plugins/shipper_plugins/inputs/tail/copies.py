@@ -12,10 +12,11 @@ original was found to be gone; a compressed one may take its time.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import closing
 from dataclasses import dataclass
 from enum import Enum
 
+from shipper.plugin import is_short
 from shipper_plugins.inputs.tail.content import WINDOW, Content, File, Moved, checksum, open_content
 from shipper_plugins.inputs.tail.identity import Remembered
 from shipper_plugins.inputs.tail.place import BEGINNING, Place, fingerprint
@@ -41,24 +42,31 @@ class Compared:
 
 
 def compare(path: str, file: File, original: Remembered, known: Place | None = None) -> Compared:
-    """Compare a file with a stream; blocking, and long for a large one. Raises OSError for `path` only.
+    """Compare a file with a stream; blocking, and long for a large one. Raises OSError if either cannot be read; but an
+    original of which nothing was ever read, and that cannot be opened, is none.
 
     `known` is what the file's own stream is known to have in common with the original: what follows is compared.
     """
-    with _opened(path, file) as copy:
+    with closing(open_content(path, file)) as copy:
         if original.identity.file is None:
             return with_memory(copy, original, known)
         try:
-            with _opened(original.identity.path, original.identity.file) as source:
-                return with_file(copy, source, original, known)
+            source = open_content(original.identity.path, original.identity.file)
         except Moved:
             return Compared(Verdict.STALE)
+        except OSError as error:
+            if original.identity.head_length or is_short(error):
+                raise
+            return Compared(Verdict.OWN)  # nothing was ever read of it
+        with closing(source):
+            return with_file(copy, source, original, known)
 
 
 def with_memory(copy: Content, original: Remembered, known: Place | None = None) -> Compared:
     """The original is gone; its fingerprints and its checksum are left."""
     it = original.identity
-    if it.left and not copy.compressed and copy.written() > it.left:
+    is_unknown = not it.head_length and not original.place.offset
+    if is_unknown or (it.left and not copy.compressed and copy.written() > it.left):
         return Compared(Verdict.OWN)
     same = it.begins(copy.head())
     if same and _has_read(copy, original.place, known):
@@ -140,12 +148,3 @@ def _tail(content: Content, offset: int) -> str | None:
             return fingerprint(look.before)
         if look.at_end:
             return None
-
-
-@contextmanager
-def _opened(path: str, file: File) -> Iterator[Content]:
-    content = open_content(path, file)
-    try:
-        yield content
-    finally:
-        content.close()

@@ -35,6 +35,13 @@ def _root(path: str) -> str:
     return name[: match.start()] if (match := _NUMBERED.search(name)) else name
 
 
+def _is_unseen(stream: Stream) -> bool:
+    """Whether a file, as it seems a plain one, has content that was not looked at yet."""
+    it, scanned = stream.identity, stream.sighting.scanned
+    is_packed = it.compressed or it.path.endswith(".gz")
+    return it.file is not None and not is_packed and scanned is not None and stream.is_behind(scanned[0])
+
+
 def _restored(stored: Mapping[str, bytes]) -> Iterator[Stream]:
     for key, position in stored.items():
         try:
@@ -58,6 +65,8 @@ class Known:
         self._by_path: defaultdict[str, list[Stream]] = defaultdict(list)
         self._by_head: defaultdict[tuple[int, str], dict[Stream, None]] = defaultdict(dict)
         self._lengths: Counter[int] = Counter()
+        self._by_root: defaultdict[str, dict[Stream, None]] = defaultdict(dict)
+        """Streams whose first bytes are not known, by the root of their path."""
         self._missing: defaultdict[File, set[Stream]] = defaultdict(set)
         for stream in sorted(_restored(stored), key=lambda stream: not stream.identity.ended):
             older = self.by_file.get(stream.file) if stream.file is not None else None
@@ -112,7 +121,12 @@ class Known:
 
     def move(self, stream: Stream, path: str) -> None:
         """Its file has another path now; the former ones still tell what it may have been copied to."""
+        by_root = not stream.identity.head_length
+        if by_root:
+            self._unindex(stream)
         stream.identity = replace(stream.identity, path=path)
+        if by_root:
+            self._index(stream)
         if path not in self._paths[stream]:
             self._paths[stream].append(path)
             self._by_path[path].append(stream)
@@ -184,9 +198,11 @@ class Known:
         A plain file is suspected only with good reason, for files may well be alike: it appeared later, under the
         original's name with something added (`app.log.1`, `app.log-20250101`), or the original was truncated and they
         agree in a full fingerprint. A compressed file is suspected by either, and as a copy of what had a name with
-        the same root, since a rotation may have renamed it once more (`app.log.1` became `app.log.2.gz`).
+        the same root, since a rotation may have renamed it once more (`app.log.1` became `app.log.2.gz`). If the first
+        look at such a file is still under way, its name is reason enough.
         """
-        suspects = {*self._by_name(stream, head), *self._by_content(stream, head)}
+        unseen = self._unseen(stream) if stream.identity.compressed else ()
+        suspects = {*self._by_name(stream, head), *self._by_content(stream, head), *unseen}
         return sorted((o for o in suspects if self._may_be_original(o, stream)), key=lambda other: -other.offset)
 
     def _may_be_original(self, other: Stream, stream: Stream) -> bool:
@@ -199,9 +215,12 @@ class Known:
         ends = [i for i, letter in enumerate(name) if i and letter in _SEPARATORS]
         for end in reversed(ends):
             for other in reversed(self._by_path.get(os.path.join(directory, name[:end]), ())[-_CANDIDATES:]):
-                if not other.identity.head_length or not (stream.identity.compressed or other.born < stream.born):
+                if not (stream.identity.compressed or other.born < stream.born):
                     continue
-                if (
+                if not other.identity.head_length:
+                    if stream.identity.compressed and _is_unseen(other):
+                        yield other
+                elif (
                     len(head) < other.identity.head_length
                     or fingerprint(head[: other.identity.head_length]) == other.identity.head
                 ):
@@ -217,14 +236,24 @@ class Known:
                 if full or (stream.identity.compressed and _root(other.path) == root):
                     yield other
 
+    def _unseen(self, stream: Stream) -> Iterator[Stream]:
+        alike = self._by_root.get(_root(stream.path), ())
+        return islice((other for other in alike if _is_unseen(other)), _CANDIDATES)
+
     def _index(self, stream: Stream) -> None:
         length, head = stream.identity.head_length, stream.identity.head
-        if length:
+        if not length:
+            self._by_root[_root(stream.path)][stream] = None
+        else:
             self._by_head[length, head][stream] = None
             self._lengths[length] += 1
 
     def _unindex(self, stream: Stream) -> None:
-        length, head = stream.identity.head_length, stream.identity.head
+        length, head, root = stream.identity.head_length, stream.identity.head, _root(stream.path)
+        if stream in self._by_root.get(root, ()):
+            del self._by_root[root][stream]
+            if not self._by_root[root]:
+                del self._by_root[root]
         alike = self._by_head.get((length, head), {})
         if stream in alike:
             del alike[stream]
