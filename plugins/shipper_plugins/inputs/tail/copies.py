@@ -7,6 +7,9 @@ the copy has all the bytes that were read, by their checksum.
 A file that merely has the same content, such as a job's log that is the same each day, is no copy: to take it for one
 would lose its lines, and to read a copy again is the lesser evil. So a plain copy must have been written before its
 original was found to be gone; a compressed one may take its time.
+
+Not covered: a plain copy of a file that was truncated, packed and removed during the first look at the copy. The packed
+one takes over what the original had, and the open one has no path by which it could be compared: it is read as well.
 """
 
 from __future__ import annotations
