@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 
 from shipper_plugins.inputs.tail import content, copies, open_files, reader
+from shipper_plugins.inputs.tail.identity import Remembered
 from tests.plugins.tail import Store, append, becomes, following, lines, names, read_all, settings
 
 
@@ -105,6 +106,64 @@ async def test_an_original_that_is_truncated_while_it_is_compared_is_no_other_co
     found = copies.compare(str(copied), (status.st_dev, status.st_ino), original.remembered())
 
     assert found.verdict is copies.Verdict.STALE
+
+
+async def test_a_compressed_copy_that_gets_its_end_during_the_comparison_is_a_copy(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path, packed, has_read = tmp_path / "a.log", tmp_path / "a.log.1.gz", copies._has_read
+    append(path, lines(0, 3000))
+    whole = gzip.compress(path.read_bytes())
+    packed.write_bytes(whole[: len(whole) // 2])
+    gone = await _read_and_gone(path, 3000)
+
+    def late(*args: Any) -> bool:
+        found = has_read(*args)
+        packed.write_bytes(whole)
+        return found
+
+    monkeypatch.setattr(copies, "_has_read", late)
+    status = packed.stat()
+    found = copies.compare(str(packed), (status.st_dev, status.st_ino), gone)
+
+    assert found == copies.Compared(copies.Verdict.COVERED, gone.place)
+
+
+async def test_an_original_and_its_copy_that_grow_during_the_comparison_are_alike(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path, copied, store, head = tmp_path / "a.log", tmp_path / "a.log.1", Store(), content.Plain.head
+    append(path, lines(0, 5))
+    append(copied, lines(0, 5))
+    async with following(settings(path), store) as source:
+        await store.comes(5)
+        await source._reader.turns.quiet()
+        original = source._followed.known.at(str(path))
+    assert original is not None
+
+    def early(plain: content.Plain) -> bytes:
+        found = head(plain)
+        append(path, "more\n")
+        append(copied, "more\n")
+        return found
+
+    monkeypatch.setattr(content.Plain, "head", early)
+    status = copied.stat()
+    found = copies.compare(str(copied), (status.st_dev, status.st_ino), original.remembered())
+
+    assert found.verdict is copies.Verdict.WAITS
+
+
+async def _read_and_gone(path: Path, count: int) -> Remembered:
+    """What is remembered of a file with so many lines that was read, and removed."""
+    store = Store()
+    async with following(settings(path), store) as source:
+        await store.comes(count)
+        await source._reader.turns.quiet()
+        (stream,) = source._followed.known.streams.values()
+        os.unlink(path)
+        await becomes(lambda: stream.file is None)
+    return stream.remembered()
 
 
 @pytest.mark.parametrize("packed", ["app.log.1.gz", "app.log.2.gz"])

@@ -71,11 +71,15 @@ def with_memory(copy: Content, original: Remembered, known: Place | None = None)
     is_unknown = not it.head_length and not original.place.offset
     if is_unknown or (it.left and not copy.compressed and copy.written() > it.left):
         return Compared(Verdict.OWN)
-    same = it.begins(copy.head())
-    if same and _has_read(copy, original.place, known):
+    if not it.begins(copy.head()):
+        return Compared(Verdict.OWN)
+    if _has_read(copy, original.place, known):
         return Compared(Verdict.COVERED, original.place)
-    growing = same and copy.end() is None
-    return Compared(Verdict.WAITS if growing else Verdict.OWN)
+    if copy.end() is None:
+        return Compared(Verdict.WAITS)
+    # It may have come to its end since those bytes were missing.
+    is_whole = copy.compressed and _has_read(copy, original.place, known)
+    return Compared(Verdict.COVERED, original.place) if is_whole else Compared(Verdict.OWN)
 
 
 def _has_read(copy: Content, read: Place, known: Place | None) -> bool:
@@ -90,10 +94,11 @@ def _has_read(copy: Content, read: Place, known: Place | None) -> bool:
 
 def with_file(copy: Content, source: Content, original: Remembered, known: Place | None = None) -> Compared:
     """The original can be read."""
-    read, head = original.place, source.head()
+    read, begins = original.place, copy.head()
+    head = source.head()  # after that of the copy: the original may be longer by then, and never shorter
     if not original.identity.begins(head) or _tail(source, read.offset) != read.tail:
         return Compared(Verdict.STALE)
-    if not head.startswith(copy.head()):
+    if not head.startswith(begins):
         return _differs(source, read)
     end = copy.end()
     if end is None:
