@@ -134,9 +134,12 @@ class OpenSearch:
         )
 
     def count(self, index: str) -> int:
-        """Documents that a search finds now, after a refresh; 0 where nothing matches."""
+        """Documents that a search finds now, after a refresh; 0 where nothing matches, or an index is being made."""
         self.change("POST", f"/{index}/_refresh?ignore_unavailable=true")
-        return int(self.change("GET", f"/{index}/_count?ignore_unavailable=true")["count"])
+        answer = self.request("GET", f"/{index}/_count?ignore_unavailable=true")
+        if answer.status == 503 and b"no_shard_available_action_exception" in answer.body:
+            return 0
+        return int(answer.json()["count"])
 
     def documents(self, index: str, page: int = 5000) -> Iterator[dict[str, Any]]:
         """Every document of an index (its `_id`, `_source`), in no order, by a scroll."""
