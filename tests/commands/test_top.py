@@ -100,6 +100,8 @@ async def watched(state: Path, columns: int = 80, rows: int = 24, *options: str)
     finally:
         if process.poll() is None:
             process.kill()
+            with trio.CancelScope(shield=True):
+                await process.wait()
         os.close(theirs)
         os.close(ours)
 
@@ -115,14 +117,17 @@ async def test_it_draws_what_the_shipper_does_and_leaves_the_terminal_as_it_was(
             await terminal.until(lambda: terminal.shows("access file"))
             world.write(1234)
             await world.delivered(PATIENCE)
-            await terminal.until(lambda: terminal.shows("1,234") and terminal.shows("● drained"))
+            footer = "↑↓ scroll, q ends"
+            await terminal.until(
+                lambda: terminal.shows("1,234") and terminal.shows("● drained") and terminal.lines[-1] == footer
+            )
             shown = terminal.lines
             terminal.press(b"q")
             status = await terminal.ended()
 
     assert status == 0
     assert shown[0] == "shipper HEALTHY"
-    assert shown[-1] == "↑↓ scroll, q ends"
+    assert shown[-1] == footer
     assert EVENT.encode() not in terminal.raw
     assert terminal.raw.endswith(b"\x1b[?25h\x1b[?1049l")
 
@@ -149,13 +154,19 @@ async def test_keys_scroll_and_a_smaller_terminal_is_filled_anew(tmp_path: Path)
     assert terminal.raw.endswith(b"\x1b[?25h\x1b[?1049l")
 
 
+def _is_stopped(pid: int) -> bool:
+    """Whether the process has stopped; a SIGCONT before that would be lost."""
+    return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] == "T"
+
+
 async def test_a_program_that_is_stopped_gives_the_terminal_back_meanwhile(tmp_path: Path) -> None:
     async with open_world(tmp_path, "a") as world, launched(world.state) as sidecar:
         await sidecar.hello()
         async with watched(world.state) as terminal:
             await terminal.until(lambda: terminal.shows("q ends"))
             terminal.process.send_signal(signal.SIGTSTP)
-            await terminal.until(lambda: terminal.raw.endswith(b"\x1b[?25h\x1b[?1049l"))
+            given_back = b"\x1b[?25h\x1b[?1049l"
+            await terminal.until(lambda: terminal.raw.endswith(given_back) and _is_stopped(terminal.process.pid))
             before = len(terminal.raw)
             terminal.process.send_signal(signal.SIGCONT)
             await terminal.until(lambda: b"q ends" in terminal.raw[before:])
