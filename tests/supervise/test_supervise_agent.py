@@ -303,7 +303,7 @@ async def test_a_credential_that_the_sidecar_wants_is_supplied_at_once(site: Sit
     async with site.supervisor():
         await site.until("ack", revision="1", stage="drained")
         (id,) = site.heard("policy")[0]["credentials"]
-        (site.fake / "want").write_text(id)
+        site.replace(site.fake / "want", id)
         await site.until("supplied", credentials=[id])
         await site.when(lambda: site.heard("credentials"))
 

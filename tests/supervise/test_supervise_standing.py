@@ -291,13 +291,13 @@ async def test_a_credential_that_was_just_supplied_is_not_told_as_missing(site: 
         await site.until("unit", state="HEALTHY")
         await site.when(lambda: site.heard("policy"))
         (id,) = site.heard("policy")[0]["credentials"]
-        (site.fake / "code").write_text("credential_missing")
-        (site.fake / "ail").write_text("words that may be others tomorrow")
-        (site.fake / "want").write_text(id)
+        site.replace(site.fake / "code", "credential_missing")
+        site.replace(site.fake / "ail", "words that may be others tomorrow")
+        site.replace(site.fake / "want", id)
         await site.until("supplied")
-        (site.fake / "code").write_text("unauthorized")
-        (site.fake / "ail").write_text("401, events held")
-        (site.fake / "want").write_text(id)
+        site.replace(site.fake / "code", "unauthorized")
+        site.replace(site.fake / "ail", "401, events held")
+        site.replace(site.fake / "want", id)
         await site.until("unit", state="DEGRADED")
 
     assert [line["message"] for line in site.happened("unit")] == ["", "401, events held"]
