@@ -348,7 +348,7 @@ async def test_a_small_queue_fills_up_to_its_limit_while_a_destination_is_away(t
         small = policy(paths=str(world.log), outputs=outputs, more=f"queue: {{max_bytes: {limit >> 10}KiB}}\n")
         await sidecar.hello()
         await sidecar.policy(1, small)
-        observed = await sidecar.state(lambda o: "the queue is full" in o["message"])
+        observed = await sidecar.state(lambda o: "the queue is full" in json.dumps(o["units"]))
         full = await sidecar.state(lambda o: o["queue"]["events"] == copy.read_bytes().count(b"\n"))
         await sidecar.stop(0)
 
