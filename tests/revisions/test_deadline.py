@@ -303,18 +303,19 @@ async def test_time_in_which_the_process_was_stopped_does_not_count(tmp_path: Pa
         assert on.spool.figures.total().events == 3
 
 
-async def test_a_drain_is_not_counted_before_its_revision_is_known_as_active(tmp_path: Path) -> None:
+async def test_a_drain_is_not_counted_before_its_revision_is_known_as_active(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     async with theatre(tmp_path) as on:
         await stuck(on, DROP % "2s")
-        await on.rollout.advance()  # which `active` has woken, and which looks at the stages too
-        watch = Watch(on)
-        stages, on.rollout._machine.stages = on.rollout.stages, Revisions()
-        await watch.look()
+        watch, unknown = Watch(on), property(lambda rollout: Revisions())
+        with monkeypatch.context() as before:
+            before.setattr(type(on.rollout), "stages", unknown)  # the rollout itself would set what it keeps again
+            await watch.look()
+            await watch.look(after=9.0)
+            assert await waited(on) == 0.0
         await watch.look(after=9.0)
-        assert await waited(on) == 0.0
-        on.rollout._machine.stages = stages
-        await watch.look(after=9.0)
-        on.rollout._machine.stages = Revisions()
+        monkeypatch.setattr(type(on.rollout), "stages", unknown)
         await watch.look(after=1.0)
 
         assert await waited(on) == 1.0
