@@ -1,8 +1,8 @@
 """Finds the parts of a valid policy that have no effect, though their author wrote them for one.
 
-Each is a warning, never a refusal: a part may wait for another one that comes later. A part is told once, at its place,
-with what gives it an effect; what follows from it is not told beside it. Outputs of a policy without any input are not
-told: so a host is emptied, where they deliver what is queued.
+Each is a warning, never a refusal, since a part may wait for another one that comes later. A part has one warning, at
+its place, which says what would give it an effect; its consequences have none of their own. Outputs of a policy without
+any input have no warning: they deliver what is queued, which is how a host is emptied.
 """
 
 from __future__ import annotations

@@ -2,21 +2,12 @@
 
 from __future__ import annotations
 
-import pytest
-
 from shipper.values import Counts
 from tests.spool.keyed import INPUT, Shelf, To
 
 ONE, TWO = b'{"n":1}', b'{"n":2}'
 A, B = To("a"), To("b")
 AGAIN = To("a", "k2")
-
-
-@pytest.fixture
-def shelf() -> Shelf:
-    shelf = Shelf()
-    shelf.activate(main=A)
-    return shelf
 
 
 def test_a_moved_output_is_fed_with_every_key_and_a_rotated_one_with_none(shelf: Shelf) -> None:

@@ -19,13 +19,6 @@ MOST = 2 + 4
 """Keys of `FEW`, deleted or not."""
 
 
-@pytest.fixture
-def shelf() -> Shelf:
-    shelf = Shelf()
-    shelf.activate(main=To("a"))
-    return shelf
-
-
 @pytest.fixture(autouse=True)
 def small(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(holdings, "LEAST_DELETIONS", 4)

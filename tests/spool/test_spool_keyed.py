@@ -17,13 +17,6 @@ ONE, TWO, THREE = b'{"n":1}', b'{"n":2}', b'{"n":3}'
 A, B = To("a"), To("b")
 
 
-@pytest.fixture
-def shelf() -> Shelf:
-    shelf = Shelf()
-    shelf.activate(main=A)
-    return shelf
-
-
 def test_a_version_waits_on_every_lane_of_its_input_with_its_place_and_digest(shelf: Shelf) -> None:
     shelf.activate(main=A, other=B)
     kept = shelf.keep("k", ONE)

@@ -2,21 +2,12 @@
 
 from __future__ import annotations
 
-import pytest
-
 from shipper.sdk.state import Change, place_of
 from shipper.spool import places
 from tests.spool.keyed import NOW, Shelf, To
 
 ONE, TWO = b'{"n":1}', b'{"n":2}'
 A = To("a")
-
-
-@pytest.fixture
-def shelf() -> Shelf:
-    shelf = Shelf()
-    shelf.activate(main=A)
-    return shelf
 
 
 def test_a_fence_has_the_last_word_of_this_process_sent_again_above_it(shelf: Shelf) -> None:

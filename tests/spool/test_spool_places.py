@@ -2,21 +2,12 @@
 
 from __future__ import annotations
 
-import pytest
-
 from shipper.sdk.state import epoch_of, place_of
 from shipper.spool import places
 from tests.spool.keyed import NOW, Shelf, To
 
 ONE, TWO = b'{"n":1}', b'{"n":2}'
 A = To("a")
-
-
-@pytest.fixture
-def shelf() -> Shelf:
-    shelf = Shelf()
-    shelf.activate(main=A)
-    return shelf
 
 
 def test_each_start_gives_places_above_all_before(shelf: Shelf) -> None:

@@ -14,13 +14,6 @@ from tests.spool.keyed import INPUT, NOW, Shelf, To
 ONE, TWO = b'{"n":1}', b'{"n":2}'
 
 
-@pytest.fixture
-def shelf() -> Shelf:
-    shelf = Shelf()
-    shelf.activate(main=To("a"))
-    return shelf
-
-
 def point(key: str) -> int:
     return point_of("things", key)
 

@@ -15,13 +15,6 @@ A, B = To("a"), To("b")
 AGAIN = To("a", "k2")
 
 
-@pytest.fixture
-def shelf() -> Shelf:
-    shelf = Shelf()
-    shelf.activate(main=A)
-    return shelf
-
-
 def test_many_updates_of_a_key_leave_one_slot_which_keeps_its_turn(shelf: Shelf) -> None:
     lane = shelf.lanes["main"]
     shelf.keep("hot", ONE)
