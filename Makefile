@@ -1,4 +1,5 @@
-# make run    a demonstration, from a fresh checkout        make test   every test                make bench   how fast
+# make run    a demonstration, from a fresh checkout        make test   the tests                 make bench   how fast
+# make test-rest   what make test leaves out (tests/README.md)   make test-all   both
 # make prove  faults of every kind, some minutes of them (PROVE_ARGS='--size 1': hours); goes on where it stopped
 # make docs   the site, in build/site                       make packages   a .deb and an .rpm, in dist
 # Needs Python 3.11 or newer; everything else goes into .venv, anew whenever pyproject.toml changes.
@@ -6,19 +7,25 @@
 PYTHON ?= $(shell for p in python3.13 python3.12 python3.11 python3.14 python3; do \
 	$$p -c 'import sys, venv, ensurepip; sys.exit(sys.version_info < (3, 11))' >/dev/null 2>&1 && echo $$p && break; done)
 BIN := .venv/bin
-# Two workers; a file's tests run in one, and files in order, so that neighbours share their servers.
 PYTEST_WORKERS ?= 2
+# What `make test-rest` takes: all of it, or for a commit's hash a tenth.
+REST ?= only
 PYTEST_ARGS ?=
 BENCH_ARGS ?=
 PROVE_ARGS ?= --size 0.01
 
-.PHONY: run test check bench prove docs packages clean
+.PHONY: run test test-rest test-all check bench prove docs packages clean
 
 run: .venv/installed
 	$(BIN)/shipper demo
 
 test: check
-	$(BIN)/pytest --numprocesses=$(PYTEST_WORKERS) --dist=loadfile --no-loadscope-reorder $(PYTEST_ARGS)
+	$(BIN)/pytest --numprocesses=$(PYTEST_WORKERS) --rest=without $(PYTEST_ARGS)
+
+test-rest: .venv/tested
+	$(BIN)/pytest --rest=$(REST) $(PYTEST_ARGS)
+
+test-all: test test-rest
 
 check: .venv/tested
 	$(BIN)/ruff check

@@ -12,6 +12,8 @@ from hypothesis import HealthCheck, settings
 if TYPE_CHECKING:
     from tests.backends.kubernetes import Kubernetes
 
+pytest_plugins = ("tests.hangs", "tests.selection")
+
 settings.register_profile("untimed", deadline=None, suppress_health_check=[HealthCheck.too_slow])
 settings.load_profile("untimed")  # how fast a machine is says nothing of a property
 
@@ -55,11 +57,13 @@ def pytest_terminal_summary(terminalreporter):
 @pytest.fixture(scope="session")
 def kubernetes() -> "Iterator[Kubernetes]":
     """An API server for all tests that neither stop it nor change its flags, each with a `namespace` of its own."""
+    from tests import hangs
     from tests.backends import kubernetes as server
 
     with ExitStack() as stack:
         try:
-            found = stack.enter_context(server.running())
+            with hangs.allow(120):
+                found = stack.enter_context(server.running())
         except server.Unavailable as why:
             pytest.skip(str(why))
         yield found

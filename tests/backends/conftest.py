@@ -8,6 +8,8 @@ from pathlib import Path
 
 import pytest
 
+from tests import hangs
+
 
 def _load(name):
     """A module beside this file: with pytest's importlib mode test directories are no packages."""
@@ -48,7 +50,8 @@ def _running(name):
     module = _load(name)
     with contextlib.ExitStack() as stack:
         try:
-            server = stack.enter_context(module.running())
+            with hangs.allow(240):
+                server = stack.enter_context(module.running())
         except module.Unavailable as why:
             pytest.skip(str(why))
         yield server

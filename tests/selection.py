@@ -1,0 +1,191 @@
+"""Which tests a run takes, in which order, and what they cost: a plugin that reads the tables of `tests/README.md`.
+
+    --rest=with       every test (what pytest does anyway)
+    --rest=without    all but those of the table "The rest": `make test`
+    --rest=only       those alone: `make test-rest`
+    --rest=COMMIT     a tenth of them, another one for each commit: `.ci/run`
+    --durations-to=F  what each file took, in seconds, as JSON
+
+Workers of pytest-xdist take whole files, and what shares a server is one unit as well. The longest begin first, so that
+all end together; what needs the machine for itself comes last, when nothing else runs.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections import Counter, defaultdict
+from collections.abc import Callable, Mapping, Sequence
+from fnmatch import fnmatchcase
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import pytest
+from xdist.scheduler.loadscope import LoadScopeScheduling
+
+HERE = Path(__file__).parent
+PAGE = HERE / "README.md"
+DURATIONS = HERE / "durations.json"
+HANDS = 10
+ALONE = "alone"
+UNKNOWN = 2.0
+"""Seconds for a file whose duration nobody has measured."""
+
+
+def table(heading: str, page: Path = PAGE) -> list[list[str]]:
+    """The rows below a heading, without their head and without backticks. LookupError where the heading is missing."""
+    _, found, below = page.read_text().partition(f"\n## {heading}\n")
+    if not found:
+        raise LookupError(f"{page} has no heading {heading!r}")
+    rows = [line for line in re.split(r"\n## ", below)[0].splitlines() if line.startswith("|")]
+    return [[cell.strip().replace("`", "") for cell in row.strip("|").split("|")] for row in rows[2:]]
+
+
+def durations() -> dict[str, float]:
+    """Seconds by file, as the last run that was kept has them."""
+    found: dict[str, float] = json.loads(DURATIONS.read_text())
+    return found
+
+
+@cache
+def matches(name: str, pattern: str) -> bool:
+    """Whether a cell names a file or a test: folders, files or `file::test`, with `*`, commas between them."""
+    return any(_matches(name, one) for one in pattern.split(", "))
+
+
+def _matches(name: str, pattern: str) -> bool:
+    file, _, test = name.partition("::")
+    of_file, _, of_test = pattern.partition("::")
+    if of_test:
+        return fnmatchcase(file, of_file) and fnmatchcase(test.partition("[")[0], of_test)
+    return any(fnmatchcase(part, of_file) for part in (file, *map(str, Path(file).parents)))
+
+
+def dealt(seconds: Mapping[str, float]) -> list[set[str]]:
+    """The names in ten hands that take about the same time."""
+    hands: list[set[str]] = [set() for _ in range(HANDS)]
+    for name in sorted(seconds, key=lambda name: (-seconds[name], name)):
+        min(hands, key=lambda hand: sum(seconds[held] for held in hand)).add(name)
+    return hands
+
+
+class Rows:
+    """The tables, asked by the name of a test."""
+
+    def __init__(self) -> None:
+        self._rest = [row[0] for row in table("The rest")]
+        self._alone = [row[0] for row in table("What needs the machine for itself")]
+        self._shared = [row[0] for row in table("Who shares a server")]
+
+    def rest(self, name: str) -> str | None:
+        """The row of "The rest" that has this test, or None."""
+        return _first(self._rest, name)
+
+    def unit(self, name: str) -> str:
+        """What one worker takes as a whole: ALONE, a row of "Who shares a server", or the file."""
+        if _first(self._alone, name):
+            return ALONE
+        return _first(self._shared, name) or name.partition("::")[0]
+
+
+def _first(patterns: Sequence[str], name: str) -> str | None:
+    return next((one for one in patterns if matches(name if "::" in one else name.partition("::")[0], one)), None)
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    group = parser.getgroup("selection", "which tests a run takes (tests/README.md)")
+    group.addoption("--rest", default="with", help="with, without, only, or a commit, which takes a tenth of the rest")
+    group.addoption("--durations-to", type=Path, metavar="FILE", help="write what each file took, in seconds, as JSON")
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    rest = config.getoption("--rest")
+    if rest not in ("with", "without", "only") and not re.fullmatch("[0-9a-f]{7,40}", rest):
+        raise pytest.UsageError(f"--rest is with, without, only or a commit's hash, not {rest!r}")
+    if config.getoption("--durations-to") and not hasattr(config, "workerinput"):
+        config.pluginmanager.register(_Stopwatch(config.getoption("--durations-to")))
+
+
+@pytest.hookimpl(trylast=True)
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    rows = Rows()
+    taken = _taken(config.getoption("--rest"), rows)
+    left_out = [item for item in items if not taken(item.nodeid)]
+    if left_out:
+        config.hook.pytest_deselected(items=left_out)
+    items[:] = [item for item in items if taken(item.nodeid)]
+    if hasattr(config, "workerinput"):
+        _longest_first(items, rows, durations())
+
+
+def _longest_first(items: list[pytest.Item], rows: Rows, seconds: dict[str, float]) -> None:
+    cost: Counter[str] = Counter()
+    for name in {item.nodeid.partition("::")[0]: item.nodeid for item in items}.values():
+        cost[rows.unit(name)] += round(10 * seconds.get(name.partition("::")[0], UNKNOWN))
+
+    def place(item: pytest.Item) -> tuple[bool, int, str]:
+        unit = rows.unit(item.nodeid)
+        return unit == ALONE, -cost[unit], unit
+
+    items.sort(key=place)
+
+
+def _taken(rest: str, rows: Rows) -> Callable[[str], bool]:
+    if rest == "with":
+        return lambda name: True
+    if rest == "without":
+        return lambda name: rows.rest(name) is None
+    if rest == "only":
+        return lambda name: rows.rest(name) is not None
+    hand = dealt({row[0]: float(row[1]) for row in table("The rest")})[int(rest, 16) % HANDS]
+    return lambda name: rows.rest(name) in hand
+
+
+class _Stopwatch:
+    """Adds up the phases of the tests of each file."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        self._seconds: defaultdict[str, float] = defaultdict(float)
+
+    def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
+        self._seconds[report.nodeid.partition("::")[0]] += report.duration
+
+    def pytest_sessionfinish(self) -> None:
+        self._path.parent.mkdir(parents=True, exist_ok=True)
+        rounded = {file: round(seconds, 1) for file, seconds in sorted(self._seconds.items())}
+        self._path.write_text(json.dumps(rounded, indent=0) + "\n")
+
+
+class Sharing(LoadScopeScheduling):
+    """Deals whole units to the workers of pytest-xdist, in the order in which they were collected.
+
+    ALONE is dealt to the last worker, after the others have ended. A worker begins its last test only when it knows
+    what follows: it is told at once that nothing does.
+    """
+
+    def __init__(self, config: pytest.Config, log: Any = None) -> None:
+        super().__init__(config, log)
+        self._rows = Rows()
+
+    def _split_scope(self, nodeid: str) -> str:
+        return self._rows.unit(nodeid)
+
+    def _reschedule(self, node: Any) -> None:
+        if next(iter(self.workqueue), None) == ALONE and len(self.nodes) > 1:
+            if any(other is not node and not other.shutting_down for other in self.nodes):
+                node.shutdown()
+            return
+        super()._reschedule(node)
+
+    def remove_node(self, node: Any) -> str | None:
+        crashed = super().remove_node(node)
+        for other in self.nodes:
+            self._reschedule(other)
+        return crashed
+
+
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Sharing:
+    config.option.loadscopereorder = False
+    return Sharing(config, log)

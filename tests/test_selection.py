@@ -1,0 +1,46 @@
+"""The page of what a run takes names what exists, and what it leaves out is dealt whole."""
+
+from __future__ import annotations
+
+from collections import Counter
+from pathlib import Path
+
+from tests.selection import HANDS, dealt, durations, matches, table
+
+ROOT = Path(__file__).parents[1]
+FILES = sorted(str(path.relative_to(ROOT)) for path in ROOT.glob("tests/**/test_*.py"))
+ROWS = ("The rest", "What needs the machine for itself", "Who shares a server", "Budgets")
+
+
+def test_every_row_of_the_page_names_tests_that_exist() -> None:
+    named = [cell for heading in ROWS for row in table(heading) for cell in row[0].split(", ")]
+    lost = [
+        cell
+        for cell in named
+        if not any(
+            matches(file, cell.partition("::")[0])
+            and f"def {cell.partition('::')[2].rstrip('*')}" in (ROOT / file).read_text()
+            for file in FILES
+        )
+    ]
+
+    assert lost == []
+
+
+def test_ten_commits_in_a_row_run_all_of_the_rest_once() -> None:
+    seconds = {row[0]: float(row[1]) for row in table("The rest")}
+    hands = dealt(seconds)
+
+    assert len(hands) == HANDS
+    assert Counter(name for hand in hands for name in hand) == dict.fromkeys(seconds, 1)
+    assert max(sum(seconds[name] for name in hand) for hand in hands) <= 600  # seconds that CI gives a tenth
+
+
+def test_a_folder_takes_no_longer_than_its_budget_and_all_of_them_twenty_minutes_of_a_worker() -> None:
+    budget = {row[0]: float(row[1]) for row in table("Budgets")}
+    took: Counter[str] = Counter()
+    for file, seconds in durations().items():
+        took["/".join(file.split("/")[: 2 if file.count("/") > 1 else 1])] += round(seconds)
+
+    assert {folder: seconds for folder, seconds in took.items() if seconds > budget.get(folder, 0)} == {}
+    assert sum(budget.values()) <= 20 * 60
