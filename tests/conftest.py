@@ -9,6 +9,8 @@ from typing import TYPE_CHECKING
 import pytest
 from hypothesis import HealthCheck, settings
 
+from tests import needs
+
 if TYPE_CHECKING:
     from tests.backends.kubernetes import Kubernetes
 
@@ -32,6 +34,8 @@ signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell ignores it f
 def pytest_runtest_setup(item):
     if item.get_closest_marker("root") and os.geteuid() != 0:
         pytest.skip("needs root")
+    for marker in item.iter_markers("needs"):
+        needs.require(*marker.args)
 
 
 @pytest.hookimpl(tryfirst=True)

@@ -12,6 +12,8 @@ from pathlib import Path
 
 import pytest
 
+from tests import needs
+
 
 @contextmanager
 def small_disk(at: Path, size: str) -> Iterator[Path]:
@@ -57,7 +59,7 @@ def mortal_disk(image: Path, at: Path, size: int) -> Iterator[Disk]:
     """A new file system of so many bytes at a directory that exists."""
     with image.open("wb") as file:
         file.truncate(size)
-    make = ["mkfs.ext4", "-q", "-F", "-E", "lazy_itable_init=0,lazy_journal_init=0", str(image)]
+    make = [needs.program("mkfs.ext4"), "-q", "-F", "-E", "lazy_itable_init=0,lazy_journal_init=0", str(image)]
     disk = Disk(image, at)
     try:
         subprocess.run(make, check=True)

@@ -12,12 +12,11 @@ The `-shm` of SQLite is mapped memory, which it makes anew: left out.
 from __future__ import annotations
 
 import re
-import shutil
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import NamedTuple
 
-import pytest
+from tests import needs
 
 
 class Create(NamedTuple):
@@ -96,8 +95,7 @@ class _Call(NamedTuple):
 
 def tracer(trace: Path) -> list[str]:
     """What stands before a command, so that `read` understands its trace; skips the test without strace."""
-    if shutil.which("strace") is None:
-        pytest.skip("strace is not installed")
+    needs.require("strace")
     options = ["-f", "-qq", "-xx", "-s", str(1 << 24), "--seccomp-bpf", "-e", "signal=none"]
     return ["strace", *options, "-e", f"trace={','.join(_ON_CALL + _ON_RETURN)}", "-o", str(trace)]
 

@@ -21,7 +21,6 @@ UNIT = ROOT / "packaging" / "linux" / "shipper.service"
 MOST_EXPOSED = 20
 """In tenths, as `systemd-analyze security --threshold` counts: 2.0 of 10."""
 
-needs_systemd = pytest.mark.skipif(not shutil.which("systemd-analyze"), reason="there is no systemd-analyze")
 PR_SET_MDWE = 65
 
 
@@ -44,7 +43,7 @@ def setting(name):
     return unit["Service"][name]
 
 
-@needs_systemd
+@pytest.mark.needs("systemd-analyze")
 def test_the_unit_is_what_systemd_understands(tmp_path):
     """With the path of an installed program, for systemd checks that it can be run."""
     program, *arguments = setting("ExecStart").split()
@@ -58,7 +57,7 @@ def test_the_unit_is_what_systemd_understands(tmp_path):
     assert arguments[0] == "supervise"
 
 
-@needs_systemd
+@pytest.mark.needs("systemd-analyze")
 def test_the_unit_leaves_little_open():
     command = ["systemd-analyze", "security", "--offline=yes", "--no-pager", f"--threshold={MOST_EXPOSED}", str(UNIT)]
     ended = run(*command, check=False)

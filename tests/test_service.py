@@ -42,10 +42,7 @@ on_release:
 
 pytestmark = [
     pytest.mark.root,
-    pytest.mark.skipif(
-        not (shutil.which("systemd-sysusers") and shutil.which("systemd-tmpfiles")),
-        reason="there are no systemd-sysusers and systemd-tmpfiles",
-    ),
+    pytest.mark.needs("systemd-sysusers", "systemd-tmpfiles"),
 ]
 
 

@@ -67,9 +67,11 @@ def build() -> Path:
     text = source.read_bytes() + (HERE / "events.h").read_bytes()
     program = CACHE / f"sink-{hashlib.sha256(text).hexdigest()[:12]}"
     if not program.exists():
-        command = ["cc", "-O2", "-o", str(program), str(source)]
+        unfinished = program.with_name(f"{program.name}.{os.getpid()}")
+        command = ["cc", "-O2", "-o", str(unfinished), str(source)]
         if subprocess.run([*command, "-DWITH_ZLIB", "-lz"], capture_output=True).returncode:
             subprocess.run(command, check=True)
+        unfinished.rename(program)
     return program
 
 

@@ -13,6 +13,7 @@ from tests.benchmarks.peers.peer import Peer
 from tests.benchmarks.sink import sink
 from tests.benchmarks.syncs import calls
 
+pytestmark = pytest.mark.needs("cc", "libc6-dev", "zlib1g-dev")  # tests/benchmarks/sink.c
 LINES = 200
 SENDER = """
 import json, signal, subprocess, sys, time, urllib.request

@@ -10,6 +10,7 @@ import pytest
 from tests.benchmarks import sink as endpoint
 from tests.benchmarks.job import access_lines
 
+pytestmark = pytest.mark.needs("cc", "libc6-dev", "zlib1g-dev")  # tests/benchmarks/sink.c
 TWO = b'{"create":{"_id":"a.1"}}\n{"message":"x"}\n{"index":{"_index":"logs-x","_id":"a.2"}}\n{"message":"y"}\n'
 
 

@@ -17,6 +17,7 @@ from tests.benchmarks.measure import Run
 from tests.benchmarks.peers import PEERS
 from tests.benchmarks.peers.peer import Unavailable
 
+pytestmark = pytest.mark.needs("cc", "libc6-dev", "zlib1g-dev")  # tests/benchmarks/sink.c
 LINES = 20_000
 
 

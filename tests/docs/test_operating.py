@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-import shutil
 import subprocess
 import sys
 from itertools import takewhile
@@ -55,7 +54,7 @@ async def test_of_a_cause_in_the_table_status_says_what_is_written_there(place: 
     assert set(CAUSES) == set(WRONG) | set(REPLIES) | {"key revoked too early"}
 
 
-@pytest.mark.skipif(shutil.which("jq") is None, reason="no jq")
+@pytest.mark.needs("jq")
 def test_the_command_that_makes_the_journal_readable_shows_time_level_and_message(tmp_path: Path) -> None:
     """Another line, such as those of systemd, stays as it is."""
     policy = tmp_path / "policy.yaml"

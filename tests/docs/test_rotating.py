@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import re
-import shutil
 import subprocess
 from pathlib import Path
 
@@ -84,7 +83,7 @@ def test_the_script_that_revokes_a_key_is_that_of_the_readme() -> None:
     assert PAGE.files["revoke-key"] == FILES["revoke-key"]
 
 
-@pytest.mark.skipif(not shutil.which("openssl"), reason="there is no openssl")
+@pytest.mark.needs("openssl")
 async def test_a_certificate_is_replaced_and_the_old_one_revoked_by_its_authority(place: Path) -> None:
     """The destination need not be there: nothing is queued under the old one."""
     _make_authority(place)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import re
-import shutil
 import subprocess
 import time
 from collections.abc import Callable, Iterator
@@ -19,6 +18,7 @@ from urllib.request import urlopen
 import trio
 
 from shipper_demo.ports import free_port
+from tests import needs
 
 RULES = Path(__file__).parents[2] / "packaging" / "monitoring" / "rules.yaml"
 PATIENCE = 90.0
@@ -35,10 +35,6 @@ scrape_configs:
 """
 
 Alert = dict[str, Any]
-
-
-class Unavailable(Exception):
-    """This machine has no Prometheus."""
 
 
 def hastened(rules: str) -> str:
@@ -101,9 +97,8 @@ class Prometheus:
 
 @contextmanager
 def running(directory: Path) -> Iterator[Prometheus]:
-    """Runs a server in a directory; raises Unavailable where there is no program."""
-    if shutil.which("prometheus") is None:
-        raise Unavailable("there is no prometheus (on Debian: apt install prometheus)")
+    """Runs a server in a directory; skips the test where there is no program."""
+    needs.require("prometheus")
     rules, config = directory / "rules.yaml", directory / "prometheus.yaml"
     rules.write_text(hastened(RULES.read_text()))
     targets = [f"127.0.0.1:{free_port()}" for _ in range(TARGETS)]

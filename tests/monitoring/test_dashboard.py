@@ -10,13 +10,14 @@ from pathlib import Path
 from typing import Any
 from urllib.request import urlopen
 
+import pytest
 import trio
 import yaml
 
 from shipper.process.environment import boottime
 from shipper_demo.ports import free_port
 from tests.monitoring.prometheus import RULES
-from tests.monitoring.test_rules import needs_promtool, promtool
+from tests.monitoring.test_rules import promtool
 from tests.story.driver import Sidecar, launched, policy
 from tests.story.test_story_relay import PACE, Relay
 from tests.story.world import open_world, secret
@@ -87,7 +88,7 @@ def test_the_file_is_what_its_program_writes() -> None:
     assert runpy.run_path(str(PROGRAM))["dashboard"]() == DASHBOARD
 
 
-@needs_promtool
+@pytest.mark.needs("promtool")
 def test_every_expression_is_promql(tmp_path: Path) -> None:
     rules = [{"record": f"panel:{number}", "expr": text} for number, text in enumerate(expressions())]
     path = tmp_path / "rules.yaml"

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-import shutil
 import subprocess
 from pathlib import Path
 
@@ -15,20 +14,18 @@ from tests.monitoring.prometheus import RULES
 GROUPS = yaml.safe_load(RULES.read_text())["groups"]
 ALERTS = [rule for group in GROUPS for rule in group["rules"]]
 
-needs_promtool = pytest.mark.skipif(not shutil.which("promtool"), reason="there is no promtool")
-
 
 def promtool(*arguments: str) -> None:
     ended = subprocess.run(["promtool", *arguments], capture_output=True, text=True, timeout=120, check=False)
     assert ended.returncode == 0, ended.stdout + ended.stderr
 
 
-@needs_promtool
+@pytest.mark.needs("promtool")
 def test_promtool_finds_nothing_wrong() -> None:
     promtool("check", "rules", "--lint=all", "--lint-fatal", str(RULES))
 
 
-@needs_promtool
+@pytest.mark.needs("promtool")
 def test_a_fault_must_last_before_it_is_an_alert() -> None:
     promtool("test", "rules", str(Path(__file__).with_name("rules.yaml")))
 

@@ -122,6 +122,7 @@ def test_commands_of_a_page_are_commands_of_a_shell(page: str) -> None:
     assert (blocks != [], ended.returncode, ended.stderr) == (True, 0, "")
 
 
+@pytest.mark.needs("promtool")
 def test_the_examples_of_monitoring_are_configurations(tmp_path: Path) -> None:
     """docs/monitoring.md"""
     from tests.monitoring.test_rules import promtool

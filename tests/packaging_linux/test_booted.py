@@ -44,10 +44,7 @@ pytestmark = [
     pytest.mark.timeout(1200),
     # The service keeps its connections, and a destination that ends leaves them to the collector.
     pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning"),
-    pytest.mark.skipif(
-        not (shutil.which("systemd-nspawn") and shutil.which("mmdebstrap")),
-        reason="there are no systemd-nspawn (package systemd-container) and mmdebstrap",
-    ),
+    pytest.mark.needs("systemd-nspawn", "mmdebstrap", "nsenter"),
 ]
 
 

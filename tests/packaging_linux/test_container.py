@@ -42,9 +42,7 @@ HOW = [
 pytestmark = [
     pytest.mark.root,
     pytest.mark.timeout(900),
-    pytest.mark.skipif(
-        not all(map(shutil.which, ("podman", "runc", "mmdebstrap"))), reason="there are no podman, runc and mmdebstrap"
-    ),
+    pytest.mark.needs("podman", "runc", "mmdebstrap"),
 ]
 
 

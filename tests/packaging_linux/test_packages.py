@@ -46,6 +46,7 @@ def unpacked(packages: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     return into
 
 
+@pytest.mark.needs("rpm")
 def test_both_formats_hold_the_same_files(packages: Path, unpacked: Path) -> None:
     (rpm,) = packages.glob(f"shipper-{__version__}-*.rpm")
     in_rpm = set(run("rpm", "--query", "--package", "--list", rpm).splitlines())
@@ -57,6 +58,7 @@ def test_both_formats_hold_the_same_files(packages: Path, unpacked: Path) -> Non
     assert not [path for path in in_rpm - in_deb if not (unpacked / path[1:]).is_dir()]
 
 
+@pytest.mark.needs("rpm")
 def test_the_rpm_has_our_scripts_and_keeps_changed_settings(packages: Path) -> None:
     (rpm,) = packages.glob(f"shipper-{__version__}-*.rpm")
     scripts = run("rpm", "--query", "--package", "--scripts", rpm)
@@ -74,6 +76,7 @@ def memory() -> Iterator[Path]:
 
 
 @pytest.mark.root
+@pytest.mark.needs("rpm")
 def test_an_rpm_is_installed_upgraded_and_erased(packages: Path, memory: Path) -> None:
     """In a root directory of its own, in which nothing runs."""
     root = memory / "root"
@@ -103,6 +106,7 @@ def test_the_last_script_names_what_is_kept(argument: str) -> None:
     assert all(path in said for path in ("/var/lib/shipper", "/etc/shipper", "userdel shipper"))
 
 
+@pytest.mark.needs("man")
 def test_every_command_has_a_man_page_without_complaints_of_man(unpacked: Path) -> None:
     pages = sorted((unpacked / "usr/share/man/man1").iterdir())
     names = {page.name for page in pages}

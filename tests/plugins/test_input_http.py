@@ -2,7 +2,6 @@
 
 import gzip
 import http.client
-import shutil
 import socket
 import ssl
 import struct
@@ -89,7 +88,7 @@ async def test_an_answer_comes_when_the_events_are_stored():
         assert receiver.context.events == [{"a": 1}, {"b": 2}]
 
 
-@pytest.mark.skipif(shutil.which("curl") is None, reason="needs curl")
+@pytest.mark.needs("curl")
 async def test_curl_posts_lines_of_any_type_where_the_format_is_set(tmp_path):
     (tmp_path / "app.log").write_bytes(b"one\ntwo\n")
     async with receiving(format="lines", path="/logs", credentials=("old",)) as receiver:

@@ -123,6 +123,7 @@ async def test_from_the_end_begins_where_the_journal_ended_at_the_first_start(ru
 
 
 @of_root
+@pytest.mark.needs("pgrep")
 async def test_a_journalctl_that_is_killed_is_started_again_and_nothing_comes_twice(running: Journal) -> None:
     running.send({"MESSAGE": "before", "SYSLOG_IDENTIFIER": "killed"})
     store = Store()

@@ -3,7 +3,6 @@
 The daemons read a file of numbered lines and send them; each must come once.
 """
 
-import shutil
 import socket
 from contextlib import asynccontextmanager
 from functools import partial
@@ -15,6 +14,7 @@ import trustme
 from shipper.plugin import Material
 from shipper.testing import RecordingInputContext
 from shipper_plugins.inputs.syslog import SyslogInput, SyslogTls
+from tests import needs
 
 COUNT = 300
 PATIENCE = 40
@@ -39,13 +39,6 @@ log {{ source(s); destination(d); }};
 """
 
 
-def program(name):
-    found = shutil.which(name) or shutil.which(name, path="/usr/sbin:/usr/local/sbin")
-    if found is None:
-        pytest.skip(f"{name} is not installed")
-    return found
-
-
 def forward(protocol, options=""):
     return lambda **of: FORWARD.format(protocol=protocol, options=options, **of)
 
@@ -54,7 +47,7 @@ def rsyslog(action):
     def prepare(folder, **of):
         text = RSYSLOG.format(folder=folder, action=action(**of) if callable(action) else action.format(**of))
         (folder / "rsyslog.conf").write_text(text)
-        return [program("rsyslogd"), "-n", "-f", f"{folder}/rsyslog.conf", "-i", f"{folder}/pid"]
+        return [needs.path("rsyslogd"), "-n", "-f", f"{folder}/rsyslog.conf", "-i", f"{folder}/pid"]
 
     return prepare
 
@@ -64,14 +57,14 @@ def syslog_ng(destination):
         text = SYSLOG_NG.format(folder=folder, destination=destination.format(folder=folder, **of))
         (folder / "syslog-ng.conf").write_text(text)
         files = ["-R", f"{folder}/persist", "-p", f"{folder}/pid", "-c", f"{folder}/control"]
-        return [program("syslog-ng"), "-F", "--no-caps", "-f", f"{folder}/syslog-ng.conf", *files]
+        return [needs.path("syslog-ng"), "-F", "--no-caps", "-f", f"{folder}/syslog-ng.conf", *files]
 
     return prepare
 
 
 def logger(*options):
     def prepare(folder, **of):
-        return [program("logger"), "-t", "app", "-f", f"{folder}/in.log", *[one.format(**of) for one in options]]
+        return [needs.path("logger"), "-t", "app", "-f", f"{folder}/in.log", *[one.format(**of) for one in options]]
 
     return prepare
 
@@ -147,7 +140,14 @@ async def sending(command):
             nursery.cancel_scope.cancel()
 
 
-@pytest.mark.parametrize("name", SENDERS)
+def asked_for(name):
+    sender, transport, *_ = name.split()
+    program = "rsyslogd" if sender == "rsyslog" else sender
+    module = ["rsyslog-openssl"] if (sender, transport) == ("rsyslog", "tls") else []
+    return pytest.param(name, marks=pytest.mark.needs(program, *module))
+
+
+@pytest.mark.parametrize("name", [asked_for(name) for name in SENDERS])
 async def test_every_message_of_a_real_sender_comes_once(tmp_path, authority, name):
     scheme, prepare = SENDERS[name]
     (tmp_path / "in.log").write_text("".join(f"{text}\n" for text in TEXTS))

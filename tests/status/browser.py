@@ -6,7 +6,6 @@ import base64
 import json
 import os
 import select
-import shutil
 import subprocess
 import time
 from collections.abc import Callable, Iterator
@@ -14,7 +13,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-import pytest
+from tests import needs
 
 PATIENCE = 60.0
 """Seconds for an answer, and for a condition."""
@@ -28,9 +27,8 @@ _COMMAND = (
 @contextmanager
 def chromium(profile: Path) -> Iterator[Browser]:
     """Runs a browser while the block runs; skips where there is none."""
-    program = shutil.which("chromium")
-    if program is None:
-        pytest.skip("needs chromium")
+    program = needs.program("chromium")
+    needs.require("fonts-dejavu-core")
     its_input, ours_out = os.pipe()
     ours_in, its_output = os.pipe()
     script = f'exec "$@" 3<&{its_input} 4>&{its_output}'  # the browser takes these two descriptors

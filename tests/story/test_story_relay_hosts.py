@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import shutil
 from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import asynccontextmanager, contextmanager
 from pathlib import Path
@@ -17,9 +16,7 @@ from tests.story.driver import Message, Sidecar, launched
 
 pytestmark = [
     pytest.mark.root,
-    pytest.mark.skipif(
-        not all(map(shutil.which, ("ip", "nsenter", "unshare"))), reason="there is no ip, or no nsenter"
-    ),
+    pytest.mark.needs("ip", "nsenter", "unshare"),
 ]
 
 PORT = 6789
