@@ -1,19 +1,15 @@
-"""A real OpenTelemetry Collector, built from Go modules of pinned versions: the receiver and the exporters of OTLP.
+"""A real OpenTelemetry Collector: the receiver and the exporters of OTLP.
 
 It stands on both sides of the shipper, in one process with two pipelines, and has a way in and a way out for the test:
 
     test ── gRPC ──> `in` ── gRPC or HTTP ──> shipper ── gRPC or HTTP ──> `out` ── HTTP ──> `Sink` in the test
 
-What comes to `out` may be metrics too. No pipeline has a queue: a receiver answers when its exporter was answered. The
-build takes a minute or two, and is kept under `.cache/` by what it is made of.
+What comes to `out` may be metrics too. No pipeline has a queue: a receiver answers when its exporter was answered.
 """
 
 from __future__ import annotations
 
-import hashlib
 import http.server
-import os
-import shutil
 import socket
 import subprocess
 import tempfile
@@ -30,10 +26,11 @@ from opentelemetry.proto.collector.logs.v1.logs_service_pb2_grpc import LogsServ
 from opentelemetry.proto.collector.metrics.v1.metrics_service_pb2 import ExportMetricsServiceRequest
 
 from shipper_demo.ports import free_port
+from tests.backends.collector_build import COLLECTOR
+from tests.backends.recipe import Unavailable
 
-SOURCE = Path(__file__).with_name("collector_source")
-CACHE = Path(__file__).parents[2] / ".cache"
-BUILD_SECONDS = 900.0
+__all__ = ["Collector", "Sink", "Unavailable", "running"]
+
 PATIENCE = 30.0
 
 _CONFIG = """\
@@ -59,10 +56,6 @@ _EXPORTERS = {
     "http": "otlp_http/shipper: {{endpoint: 'http://127.0.0.1:{port}', headers: {headers}, {retry}}}",
     "json": "otlp_http/shipper: {{endpoint: 'http://127.0.0.1:{port}', encoding: json, headers: {headers}, {retry}}}",
 }
-
-
-class Unavailable(Exception):
-    """This machine cannot have the Collector: no Go, or nothing to download its modules with."""
 
 
 class Sink:
@@ -142,32 +135,10 @@ class Collector:
             LogsServiceStub(channel).Export(request, timeout=PATIENCE)
 
 
-def built() -> Path:
-    """The program; raises Unavailable."""
-    source = b"".join(path.read_bytes() for path in sorted(SOURCE.iterdir()))
-    program = CACHE / f"collector-{hashlib.sha256(source).hexdigest()[:16]}" / "collector"
-    if program.exists():
-        return program
-    go = shutil.which("go")
-    if go is None:
-        raise Unavailable("the Collector needs Go to be built")
-    program.parent.mkdir(parents=True, exist_ok=True)
-    unfinished = program.with_name(f"unfinished-{os.getpid()}")
-    command = [go, "build", "-trimpath", "-o", str(unfinished), "."]
-    try:
-        done = subprocess.run(command, cwd=SOURCE, capture_output=True, text=True, timeout=BUILD_SECONDS)
-    except subprocess.TimeoutExpired:
-        raise Unavailable(f"the Collector cannot be built in {BUILD_SECONDS:g} s") from None
-    if done.returncode:
-        raise Unavailable(f"the Collector cannot be built: {done.stderr[-500:]}")
-    unfinished.rename(program)
-    return program
-
-
 @contextmanager
 def running() -> Iterator[Collector]:
     """A Collector that is not started yet; raises Unavailable."""
-    program = built()
+    program = COLLECTOR.made() / "collector"
     with ExitStack() as stack:
         directory = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="collector-")))
         sink = Sink()

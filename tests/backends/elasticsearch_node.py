@@ -1,8 +1,7 @@
-"""A real Elasticsearch node with security, on loopback, from Maven Central alone.
+"""A real Elasticsearch node with security, on loopback.
 
 It is the distribution for integration tests, which has users, roles and API keys, and lacks most other modules: there
-is no answer to `GET /`, and none about data streams. `elasticsearch_source` has what its index of users needs; a JDK
-compiles it. The rest is as for `opensearch`.
+is no answer to `GET /`, and none about data streams. The rest is as for `opensearch`.
 """
 
 from __future__ import annotations
@@ -24,23 +23,12 @@ from typing import Any
 
 from shipper_demo.ports import free_port
 from tests.backends import opensearch
+from tests.backends.maven import ELASTICSEARCH
 from tests.backends.opensearch import OpenSearch, Unavailable
 
-VERSION = "8.19.4"  # the newest 8; 9 needs Java 21
-CACHE = Path(__file__).parents[2] / ".cache" / "elasticsearch"
-SOURCE = Path(__file__).with_name("elasticsearch_source")
 WRITER = {"indices": [{"names": ["logs-*"], "privileges": ["create_doc", "auto_configure"]}]}
 """A role that may write to `logs-*` and do nothing else."""
 
-_ARTIFACT = ("org.elasticsearch.distribution.integ-test-zip", "elasticsearch", VERSION)
-_DESCRIPTION = f"""\
-name=analysis
-description=what the index of users needs
-version=1
-classname=shipper.analysis.Analysis
-java.version=17
-elasticsearch.version={VERSION}
-"""
 _LEFT_OUT = ("gc.log", "HeapDump", "ErrorFile", "UseG1GC")
 _JVM_OPTIONS = "-Xms512m\n-Xmx512m\n-XX:+UseSerialGC\n-XX:TieredStopAtLevel=1\n"
 
@@ -75,7 +63,7 @@ class Elasticsearch(OpenSearch):
 @contextmanager
 def running() -> Iterator[Elasticsearch]:
     """Start a node, wait until it answers, and stop it; raises Unavailable where there can be none."""
-    distribution = _distribution()
+    distribution = ELASTICSEARCH.made()
     root = Path(tempfile.mkdtemp(prefix="elasticsearch-"))
     root.chmod(0o755)
     password = secrets.token_urlsafe(18)
@@ -92,34 +80,6 @@ def running() -> Iterator[Elasticsearch]:
             opensearch._stop(process)
     finally:
         shutil.rmtree(root, ignore_errors=True)
-
-
-def _distribution() -> Path:
-    """The unpacked distribution with the plugin in it."""
-    home = CACHE / f"elasticsearch-{VERSION}"
-    if opensearch._java_home() is None or shutil.which("javac") is None:
-        raise Unavailable("there is no javac")
-    if not home.exists():
-        if shutil.which("mvn") is None:
-            raise Unavailable("there is no mvn to download Elasticsearch with")
-        CACHE.mkdir(parents=True, exist_ok=True)
-        with tempfile.TemporaryDirectory(dir=CACHE) as scratch:
-            archive = opensearch._download(Path(scratch), *_ARTIFACT)
-            opensearch._unzip(archive, Path(scratch))
-            _compile(Path(scratch) / home.name)
-            (Path(scratch) / home.name).rename(home)
-    return home
-
-
-def _compile(home: Path) -> None:
-    place = home / "plugins" / "analysis"
-    classes = place / "classes"
-    classes.mkdir(parents=True)
-    compile = ["javac", "--release", "17", "-proc:none", "-nowarn", "-cp", f"{home}/lib/*", "-d", str(classes)]
-    subprocess.run([*compile, str(SOURCE / "Analysis.java")], check=True, capture_output=True, timeout=300)
-    subprocess.run(["jar", "cf", str(place / "analysis.jar"), "-C", str(classes), "."], check=True, timeout=300)
-    shutil.rmtree(classes)
-    (place / "plugin-descriptor.properties").write_text(_DESCRIPTION)
 
 
 def _configure(home: Path, root: Path) -> str:

@@ -1,9 +1,9 @@
-"""A real Kafka broker (KRaft, one node) on loopback, from Maven Central alone.
+"""A real Kafka broker (KRaft, one node) on loopback; `maven` has its libraries.
 
-The libraries are kept under `.cache/`; ports, certificates, users and data are new for each broker. `plain` is the door
-of the tests' administrator, who may do anything there; events go through `sasl` (SCRAM over TLS), `tls` (certificates)
-or `behind` (SCRAM, in clear): whoever comes there is sent on to `front`, where a test may put a proxy. A session starts
-one broker, and its tests take topics and users with names of their own.
+Ports, certificates, users and data are new for each broker. `plain` is the door of the tests' administrator, who may do
+anything there; events go through `sasl` (SCRAM over TLS), `tls` (certificates) or `behind` (SCRAM, in clear): whoever
+comes there is sent on to `front`, where a test may put a proxy. A session starts one broker, and its tests take topics
+and users with names of their own.
 """
 
 from __future__ import annotations
@@ -40,30 +40,17 @@ from confluent_kafka.admin import (
 from cryptography.hazmat.primitives import serialization
 
 from shipper_demo.ports import free_port
+from tests.backends.maven import KAFKA
+from tests.backends.recipe import Unavailable
 
-VERSION = "4.1.1"
-CACHE = Path(__file__).parents[2] / ".cache" / f"kafka-{VERSION}"
+__all__ = ["Kafka", "Unavailable", "running"]
+
 PATIENCE = 90.0
 
-_POM = f"""\
-<project>
-  <modelVersion>4.0.0</modelVersion>
-  <groupId>test</groupId><artifactId>kafka</artifactId><version>1</version><packaging>pom</packaging>
-  <dependencies>
-    <dependency><groupId>org.apache.kafka</groupId><artifactId>kafka_2.13</artifactId><version>{VERSION}</version></dependency>
-    <dependency><groupId>org.slf4j</groupId><artifactId>slf4j-simple</artifactId><version>1.7.36</version></dependency>
-  </dependencies>
-</project>
-"""
-_COPY = "org.apache.maven.plugins:maven-dependency-plugin:3.8.1:copy-dependencies"
 _JAVA = ("-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC", "-Dorg.slf4j.simpleLogger.defaultLogLevel=warn")
 
 
 WRITING = (AclOperation.WRITE, AclOperation.DESCRIBE)
-
-
-class Unavailable(Exception):
-    """This machine cannot have the broker: no Java, or nothing to download it with."""
 
 
 @dataclass
@@ -223,7 +210,7 @@ def _read(consumer: Consumer, high: int, most: int) -> list[Message]:
 @contextmanager
 def running() -> Iterator[Kafka]:
     """Start a broker, and stop it; raises Unavailable where there can be none."""
-    libraries = _libraries()
+    libraries = KAFKA.made()
     root = Path(tempfile.mkdtemp(prefix="kafka-"))
     broker: Kafka | None = None
     try:
@@ -234,27 +221,6 @@ def running() -> Iterator[Kafka]:
         if broker is not None:
             broker.kill()
         shutil.rmtree(root, ignore_errors=True)
-
-
-def _libraries() -> Path:
-    """The directory with Kafka's classes."""
-    if shutil.which("java") is None:
-        raise Unavailable("there is no java")
-    if not CACHE.exists():
-        if shutil.which("mvn") is None:
-            raise Unavailable("there is no mvn to download Kafka with")
-        CACHE.parent.mkdir(parents=True, exist_ok=True)
-        with tempfile.TemporaryDirectory(dir=CACHE.parent) as scratch:
-            pom = Path(scratch) / "pom.xml"
-            pom.write_text(_POM)
-            command = ["mvn", "-B", "-q", "-f", str(pom), _COPY, "-DincludeScope=runtime"]
-            done = subprocess.run(
-                [*command, f"-DoutputDirectory={scratch}/libs"], capture_output=True, text=True, timeout=900
-            )
-            if done.returncode:
-                raise Unavailable(f"mvn cannot get Kafka {VERSION}: {done.stdout[-500:]}")
-            (Path(scratch) / "libs").rename(CACHE)
-    return CACHE
 
 
 def _java(libraries: Path, heap: str, *arguments: object) -> list[str]:

@@ -4,7 +4,7 @@ It says who may do what (RBAC), keeps objects and tells of changes as that of a 
 elsewhere, nobody does here: a deleted namespace stays `Terminating`, owners' objects are not collected, a Pod never
 runs, and a ServiceAccount exists only where a test has made it.
 
-`python3 -m tests.backends.kubernetes_build` builds the two programs, once. They die with the process that started them.
+`python3 -m tests.backends` builds the two programs, once. They die with the process that started them.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ import yaml
 
 from shipper_demo.ports import free_port
 from tests.backends.kubernetes_api import PATIENCE, Api, Object, path
-from tests.backends.kubernetes_build import Unavailable, built
+from tests.backends.kubernetes_build import KUBERNETES
 from tests.backends.kubernetes_flags import (
     ADMIN_TOKEN,
     GROUP,
@@ -40,6 +40,7 @@ from tests.backends.kubernetes_flags import (
     write,
     write_files,
 )
+from tests.backends.recipe import Unavailable
 
 __all__ = ["ADMIN_TOKEN", "GROUP", "USERS", "Kubernetes", "Program", "Unavailable", "running"]
 
@@ -277,7 +278,7 @@ def _posted(url: str, message: Mapping[str, Any]) -> Any:
 @contextmanager
 def running(*, audit: bool = False, arguments: Sequence[str] = (), of_etcd: Sequence[str] = ()) -> Iterator[Kubernetes]:
     """A server that is ready, with more arguments of kube-apiserver and of etcd; raises Unavailable."""
-    programs = built()
+    programs = KUBERNETES.made()
     with ExitStack() as stack:
         name = stack.enter_context(tempfile.TemporaryDirectory(prefix="kubernetes-", ignore_cleanup_errors=True))
         directory = Path(name)

@@ -1,6 +1,6 @@
-"""A real OpenSearch node with its security plugin, on loopback, from Maven Central alone.
+"""A real OpenSearch node with its security plugin, on loopback.
 
-The unpacked distribution is kept under `.cache/`; configuration, certificates, data and logs are new for each node, in
+`maven` has the distribution; configuration, certificates, data and logs are new for each node, in
 a directory that `nobody` may enter (OpenSearch refuses to run as root). Starting takes 10 to 20 seconds, so a session
 starts one node and its tests take users, roles and indices with names of their own.
 """
@@ -21,22 +21,22 @@ import tempfile
 import time
 import urllib.error
 import urllib.request
-import zipfile
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
-from xml.sax.saxutils import escape
 
 import bcrypt
 import trustme
 from cryptography.hazmat.primitives import serialization
 
 from shipper_demo.ports import free_port
+from tests.backends.maven import OPENSEARCH
+from tests.backends.recipe import Unavailable
 
-VERSION = "2.19.4"  # the newest for which the security plugin is on Maven Central
-CACHE = Path(__file__).parents[2] / ".cache" / "opensearch"
+__all__ = ["OpenSearch", "Unavailable", "running"]
+
 SECURITY = "/_plugins/_security/api"
 WRITER = {
     "cluster_permissions": ["indices:data/write/bulk"],
@@ -53,15 +53,6 @@ WRITER = {
     ],
 }
 """A role that may write to `logs-*` and do nothing else."""
-
-_ARTIFACTS = {
-    "": ("org.opensearch.distribution.integ-test-zip", "opensearch", VERSION),
-    "plugins/opensearch-security": ("org.opensearch.plugin", "opensearch-security", f"{VERSION}.0"),
-}
-
-
-class Unavailable(Exception):
-    """This machine cannot have the node: no Java, or nothing to download it with."""
 
 
 @dataclass(frozen=True)
@@ -153,7 +144,7 @@ class OpenSearch:
 @contextmanager
 def running() -> Iterator[OpenSearch]:
     """Start a node, wait until it answers, and stop it; raises Unavailable where there can be none."""
-    distribution = _distribution()
+    distribution = OPENSEARCH.made()
     root = Path(tempfile.mkdtemp(prefix="opensearch-"))
     root.chmod(0o755)
     password = secrets.token_urlsafe(18)
@@ -171,59 +162,11 @@ def running() -> Iterator[OpenSearch]:
         shutil.rmtree(root, ignore_errors=True)
 
 
-# -- what is downloaded ------------------------------------------------------------------------------------------------
-
-
-def _distribution() -> Path:
-    """The unpacked distribution with the plugin in it."""
-    home = CACHE / f"opensearch-{VERSION}"
-    if _java_home() is None:
-        raise Unavailable("there is no java")
-    if not home.exists():
-        if shutil.which("mvn") is None:
-            raise Unavailable("there is no mvn to download OpenSearch with")
-        CACHE.mkdir(parents=True, exist_ok=True)
-        with tempfile.TemporaryDirectory(dir=CACHE) as scratch:
-            for place, artifact in _ARTIFACTS.items():
-                archive = _download(Path(scratch), *artifact)
-                _unzip(archive, Path(scratch) / home.name / place if place else Path(scratch))
-            (Path(scratch) / home.name).rename(home)
-    return home
-
-
 def _for_nobody(home: Path, root: Path) -> Path:
-    """The distribution, copied where the checkout is in a directory that only root may enter."""
+    """The distribution, copied where the cache is in a directory that only root may enter."""
     if os.geteuid() != 0 or all(parent.stat().st_mode & 0o001 for parent in (home, *home.parents)):
         return home
     return Path(shutil.copytree(home, root / "home", symlinks=True))
-
-
-def _download(scratch: Path, group: str, artifact: str, version: str) -> Path:
-    """By a project that copies one dependency, for that asks the configured repositories and keeps no copy but one."""
-    pom = scratch / f"{artifact}.pom.xml"
-    names = {"groupId": group, "artifactId": artifact, "version": version, "type": "zip"}
-    dependency = "".join(f"<{key}>{escape(value)}</{key}>" for key, value in names.items())
-    everything = "<exclusions><exclusion><groupId>*</groupId><artifactId>*</artifactId></exclusion></exclusions>"
-    pom.write_text(
-        "<project><modelVersion>4.0.0</modelVersion><groupId>test</groupId><artifactId>test</artifactId>"
-        f"<version>1</version><packaging>pom</packaging>"
-        f"<dependencies><dependency>{dependency}{everything}</dependency></dependencies></project>"
-    )
-    goal = "org.apache.maven.plugins:maven-dependency-plugin:3.8.1:copy-dependencies"
-    command = ["mvn", "-B", "-q", "-f", str(pom), goal, f"-DoutputDirectory={scratch}/zips"]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=900)
-    if done.returncode:
-        raise Unavailable(f"mvn cannot get {artifact} {version}: {done.stdout[-500:]}")
-    return scratch / "zips" / f"{artifact}-{version}.zip"
-
-
-def _unzip(archive: Path, place: Path) -> None:
-    """With the modes that zipfile leaves out, so that the scripts stay executable."""
-    with zipfile.ZipFile(archive) as zipped:
-        for entry in zipped.infolist():
-            path = Path(zipped.extract(entry, place))
-            if (mode := entry.external_attr >> 16) and not entry.is_dir():
-                path.chmod(mode & 0o777)
 
 
 def _java_home() -> Path | None:

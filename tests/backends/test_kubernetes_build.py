@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from tests.backends import kubernetes_build as build
+from tests.backends import recipe
 
 ROOT = Path(__file__).parents[2]
 
@@ -30,7 +31,7 @@ def _go(directory: Path, says: str) -> None:
 
 def _run(tmp_path: Path) -> subprocess.CompletedProcess[str]:
     environment = {"PATH": str(tmp_path), "HOME": str(tmp_path)}
-    command = [sys.executable, "-m", "tests.backends.kubernetes_build"]
+    command = [sys.executable, "-m", "tests.backends", "kubernetes"]
     return subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True, timeout=60)
 
 
@@ -68,10 +69,10 @@ def test_programs_that_are_not_built_are_unavailable_and_nothing_is_built(
 ) -> None:
     _go(tmp_path, "go version go1.26.0 linux/amd64")
     monkeypatch.setenv("PATH", str(tmp_path))
-    monkeypatch.setattr(build, "CACHE", tmp_path / "cache")
+    monkeypatch.setattr(recipe, "CACHE", tmp_path / "cache")
 
-    with pytest.raises(build.Unavailable, match=re.escape(build.COMMAND)):
-        build.built()
+    with pytest.raises(recipe.Unavailable, match=re.escape(recipe.COMMAND)):
+        build.KUBERNETES.made()
 
     assert not (tmp_path / "cache").exists()
 
@@ -86,14 +87,14 @@ while [ "$1" != -o ]; do shift; done
 
 def _started(tmp_path: Path) -> subprocess.Popen[bytes]:
     environment = {"PATH": str(tmp_path), "HOME": str(tmp_path)}
-    return subprocess.Popen([sys.executable, "-m", "tests.backends.kubernetes_build"], cwd=ROOT, env=environment)
+    return subprocess.Popen([sys.executable, "-m", "tests.backends", "kubernetes"], cwd=ROOT, env=environment)
 
 
 def test_of_several_builders_one_builds_and_removes_what_a_killed_one_has_left(tmp_path: Path) -> None:
     (tmp_path / "go").write_text(_BUILDS)
     (tmp_path / "go").chmod(0o755)
     cache = tmp_path / ".cache" / "shipper-tests"
-    (cache / "unfinished-1" / "gocache").mkdir(parents=True)
+    (cache / "unfinished-kubernetes-1" / "gocache").mkdir(parents=True)
 
     builders = [_started(tmp_path) for _ in range(4)]
 

@@ -6,7 +6,8 @@ import time
 import pytest
 
 from tests.backends import etcd as backend
-from tests.backends import kubernetes_build as server
+from tests.backends.kubernetes_build import KUBERNETES
+from tests.backends.recipe import Unavailable
 from tests.benchmarks import (
     barrier,
     classes,
@@ -26,6 +27,7 @@ from tests.benchmarks.pipeline import workplace
 from tests.benchmarks.producer import Schedule, append, instants
 from tests.benchmarks.sink import sink
 
+pytestmark = pytest.mark.needs("cc", "libc6-dev", "zlib1g-dev")  # tests/benchmarks/sink.c
 TINY = classes.Sizes(lines=2_000, files=20, large=10, sources=20, seconds=0.5)
 
 
@@ -237,8 +239,8 @@ def _of_fleet(parts):
 @pytest.mark.backend
 def test_a_fleet_on_an_api_server_has_all_its_figures_and_keeps_its_aims():
     try:
-        server.built()
-    except server.Unavailable as why:
+        KUBERNETES.made()
+    except Unavailable as why:
         pytest.skip(str(why))
     small = "--members 6 --lease 3 --runs 1 --seconds 6 --apart 0.05"
     rest, versions = cluster.measure(cluster.parser().parse_args(small.split()))
