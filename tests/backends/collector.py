@@ -10,13 +10,12 @@ What comes to `out` may be metrics too. No pipeline has a queue: a receiver answ
 from __future__ import annotations
 
 import http.server
+import signal
 import socket
-import subprocess
 import tempfile
 import threading
-import time
 from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager, suppress
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -28,6 +27,7 @@ from opentelemetry.proto.collector.metrics.v1.metrics_service_pb2 import ExportM
 from shipper_demo.ports import free_port
 from tests.backends.collector_build import COLLECTOR
 from tests.backends.recipe import Unavailable
+from tests.programs import Running
 
 __all__ = ["Collector", "Sink", "Unavailable", "running"]
 
@@ -85,7 +85,7 @@ class Collector:
     """The port of the shipper's input by protocol: grpc, http."""
     sink: Sink
     sink_port: int
-    process: subprocess.Popen[bytes] | None = field(default=None, repr=False)
+    process: Running | None = field(default=None, repr=False)
 
     def start(self, protocol: str = "grpc", token: str = "") -> None:
         """`protocol` is the one towards the shipper: grpc, http or json."""
@@ -103,30 +103,18 @@ class Collector:
         )
         path = self.directory / "collector.yaml"
         path.write_text(config)
-        with (self.directory / "collector.log").open("ab") as log:
-            self.process = subprocess.Popen([self.program, "--config", f"file:{path}"], stdout=log, stderr=log)
-        for port in (self.way_in, self.grpc, self.http):
-            self._wait_for(port)
+        self.process = Running([self.program, "--config", f"file:{path}"])
+        self.process.wait(self._listens, PATIENCE)
 
-    def _wait_for(self, port: int) -> None:
-        until = time.monotonic() + PATIENCE
-        while time.monotonic() < until:
-            assert self.process is not None
-            assert self.process.poll() is None, (self.directory / "collector.log").read_text()[-2000:]
-            with suppress(OSError), socket.create_connection(("127.0.0.1", port), timeout=1):
-                return
-            time.sleep(0.02)
-        raise AssertionError("the Collector does not listen")
+    def _listens(self) -> bool:
+        for port in (self.way_in, self.grpc, self.http):
+            socket.create_connection(("127.0.0.1", port), timeout=1).close()
+        return True
 
     def end(self, *, at_once: bool = False) -> None:
         """At once: as kill -9 does it."""
         if self.process is not None:
-            self.process.kill() if at_once else self.process.terminate()
-            try:
-                self.process.wait(PATIENCE)
-            except subprocess.TimeoutExpired:
-                self.process.kill()
-                self.process.wait()
+            self.process.end(signal.SIGKILL if at_once else signal.SIGTERM)
             self.process = None
 
     def export(self, request: ExportLogsServiceRequest) -> None:

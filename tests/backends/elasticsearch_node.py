@@ -6,7 +6,6 @@ is no answer to `GET /`, and none about data streams. The rest is as for `opense
 
 from __future__ import annotations
 
-import http.client
 import json
 import os
 import pwd
@@ -14,7 +13,6 @@ import secrets
 import shutil
 import subprocess
 import tempfile
-import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -25,6 +23,7 @@ from shipper_demo.ports import free_port
 from tests.backends import opensearch
 from tests.backends.maven import ELASTICSEARCH
 from tests.backends.opensearch import OpenSearch, Unavailable
+from tests.programs import Running
 
 WRITER = {"indices": [{"names": ["logs-*"], "privileges": ["create_doc", "auto_configure"]}]}
 """A role that may write to `logs-*` and do nothing else."""
@@ -74,10 +73,10 @@ def running() -> Iterator[Elasticsearch]:
         process = _start(home, root, password, identity)
         try:
             node = Elasticsearch(url, root / "config/certs/ca.pem", ("elastic", password), process)
-            _wait(node, root / "logs/stdout.log")
+            process.wait(node.answers, 180)
             yield node
         finally:
-            opensearch._stop(process)
+            process.end()
     finally:
         shutil.rmtree(root, ignore_errors=True)
 
@@ -125,7 +124,7 @@ def _for_nobody(root: Path) -> dict[str, Any]:
     return {"user": nobody.pw_uid, "group": nobody.pw_gid, "extra_groups": []}
 
 
-def _start(home: Path, root: Path, password: str, identity: Mapping[str, Any]) -> subprocess.Popen[bytes]:
+def _start(home: Path, root: Path, password: str, identity: Mapping[str, Any]) -> Running:
     environment = {
         "PATH": os.environ["PATH"],
         "HOME": str(root / "tmp"),
@@ -138,19 +137,4 @@ def _start(home: Path, root: Path, password: str, identity: Mapping[str, Any]) -
     subprocess.run([keystore, "create"], check=True, capture_output=True, timeout=120, **more)
     given = [keystore, "add", "-x", "bootstrap.password"]
     subprocess.run(given, input=password.encode(), check=True, capture_output=True, timeout=120, **more)
-    with (root / "logs/stdout.log").open("wb") as output:
-        command = [home / "bin/elasticsearch"]
-        return subprocess.Popen(command, stdout=output, stderr=output, start_new_session=True, **more)
-
-
-def _wait(node: Elasticsearch, output: Path, seconds: float = 180) -> None:
-    """Until the cluster answers its administrator (before, it is not there, or says 503)."""
-    deadline = time.monotonic() + seconds
-    while time.monotonic() < deadline and node.process.poll() is None:
-        try:
-            if node.request("GET", "/_cluster/health?wait_for_status=yellow&timeout=5s").status == 200:
-                return
-        except (OSError, http.client.HTTPException):
-            pass
-        time.sleep(0.2)
-    raise RuntimeError(f"Elasticsearch does not answer; it wrote:\n{output.read_text(errors='replace')[-4000:]}")
+    return Running([home / "bin/elasticsearch"], **more)

@@ -8,7 +8,6 @@ from __future__ import annotations
 import base64
 import importlib.util
 import json
-import os
 import re
 import signal
 import subprocess
@@ -25,6 +24,7 @@ from typing import Any
 import trustme
 
 from shipper_demo.ports import free_port
+from tests.programs import Running
 
 PATIENCE = 30.0
 ROOT = ("root", "the password of root")
@@ -52,7 +52,7 @@ class Node:
     directory: Path
     arguments: Sequence[str] = ()
     scheme: str = "http"
-    process: subprocess.Popen[bytes] | None = field(default=None, repr=False)
+    process: Running | None = field(default=None, repr=False)
 
     @property
     def url(self) -> str:
@@ -69,24 +69,22 @@ class Node:
         command += ["--listen-client-urls", self.url, "--advertise-client-urls", self.url]
         command += ["--listen-peer-urls", own, "--initial-advertise-peer-urls", own, "--initial-cluster", cluster]
         command += ["--heartbeat-interval", "50", "--election-timeout", "500", *self.arguments]
-        with (self.directory / f"{self.name}.log").open("ab") as log:
-            self.process = subprocess.Popen(command, stdout=log, stderr=log, start_new_session=True)
+        self.process = Running(command)
 
     def kill(self) -> None:
         """As kill -9."""
         if self.process is not None:
             self.process.kill()
-            self.process.wait()
             self.process = None
 
     def stop(self) -> None:
         """As SIGSTOP; `go_on` ends it."""
         assert self.process is not None
-        os.kill(self.process.pid, signal.SIGSTOP)
+        self.process.send(signal.SIGSTOP)
 
     def go_on(self) -> None:
         assert self.process is not None
-        os.kill(self.process.pid, signal.SIGCONT)
+        self.process.send(signal.SIGCONT)
 
 
 @dataclass
@@ -119,16 +117,8 @@ class Etcd:
             node.kill()
 
     def _wait_for(self, node: Node) -> None:
-        until = time.monotonic() + PATIENCE
-        while time.monotonic() < until:
-            log = self.directory / f"{node.name}.log"
-            assert node.process is not None
-            assert node.process.poll() is None, log.read_text(errors="replace")[-2000:]
-            done = self._ctl("endpoint", "health", "--endpoints", node.url)
-            if done.returncode == 0:
-                return
-            time.sleep(0.05)
-        raise AssertionError(f"{node.name} does not answer")
+        assert node.process is not None
+        node.process.wait(lambda: self._ctl("endpoint", "health", "--endpoints", node.url).returncode == 0, PATIENCE)
 
     def ctl(self, *arguments: str) -> str:
         """Runs `etcdctl` with these arguments; returns what it wrote."""

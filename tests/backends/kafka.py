@@ -12,7 +12,6 @@ import base64
 import os
 import secrets
 import shutil
-import signal
 import subprocess
 import tempfile
 import time
@@ -42,6 +41,7 @@ from cryptography.hazmat.primitives import serialization
 from shipper_demo.ports import free_port
 from tests.backends.maven import KAFKA
 from tests.backends.recipe import Unavailable
+from tests.programs import Running
 
 __all__ = ["Kafka", "Unavailable", "running"]
 
@@ -66,35 +66,27 @@ class Kafka:
     front: str
     ca: Path
     authority: trustme.CA = field(repr=False)
-    process: subprocess.Popen[bytes] | None = field(default=None, repr=False)
+    process: Running | None = field(default=None, repr=False)
 
     # -- its life ------------------------------------------------------------------------------------------------------
 
     def start(self) -> None:
         """Start it (again, with the data that it had), and wait until it answers."""
-        with (self.root / "broker.log").open("ab") as output:
-            self.process = subprocess.Popen(
-                _java(self.libraries, "256m", "kafka.Kafka", self.root / "server.properties"),
-                stdout=output,
-                stderr=output,
-                cwd=self.root,
-                start_new_session=True,
-            )
-        deadline = time.monotonic() + PATIENCE
-        while time.monotonic() < deadline and self.process.poll() is None:
-            try:
-                self._admin.list_topics(timeout=2)
-                return
-            except KafkaException:
-                time.sleep(0.1)
-        log = (self.root / "broker.log").read_text(errors="replace")[-4000:]
-        raise RuntimeError(f"Kafka does not answer; it wrote:\n{log}")
+        command = _java(self.libraries, "256m", "kafka.Kafka", self.root / "server.properties")
+        self.process = Running(command, cwd=self.root)
+        self.process.wait(self._answers, PATIENCE)
+
+    def _answers(self) -> bool:
+        try:
+            self._admin.list_topics(timeout=2)
+        except KafkaException:
+            return False
+        return True
 
     def kill(self) -> None:
         """As a power cut of the process alone: what it wrote is with the system."""
         if self.process is not None and self.process.poll() is None:
-            os.killpg(self.process.pid, signal.SIGKILL)
-            self.process.wait(30)
+            self.process.kill()
 
     @contextmanager
     def away(self) -> Iterator[None]:

@@ -13,11 +13,9 @@ import ctypes
 import itertools
 import json
 import signal
-import subprocess
 import tempfile
-import time
 import urllib.request
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
@@ -41,6 +39,7 @@ from tests.backends.kubernetes_flags import (
     write_files,
 )
 from tests.backends.recipe import Unavailable
+from tests.programs import Running
 
 __all__ = ["ADMIN_TOKEN", "GROUP", "USERS", "Kubernetes", "Program", "Unavailable", "running"]
 
@@ -56,17 +55,12 @@ class Program:
     """A server's process; `start` and `kill` it as often as needed."""
 
     command: Sequence[str]
-    log: Path
-    process: subprocess.Popen[bytes] | None = field(default=None, repr=False)
+    process: Running | None = field(default=None, repr=False)
 
     def start(self) -> None:
         """Starts it without a wait, if it does not run."""
         if self.process is None:
-            with self.log.open("ab") as log:
-                self.process = _starter.submit(self._spawn, log).result()
-
-    def _spawn(self, log: Any) -> subprocess.Popen[bytes]:
-        return subprocess.Popen(self.command, stdout=log, stderr=log, start_new_session=True, preexec_fn=_die_with_us)
+            self.process = _starter.submit(Running, self.command, preexec_fn=_die_with_us).result()
 
     def kill(self) -> None:
         """As kill -9."""
@@ -75,19 +69,13 @@ class Program:
     def end(self, by: signal.Signals = signal.SIGTERM) -> None:
         """Sends a signal, and waits for the end of the process."""
         if self.process is not None:
-            self.process.send_signal(by)
-            try:
-                self.process.wait(PATIENCE)
-            except subprocess.TimeoutExpired:
-                self.process.kill()
-                self.process.wait()
-                raise AssertionError(f"{self.command[0]} did not end in {PATIENCE:g} s by {by.name}") from None
-            finally:
-                self.process = None
+            process, self.process = self.process, None
+            assert process.end(by, PATIENCE), f"{self.command[0]} did not end in {PATIENCE:g} s by {by.name}"
 
-    def must_run(self) -> None:
+    def wait(self, is_ready: Callable[[], Any]) -> None:
+        """Until it is ready."""
         assert self.process is not None
-        assert self.process.poll() is None, self.log.read_text(errors="replace")[-3000:]
+        self.process.wait(is_ready, PATIENCE)
 
 
 def _die_with_us() -> None:
@@ -208,24 +196,12 @@ class Kubernetes:
         """Starts what does not run; returns when the server is ready."""
         self.start_etcd()
         self.apiserver.start()
-        self._wait_for(self.apiserver, lambda: self.admin.call("GET", "/readyz", seconds=5).status == 200)
+        self.apiserver.wait(lambda: self.admin.call("GET", "/readyz", seconds=5).status == 200)
 
     def start_etcd(self) -> None:
         """Starts etcd alone, as a test does that has killed it; returns when it is healthy."""
         self.etcd.start()
-        self._wait_for(self.etcd, lambda: b"true" in _fetched(f"{self.etcd_url}/health"))
-
-    def _wait_for(self, program: Program, ready: Any) -> None:
-        until = time.monotonic() + PATIENCE
-        while time.monotonic() < until:
-            program.must_run()
-            try:
-                if ready():
-                    return
-            except OSError:
-                pass
-            time.sleep(0.05)
-        raise AssertionError(f"{program.command[0]} is not ready: {program.log.read_text(errors='replace')[-3000:]}")
+        self.etcd.wait(lambda: b"true" in _fetched(f"{self.etcd_url}/health"))
 
     def kill(self) -> None:
         """Kills the API server as kill -9; etcd stays. When started again, it has no history of any kind."""
@@ -294,8 +270,8 @@ def running(*, audit: bool = False, arguments: Sequence[str] = (), of_etcd: Sequ
             port,
             url,
             authority,
-            Program(etcd, directory / "etcd.log"),
-            Program(apiserver, directory / "apiserver.log"),
+            Program(etcd),
+            Program(apiserver),
         )
         stack.callback(kubernetes.stop)
         kubernetes.start()

@@ -14,11 +14,8 @@ import os
 import pwd
 import secrets
 import shutil
-import signal
 import ssl
-import subprocess
 import tempfile
-import time
 import urllib.error
 import urllib.request
 from collections.abc import Iterator, Mapping
@@ -34,6 +31,7 @@ from cryptography.hazmat.primitives import serialization
 from shipper_demo.ports import free_port
 from tests.backends.maven import OPENSEARCH
 from tests.backends.recipe import Unavailable
+from tests.programs import Running
 
 __all__ = ["OpenSearch", "Unavailable", "running"]
 
@@ -71,7 +69,7 @@ class OpenSearch:
     url: str
     ca: Path
     admin: tuple[str, str]
-    process: subprocess.Popen[bytes] = field(repr=False)
+    process: Running = field(repr=False)
 
     def request(
         self,
@@ -124,6 +122,13 @@ class OpenSearch:
             "PUT", f"/_index_template/{name}", {"index_patterns": patterns, "priority": 500, "template": template}
         )
 
+    def answers(self) -> bool:
+        """Whether the cluster answers its administrator; before, it is not there, or says 503."""
+        try:
+            return self.request("GET", "/_cluster/health?wait_for_status=yellow&timeout=5s").status == 200
+        except http.client.HTTPException:
+            return False
+
     def count(self, index: str) -> int:
         """Documents that a search finds now, after a refresh; 0 where nothing matches, or an index is being made."""
         self.change("POST", f"/{index}/_refresh?ignore_unavailable=true")
@@ -154,10 +159,10 @@ def running() -> Iterator[OpenSearch]:
         process = _start(home, root)
         try:
             node = OpenSearch(url, root / "config/certs/ca.pem", ("admin", password), process)
-            _wait(node, root / "logs/stdout.log")
+            process.wait(node.answers, 180)
             yield node
         finally:
-            _stop(process)
+            process.end()
     finally:
         shutil.rmtree(root, ignore_errors=True)
 
@@ -267,7 +272,7 @@ def _write_certificates(place: Path) -> None:
 # -- how it runs -------------------------------------------------------------------------------------------------------
 
 
-def _start(home: Path, root: Path) -> subprocess.Popen[bytes]:
+def _start(home: Path, root: Path) -> Running:
     environment = {
         "PATH": os.environ["PATH"],
         "HOME": str(root / "tmp"),
@@ -282,38 +287,4 @@ def _start(home: Path, root: Path) -> subprocess.Popen[bytes]:
             for path in (folder, *(os.path.join(folder, file) for file in files)):
                 os.chown(path, nobody.pw_uid, nobody.pw_gid)
         identity = {"user": nobody.pw_uid, "group": nobody.pw_gid, "extra_groups": []}
-    with (root / "logs/stdout.log").open("wb") as output:
-        return subprocess.Popen(
-            [home / "bin/opensearch"],
-            env=environment,
-            cwd=root / "tmp",
-            stdout=output,
-            stderr=output,
-            start_new_session=True,
-            **identity,
-        )
-
-
-def _wait(node: OpenSearch, output: Path, seconds: float = 180) -> None:
-    """Until the cluster answers its administrator (before, it is not there, or says 503)."""
-    deadline = time.monotonic() + seconds
-    while time.monotonic() < deadline:
-        if node.process.poll() is not None:
-            break
-        try:
-            if node.request("GET", "/_cluster/health?wait_for_status=yellow&timeout=5s").status == 200:
-                return
-        except (OSError, http.client.HTTPException):
-            pass
-        time.sleep(0.2)
-    raise RuntimeError(f"OpenSearch does not answer; it wrote:\n{output.read_text(errors='replace')[-4000:]}")
-
-
-def _stop(process: subprocess.Popen[bytes]) -> None:
-    if process.poll() is None:
-        process.terminate()
-    try:
-        process.wait(30)
-    except subprocess.TimeoutExpired:
-        os.killpg(process.pid, signal.SIGKILL)
-        process.wait(30)
+    return Running([home / "bin/opensearch"], env=environment, cwd=root / "tmp", **identity)

@@ -4,14 +4,11 @@ from __future__ import annotations
 
 import json
 import re
-import subprocess
-import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
-from urllib.error import URLError
 from urllib.parse import quote
 from urllib.request import urlopen
 
@@ -19,6 +16,7 @@ import trio
 
 from shipper_demo.ports import free_port
 from tests import needs
+from tests.programs import Running
 
 RULES = Path(__file__).parents[2] / "packaging" / "monitoring" / "rules.yaml"
 PATIENCE = 90.0
@@ -105,21 +103,9 @@ def running(directory: Path) -> Iterator[Prometheus]:
     config.write_text(_CONFIG.format(rules=rules, targets=json.dumps(targets)))
     address = f"127.0.0.1:{free_port()}"
     command = ["prometheus", f"--config.file={config}", f"--storage.tsdb.path={directory / 'data'}"]
-    with (directory / "prometheus.log").open("wb") as log:
-        process = subprocess.Popen([*command, f"--web.listen-address={address}"], stdout=log, stderr=log)
+    server = Running([*command, f"--web.listen-address={address}"])
     try:
-        _wait_until_ready(process, f"http://{address}/-/ready", directory / "prometheus.log")
+        server.wait(lambda: urlopen(f"http://{address}/-/ready", timeout=5).close() is None, PATIENCE)
         yield Prometheus(f"http://{address}", targets)
     finally:
-        process.terminate()
-        process.wait(30)
-
-
-def _wait_until_ready(process: subprocess.Popen[bytes], url: str, log: Path) -> None:
-    until = time.monotonic() + PATIENCE
-    while time.monotonic() < until:
-        assert process.poll() is None, log.read_text()[-2000:]
-        with suppress(URLError, OSError), urlopen(url, timeout=5):
-            return
-        time.sleep(0.05)
-    raise AssertionError(f"it is not ready: {log.read_text()[-2000:]}")
+        server.end()

@@ -8,17 +8,18 @@ import socket
 import struct
 import subprocess
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
 import orjson
 
 from tests import needs
+from tests.programs import Running
 
 JOURNALD = "/lib/systemd/systemd-journald"
 _PLACES = ("/run/log/journal", "/var/log/journal")
-PATIENCE = 60.0
+PATIENCE = 20.0
 
 
 class Journal:
@@ -27,10 +28,10 @@ class Journal:
     def __init__(self, namespace: str) -> None:
         self.namespace = namespace
         self._runtime = Path(f"/run/systemd/journal.{namespace}")
-        self._process: subprocess.Popen[bytes] | None = None
+        self._process: Running | None = None
 
     def start(self) -> None:
-        self._process = subprocess.Popen([JOURNALD, self.namespace], stderr=subprocess.DEVNULL)
+        self._process = Running([JOURNALD, self.namespace])
         self._until(lambda: self.socket.exists())
 
     @property
@@ -59,16 +60,13 @@ class Journal:
         told = subprocess.run(command, capture_output=True, check=False).stdout
         return [orjson.loads(line) for line in told.splitlines()]
 
-    def _until(self, condition: object) -> None:
-        end = time.monotonic() + PATIENCE
-        while not condition():  # type: ignore[operator]
-            assert time.monotonic() < end, "journald does not answer"
-            time.sleep(0.02)
+    def _until(self, condition: Callable[[], bool]) -> None:
+        assert self._process is not None
+        self._process.wait(condition, PATIENCE)
 
     def stop(self) -> None:
         if self._process is not None:
-            self._process.terminate()
-            self._process.wait(PATIENCE)
+            self._process.end()
 
     def remove(self) -> None:
         for path in (self._runtime, *[found for place in _PLACES for found in Path(place).glob(f"*.{self.namespace}")]):

@@ -190,6 +190,7 @@ def _text(value: Any) -> Any:
     return [_text(one) for one in value] if isinstance(value, list) else value
 
 
+@pytest.mark.needs("journalctl")
 async def test_a_directory_that_is_not_there_is_a_problem_and_no_end(tmp_path: Path) -> None:
     store = Store()
     async with following(JournaldInput(directory=str(tmp_path / "none")), store):

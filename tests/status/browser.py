@@ -6,7 +6,6 @@ import base64
 import json
 import os
 import select
-import subprocess
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -14,8 +13,9 @@ from pathlib import Path
 from typing import Any
 
 from tests import needs
+from tests.programs import Running
 
-PATIENCE = 60.0
+PATIENCE = 30.0
 """Seconds for an answer, and for a condition."""
 _COMMAND = (
     *("--headless=new", "--no-sandbox", "--disable-gpu", "--disable-dev-shm-usage", "--hide-scrollbars"),
@@ -33,26 +33,14 @@ def chromium(profile: Path) -> Iterator[Browser]:
     ours_in, its_output = os.pipe()
     script = f'exec "$@" 3<&{its_input} 4>&{its_output}'  # the browser takes these two descriptors
     command = ["bash", "-c", script, "bash", program, *_COMMAND, f"--user-data-dir={profile}", "about:blank"]
-    process = subprocess.Popen(
-        command,
-        pass_fds=(its_input, its_output),
-        stdin=subprocess.DEVNULL,
-        stdout=subprocess.DEVNULL,
-        stderr=subprocess.DEVNULL,
-        env={**os.environ, "HOME": str(profile)},
-        start_new_session=True,
-    )
+    process = Running(command, pass_fds=(its_input, its_output), env={**os.environ, "HOME": str(profile)})
     os.close(its_input)
     os.close(its_output)
-    browser = Browser(ours_in, ours_out)
+    browser = Browser(ours_in, ours_out, process)
     try:
         yield browser
-        browser.ask("Browser.close")
-        process.wait(PATIENCE)
     finally:
-        if process.poll() is None:
-            os.killpg(process.pid, 9)
-            process.wait()
+        process.kill()
         os.close(ours_in)
         os.close(ours_out)
 
@@ -60,7 +48,8 @@ def chromium(profile: Path) -> Iterator[Browser]:
 class Browser:
     """The browser as a whole."""
 
-    def __init__(self, reader: int, writer: int) -> None:
+    def __init__(self, reader: int, writer: int, process: Running) -> None:
+        self._process = process
         self._reader, self._writer = reader, writer
         self._text = b""
         self._number = 0
@@ -81,9 +70,9 @@ class Browser:
     def _next(self) -> dict[str, Any]:
         while b"\0" not in self._text:
             ready, _, _ = select.select([self._reader], [], [], PATIENCE)
-            assert ready, "the browser says nothing"
+            assert ready, f"the browser does not answer; it said:\n{self._process.said}"
             block = os.read(self._reader, 1 << 20)
-            assert block, "the browser has ended"
+            assert block, f"the browser has ended; it said:\n{self._process.said}"
             self._text += block
         line, _, self._text = self._text.partition(b"\0")
         return json.loads(line)
