@@ -10,7 +10,7 @@ import time
 from pathlib import Path
 
 from tests.backends.recipe import Unavailable
-from tests.fresh.debian import Debian, debian
+from tests.fresh.debian import Debian, fresh
 
 ROOT = Path(__file__).parents[2]
 LAST_LINES = 60
@@ -30,7 +30,7 @@ def main() -> int:
 
 def _passes(suite: str, commands: list[str]) -> bool:
     try:
-        with debian(suite) as machine:
+        with fresh(suite) as machine:
             machine.clone(ROOT)
             return all(_goes_well(suite, machine, command) for command in commands)
     except Unavailable as why:

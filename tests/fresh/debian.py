@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import platform
 import re
 import subprocess
 import sys
@@ -12,44 +11,14 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 
-from tests.backends.recipe import Recipe, Unavailable
+from tests import needs
+from tests.backends.debian import installation
+from tests.backends.recipe import Unavailable
 
 PACKAGES = ("python3-venv", "make", "git")
 USER = "reader"
 HOSTS = "127.0.0.1 localhost\n::1 localhost ip6-localhost ip6-loopback\n"
 """Written by the installer of Debian, as that of any container."""
-
-
-def installation(suite: str) -> Recipe:
-    """Of a suite, such as `bookworm`. It is made once, and nothing runs in it."""
-
-    def make(place: Path) -> None:
-        command = ["mmdebstrap", "--quiet", "--variant=minbase", f"--include={','.join(PACKAGES)}", *_proxies()]
-        command += [suite, str(place), *_sources(suite)]
-        made = subprocess.run(command, capture_output=True, text=True, check=False)
-        if made.returncode:
-            raise Unavailable(f"mmdebstrap failed: {made.stderr[-2000:]}")
-        place.chmod(0o755)
-        (place / "etc/hosts").write_text(HOSTS)
-        subprocess.run(["chroot", str(place), "useradd", "--create-home", USER], check=True)
-
-    parts = [repr((PACKAGES, USER, HOSTS, sorted(_sources(suite)))).encode()]
-    return Recipe(f"fresh-{suite}", ("mmdebstrap", "systemd-nspawn"), lambda: parts, make)
-
-
-def _sources(suite: str) -> list[str]:
-    """This machine's sources of Debian, with the name of another suite."""
-    asked = "deb $(REPO_URI) $(CODENAME) $(COMPONENT)"
-    command = ["apt-get", "indextargets", "--format", f"$(ORIGIN) {asked}", "Created-By: Packages"]
-    lines = subprocess.run(command, capture_output=True, text=True, check=True).stdout.splitlines()
-    ours = platform.freedesktop_os_release()["VERSION_CODENAME"]
-    return [line.removeprefix("Debian ").replace(ours, suite) for line in lines if line.startswith("Debian deb ")]
-
-
-def _proxies() -> list[str]:
-    """What apt is told of proxies and certificates here."""
-    lines = subprocess.run(["apt-config", "dump"], capture_output=True, text=True, check=True).stdout.splitlines()
-    return [f"--aptopt={line}" for line in lines if re.match(r"Acquire::https?::(\S*::)?(Proxy|CaInfo)\b", line)]
 
 
 class Debian:
@@ -92,12 +61,16 @@ class Debian:
 
 
 @contextmanager
-def debian(suite: str) -> Iterator[Debian]:
+def fresh(suite: str) -> Iterator[Debian]:
     """A machine that nobody has used; raises Unavailable."""
-    base = installation(suite).prepare()
+    if missing := needs.absence("systemd-nspawn"):
+        raise Unavailable(missing)
+    base = installation("fresh", suite, PACKAGES).prepare()
     with tempfile.TemporaryDirectory(prefix=f"fresh-{suite}-", ignore_cleanup_errors=True) as scratch:
         root = Path(scratch) / "root"
         subprocess.run(["cp", "--archive", "--reflink=auto", str(base), str(root)], check=True)
+        subprocess.run(["chroot", str(root), "useradd", "--create-home", USER], check=True)
+        (root / "etc/hosts").write_text(HOSTS)
         yield Debian(root)
 
 

@@ -14,9 +14,8 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
-CACHE = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "shipper-tests"
-SUITE = "bookworm"
-PROGRAMS = ("systemd", "systemd-sysv", "dbus", "python3")
+from tests.backends.debian import BOOTED
+
 PATIENCE = 240.0
 REBOOT = 133
 """The exit status by which systemd-nspawn asks to be run again, if it is a part of another unit."""
@@ -25,14 +24,7 @@ PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 
 def base() -> Path:
     """Returns a directory with the installation, which nothing boots itself."""
-    place = CACHE / f"debian-{SUITE}-{'-'.join(PROGRAMS)}"
-    if not place.exists():
-        CACHE.mkdir(parents=True, exist_ok=True)
-        made = place.with_name(f"{place.name}.{os.getpid()}")
-        command = ["mmdebstrap", "--quiet", "--variant=minbase", f"--include={','.join(PROGRAMS)}", SUITE, str(made)]
-        subprocess.run(command, check=True, timeout=600)
-        made.rename(place)
-    return place
+    return BOOTED.prepare()
 
 
 class Machine:
