@@ -5,7 +5,7 @@ import http.client
 import ssl
 import struct
 import zlib
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from functools import partial
 
 import grpc
@@ -472,8 +472,8 @@ async def test_connections_with_another_certificate_end_with_the_change(ca):
         receiver.change(tls=server_tls(ca))
         with trio.fail_after(30):
             await receiver.source.changed()
-            with pytest.raises(trio.BrokenResourceError):
-                await stream.receive_some()
+            with suppress(trio.BrokenResourceError):  # as OpenSSL before 3.0.22 tells it
+                assert await stream.receive_some() == b""
         await trio.aclose_forcefully(stream)
 
 
