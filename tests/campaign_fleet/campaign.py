@@ -1,6 +1,6 @@
 """Real hosts of a fleet under random faults, on an etcd of three nodes; at the end a judge looks at everything.
 
-    python -m tests.campaign_fleet --hosts 8 --seconds 300 --seed 7
+    python -m tests.campaign_fleet --hosts 8 --harm 300 --seed 7
 
 Two publishers publish, set secrets and roll back, in bursts. A backend revokes each key in the instant in which
 `on_release` begins for it, or in which somebody has the answer that all have drained. Meanwhile supervisors, sidecars,
@@ -25,7 +25,7 @@ import subprocess
 import sys
 import time
 from collections import Counter
-from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Mapping, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager, suppress
 from pathlib import Path
 from random import Random
@@ -106,6 +106,17 @@ class Campaign:
         self._boot = time.time() - time.monotonic()
         self._of_etcd = trio.Lock()
         fleet.destination.script = self._answer
+
+    @property
+    def figures(self) -> Counter[str]:
+        """What there was."""
+        answers = Counter(answer.verdict.state for answer in self.seen.answers)
+        figures = {"versions": len(self.seen.history), "keys revoked": len(self.seen.revoked)}
+        return Counter(figures | {"answers": answers.total(), "answers that open": answers["open"]})
+
+    def closing(self) -> Iterator[str]:
+        """Nothing more than the figures."""
+        yield from ()
 
     def summary(self) -> str:
         """How far it is, in one line."""

@@ -26,7 +26,7 @@ import shutil
 import sys
 import time
 from collections import Counter
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import AsyncIterator, Callable, Iterator, Sequence
 from contextlib import asynccontextmanager
 from pathlib import Path
 from random import Random
@@ -83,6 +83,17 @@ class Campaign:
         self._is_busy = True
         self._ordered: set[tuple[str, str]] = set()
         self._ends = math.inf
+
+    @property
+    def figures(self) -> Counter[str]:
+        """What there was."""
+        revoked, versions = len(self.stage.revoked), len(self.stage.history.states)
+        return Counter({"contents revoked": revoked, "versions of objects": versions})
+
+    def closing(self) -> Iterator[str]:
+        """The table, of a round that came to its end."""
+        if "seconds" in self.done:
+            yield self.table()
 
     def summary(self) -> str:
         """How far it is, in one line."""

@@ -1,7 +1,7 @@
 """A long run of two edges and their principals, whose links and processes fail at random; at the end all adds up.
 
-    python -m tests.campaign_relay --minutes 10 --seed 7 [--delivered] [--principals 2 | --far] [--back edges]
-    python -m tests.campaign_relay --minutes 0.5 --runs 48 --mixed
+    python -m tests.campaign_relay --harm 600 --seed 7 --rounds 1
+    python -m tests.campaign_relay --harm 30 --rounds 48
 
 Each edge ships a growing log through links of its own, the documents of a directory, and what a program puts at its
 door; another program puts keys at the door of a principal. The principals deliver to a backend that revokes keys. While
@@ -15,13 +15,13 @@ in which it is released. Then everything is well. What must be true:
 - a sender tells that its principal went back after that has happened, and never else;
 - each ledger adds up, and nothing is a dead letter, dropped or damaged: the backend refuses nothing for ever.
 
-With `--back` state directories of edges, principals, or both are lost and replaced by older copies; those of edges are
-run twice, and a second principal becomes a copy of the first one. Then lines of an edge whose directory went back may
-be there more than once, since its input reads them again; lines and deletions that a principal had stored may be lost
-with its directory, unless it waits for delivery (`--delivered`); and of a key that was put at a door whose memory went
-back the last word is the next one. A document that is removed while the edge does not remember it, as after a loss, is
-deleted if its one principal remembers it; where principals go back too, or there are two, it is not judged before
-another one has passed.
+Where `back` says so, state directories of edges, principals, or both are lost and replaced by older copies; those of
+edges are run twice, and a second principal becomes a copy of the first one. Then lines of an edge whose directory went
+back may be there more than once, since its input reads them again; lines and deletions that a principal had stored may
+be lost with its directory, unless it waits for delivery; and of a key that was put at a door whose memory went back the
+last word is the next one. A document that is removed while the edge does not remember it, as after a loss, is deleted
+if its one principal remembers it; where principals go back too, or there are two, it is not judged before another one
+has passed.
 
 The seed says what is done and in which order. What meets what is up to the machine: a failure may need several runs.
 """
@@ -30,7 +30,7 @@ from __future__ import annotations
 
 import json
 from collections import Counter
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping, Sequence
 from contextlib import asynccontextmanager
 from pathlib import Path
 from random import Random
@@ -148,7 +148,7 @@ class Campaign:
         self.done: Counter[str] = Counter()
         """How often what was done."""
         self.things = Things()
-        self.closing: list[str] = []
+        self._closing: list[str] = []
         """At the end, what became of all lines, and the sums of the ledgers."""
         self._options = options
         self._random = Random(seed)
@@ -205,9 +205,18 @@ class Campaign:
     def lines(self) -> int:
         return sum(edge.lines for edge in self.edges)
 
+    @property
+    def figures(self) -> Counter[str]:
+        """What there was."""
+        return Counter({"lines written": self.lines, "lines at the backend": self.arrived})
+
     def summary(self) -> str:
         """How far it is, in one line."""
         return f"{self.lines} lines written, {self.arrived} at the backend; {self._said()}"
+
+    def closing(self) -> Iterator[str]:
+        """What became of all lines, and the sums of the ledgers."""
+        yield from self._closing
 
     @property
     def arrived(self) -> int:
@@ -322,7 +331,7 @@ class Campaign:
             await self.far.reached("drained", await self._offer_far(self.far))
         for party in self.parties:
             self._check_ledgers(party)
-        self.closing = [*map(self._lines_of, self.edges), *map(_ledger_of, self.parties)]
+        self._closing = [*map(self._lines_of, self.edges), *map(_ledger_of, self.parties)]
 
     def _check_ledgers(self, party: Party) -> None:
         """Raises Failed."""

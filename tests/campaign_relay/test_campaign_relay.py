@@ -9,7 +9,6 @@ import pytest
 import trio
 
 from tests.campaign_relay.campaign import Failed, Options, opened
-from tests.campaign_relay.party import Party
 from tests.campaign_relay.things import Thing
 
 SECONDS = 6.0
@@ -35,7 +34,7 @@ async def test_every_line_is_at_the_backend_and_the_last_word_of_every_key_whate
     assert campaign.lines > 500
     assert campaign.things.seen["versions written"] > 20
     assert sum(party.lives for party in campaign.parties) > len(campaign.parties)
-    assert len(campaign.closing) == len(campaign.edges) + len(campaign.parties)
+    assert len([*campaign.closing()]) == len(campaign.edges) + len(campaign.parties)
 
 
 async def test_a_line_that_is_missing_or_there_twice_is_found(tmp_path: Path) -> None:
@@ -66,21 +65,6 @@ async def test_a_ledger_that_does_not_add_up_or_has_a_dead_letter_is_found(
         await trio.lowlevel.checkpoint()
         with pytest.raises(Failed, match="berlin: the ledger of revision 4 is wrong"):
             campaign._check_ledgers(party)
-
-
-async def test_a_release_that_a_refusal_of_a_superseded_revision_names_is_heard(tmp_path: Path) -> None:
-    party = Party("principal", tmp_path / "state", lambda: 0.0)
-    party._hear({"type": "nack", "reason": "superseded", "revision": 1, "released": ["backend-1"]})
-    with trio.fail_after(30):
-        await party.released("backend-1")
-
-
-async def test_a_stage_that_a_killed_process_did_not_say_is_heard_from_the_next_one(tmp_path: Path) -> None:
-    party = Party("principal", tmp_path / "state", lambda: 0.0)
-    revisions = {"received": [0, 2], "active": [0, 2], "drained": None}
-    party._hear({"type": "ready", "revisions": revisions, "credentials_in_use": []})
-    with trio.fail_after(30):
-        await party.reached("active", 2)
 
 
 async def test_a_key_whose_last_word_is_missing_is_found(tmp_path: Path) -> None:

@@ -21,10 +21,10 @@ intake, lanes, sessions, the spool's transactions on a real SQLite. What it need
     case        those notes, sorted
     oracle      judges, from the notes of the outside alone
     last_word   the laws of keyed state, by which it judges too
-    shrink      a smaller scenario that fails in the same way
-    campaign    the sums over many worlds, kept in a file
-    march       goes on with a campaign, in as many processes as there are to be
     relayed     worlds of several machines: edges, principals, and the wires between them
+    fleets      worlds with a fleet
+
+Many worlds are a campaign of `tests.march`.
 
 A world has two phases. In the first, faults strike as the scenario says; in the second there are none, and within a
 bounded time every event must be delivered, every revision drained and every old credential released.

@@ -15,16 +15,6 @@ Pair = tuple[str, str, int]
 """An output and an event: its stream and number."""
 
 
-class Violation(NamedTuple):
-    """What was promised and did not hold."""
-
-    law: str
-    text: str
-
-    def __str__(self) -> str:
-        return f"{self.law}: {self.text}"
-
-
 class Answer(NamedTuple):
     """A final answer for an event that reached the shipper."""
 

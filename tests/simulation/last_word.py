@@ -18,7 +18,8 @@ from collections import defaultdict
 from collections.abc import Callable, Iterator
 from typing import NamedTuple
 
-from tests.simulation.case import Case, Violation, at_of
+from tests.march.kind import Violation
+from tests.simulation.case import Case, at_of
 from tests.simulation.offers import At, Offer
 from tests.simulation.stage import Note
 from tests.simulation.things import NAME, Key, Word

@@ -30,9 +30,10 @@ from collections import defaultdict
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
+from tests.march.kind import Violation
 from tests.simulation import last_word
 from tests.simulation.backend import POISON
-from tests.simulation.case import Case, Violation, at_of
+from tests.simulation.case import Case, at_of
 from tests.simulation.offers import At, Offer
 from tests.simulation.scenario import Scenario
 from tests.simulation.stage import Note

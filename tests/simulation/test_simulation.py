@@ -13,24 +13,24 @@ import pytest
 import trio
 
 from shipper.revisions.rollout import Rollout
-from tests.simulation import campaign as campaigns
-from tests.simulation.campaign import Campaign
-from tests.simulation.march import march
+from tests.march import tour
+from tests.march.march import march
+from tests.march.shrink import only, shrink
+from tests.march.sums import Sums
 from tests.simulation.scenario import KEYED_RATES, KEYED_STEPS, LATER_STEPS, RATES, STEPS, Scenario
-from tests.simulation.shrink import only, shrink
-from tests.simulation.world import run
+from tests.simulation.world import WORLDS, run
 
 ROOT = Path(__file__).parents[2]
 
 
 def test_a_short_campaign_keeps_every_promise() -> None:
     told: list[str] = []
-    campaign = Campaign()
-    march(campaign, worlds=40, tell=told.append)
+    sums = Sums()
+    march(WORLDS, sums, rounds=40, tell=told.append)
 
     assert told == []
-    assert campaign.failures == {}
-    assert campaign.barriers > 40
+    assert sums.failures == {}
+    assert sums.figures["barriers acknowledged"] > 40
 
 
 def test_the_same_seed_has_the_same_trace() -> None:
@@ -91,7 +91,7 @@ def test_a_failure_is_shrunk_to_what_it_needs(monkeypatch: pytest.MonkeyPatch) -
         (seed, outcome.violations[0].law) for seed in range(100) if (outcome := run(Scenario.draw(seed))).violations
     )
     whole = Scenario.draw(seed)
-    needed = shrink(seed, law)
+    needed = shrink(WORLDS, seed, law)
 
     assert len(needed) < len(whole.parts()) / 2
     assert law in [violation.law for violation in run(only(whole, needed)).violations]
@@ -101,32 +101,33 @@ def _fails(*arguments: object) -> bool:
     raise ZeroDivisionError
 
 
+SMALL = replace(WORLDS, slice=2)
+
+
 def test_a_campaign_goes_on_where_it_stood(tmp_path: Path) -> None:
     path = tmp_path / "cache" / "simulation.json"
-    march(Campaign.load(path), worlds=2, path=path)
-    march(Campaign.load(path), worlds=3, path=path)
-    both = Campaign.load(path)
-    whole = Campaign()
-    march(whole, worlds=5)
+    march(SMALL, Sums.load(path), rounds=2, path=path)
+    march(SMALL, Sums.load(path), rounds=3, path=path)
+    both = Sums.load(path)
+    whole = Sums()
+    march(SMALL, whole, rounds=5)
 
-    assert (both.worlds, both.next_seed) == (5, 5)
-    assert (both.faults, both.barriers, both.events) == (whole.faults, whole.barriers, whole.events)
+    assert (both.rounds, both.next_seed) == (5, 5)
+    assert (both.faults, both.figures) == (whole.faults, whole.figures)
 
 
-def test_two_jobs_come_to_the_same_as_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_two_jobs_come_to_the_same_as_one(tmp_path: Path) -> None:
     """All but how long it took."""
-    monkeypatch.setattr("tests.simulation.march.SLICE", 4)
-    one, two = Campaign(next_seed=90), Campaign(next_seed=90)
-    march(one, worlds=30)
-    march(two, worlds=30, jobs=2, path=tmp_path / "state.json")
+    one, two = Sums(next_seed=97), Sums(next_seed=97)
+    march(SMALL, one, rounds=9)
+    march(SMALL, two, rounds=9, jobs=2, path=tmp_path / "state.json")
 
     assert replace(two, seconds=0.0) == replace(one, seconds=0.0)
-    assert Campaign.load(tmp_path / "state.json") == two
+    assert Sums.load(tmp_path / "state.json") == two
     assert one.repeated == 1
 
 
-def test_a_march_that_is_interrupted_leaves_what_was_merged(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("tests.simulation.march.SLICE", 2)
+def test_a_march_that_is_interrupted_leaves_what_was_merged(tmp_path: Path) -> None:
     path = tmp_path / "state.json"
     stops = iter([None, KeyboardInterrupt])
 
@@ -135,50 +136,51 @@ def test_a_march_that_is_interrupted_leaves_what_was_merged(tmp_path: Path, monk
             raise stop
 
     with pytest.raises(KeyboardInterrupt):
-        march(Campaign(), path=path, jobs=2, merged=merged)
-    kept = Campaign.load(path)
-    march(kept, worlds=2, path=path)
-    whole = Campaign()
-    march(whole, worlds=6)
+        march(SMALL, Sums(), path=path, jobs=2, merged=merged)
+    kept = Sums.load(path)
+    march(SMALL, kept, rounds=2, path=path)
+    whole = Sums()
+    march(SMALL, whole, rounds=6)
 
     assert kept.next_seed == 6
     assert replace(kept, seconds=0.0) == replace(whole, seconds=0.0)
 
 
 def test_a_worker_that_dies_ends_the_march(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("tests.simulation.march._work", _die)
+    monkeypatch.setattr("tests.march.march._work", _die)
 
     with pytest.raises((EOFError, ConnectionError)):
-        march(Campaign(), worlds=200, jobs=2)
+        march(WORLDS, Sums(), rounds=200, jobs=2)
 
 
-def _die(pipe: Connection, make: object) -> None:
+def _die(pipe: Connection, kind: object) -> None:
     os._exit(1)
 
 
 def test_no_slice_begins_when_the_time_is_over() -> None:
-    campaign = Campaign()
-    march(campaign, seconds=0.0)
+    sums = Sums()
+    march(WORLDS, sums, seconds=0.0)
 
-    assert campaign.worlds == 0
+    assert sums.rounds == 0
 
 
 def test_a_world_that_does_not_repeat_itself_is_a_failure(monkeypatch: pytest.MonkeyPatch) -> None:
     traces = iter(range(1000))
     monkeypatch.setattr("tests.simulation.world.digest", lambda notes: str(next(traces)))
-    campaign = Campaign()
-    march(campaign, worlds=1)
+    sums = Sums()
+    march(WORLDS, sums, rounds=1)
 
-    assert campaign.failures == {"0": "the same seed had another trace"}
+    assert sums.failures == {"0": "the same seed had another trace"}
 
 
 def test_a_failure_says_how_to_see_it_again(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("shipper.spool.revisions.orders_run", _fails)
-    monkeypatch.setattr(campaigns, "shrink", lambda seed, law: [0, 2])
+    monkeypatch.setattr(tour, "shrink", lambda kind, seed, law: [0, 2])
     told: list[str] = []
-    march(Campaign(), worlds=20, tell=told.append)
+    march(WORLDS, Sums(), rounds=20, tell=told.append)
 
-    assert "--only 0,2 --notes" in told[0]
+    assert "  again:  python -m tests.simulation --seed " in told[0]
+    assert told[0].endswith("--only 0,2 --notes")
 
 
 def test_a_hot_loop_ends_the_world_and_is_a_failure(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -12,9 +12,10 @@ from unittest import mock
 
 import trio
 
+from tests.march.kind import Kind, Violation
 from tests.simulation import stage as stages
 from tests.simulation.backend import BACKENDS, NOWHERE, Backend
-from tests.simulation.case import FINAL, Violation
+from tests.simulation.case import FINAL
 from tests.simulation.disk import Disk
 from tests.simulation.oracle import judge
 from tests.simulation.ports import quiet
@@ -47,12 +48,30 @@ class Outcome:
         """A digest of the notes."""
         return digest(self.notes)
 
-    @cached_property
+    @property
+    def figures(self) -> Counter[str]:
+        """What there was."""
+        return Counter(
+            {
+                "simulated seconds": round(self.notes[-1].at),
+                "barriers acknowledged": self.barriers,
+                "processes": self.processes,
+                "events": self.events,
+            }
+        )
+
+    def told(self) -> Iterator[str]:
+        """All that happened."""
+        for note in self.notes:
+            yield f"{note.n:5} {note.at:9.4f} {note.life} {note.kind:9} {note.facts}"
+        yield from (*self.log, self.trace)
+
+    @property
     def processes(self) -> int:
         """How many there were, one after the other."""
         return self.notes[-1].life
 
-    @cached_property
+    @property
     def events(self) -> int:
         """How many an input has emitted."""
         return sum(len(note.facts["numbers"]) for note in self.notes if note.kind == "emitted")
@@ -196,3 +215,6 @@ async def _empty(stage: Stage, supervisor: Supervisor) -> None:
 def _said(note: Note, **fields: object) -> bool:
     message = note.facts.get("message", {})
     return note.kind == "said" and all(message.get(name) == value for name, value in fields.items())
+
+
+WORLDS = Kind("python -m tests.simulation", Scenario.draw, run)

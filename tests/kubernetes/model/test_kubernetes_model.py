@@ -10,15 +10,13 @@ from __future__ import annotations
 import pytest
 
 from tests.kubernetes.model.exploration import explore
-from tests.kubernetes.model.host import Host
-from tests.kubernetes.model.starts import STARTS, alone
-from tests.kubernetes.model.walking import walk
-from tests.kubernetes.model.world import MUTANTS, Budget, World
+from tests.kubernetes.model.starts import STARTS
+from tests.kubernetes.model.walking import BEGINNINGS, Walker, run
+from tests.kubernetes.model.world import MUTANTS
 
 RULES: frozenset[str] = frozenset()
 STATES = 1200
 """Of each start in CI; give more by hand."""
-CONTENTS = ("id:one", "id:two", "id:one", "id:three")
 
 
 @pytest.mark.parametrize("start", STARTS)
@@ -49,25 +47,8 @@ def test_each_rule_is_left_out_once():
     assert len(MUTANTS) == 8
 
 
-def two(api):
-    return [Host(api, "a", labels={"app": "web"}), Host(api, "b", labels={"app": "web"}, hold=True)]
-
-
-EVERYTHING = Budget(CONTENTS, edits=2, relabels=2, crashes=2, lost=2, lapses=2, joins=2, gaps=1)
-
-
-@pytest.mark.parametrize(
-    ("hosts", "budget"),
-    [
-        (alone(), EVERYTHING),
-        (alone(hold=True), EVERYTHING),
-        (two, Budget(CONTENTS[:3], edits=1, crashes=1, lost=1, lapses=1, joins=2)),
-        (alone(), Budget(CONTENTS, backups=1, crashes=1, lost=1)),
-        (alone(hold=True), Budget(CONTENTS, backups=1, lapses=1)),
-    ],
-    ids=["continue", "hold", "two", "backup", "backup and hold"],
-)
-def test_walks_through_all_that_may_happen_break_no_law_and_come_to_an_end(hosts, budget):
+@pytest.mark.parametrize("beginning", BEGINNINGS)
+def test_walks_through_all_that_may_happen_break_no_law_and_come_to_an_end(beginning):
     for seed in range(25):
-        found = walk(lambda: World(hosts, budget, RULES), seed)
-        assert not found.broken, f"seed {seed}: {found}"
+        outcome = run(Walker(beginning, seed))
+        assert not outcome.violations, f"seed {seed}: {outcome}"

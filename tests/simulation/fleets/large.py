@@ -1,6 +1,6 @@
 """A fleet of thousands of hosts: only their decisions and the answer, without network, tasks, files and keys.
 
-    python -m tests.simulation.fleets.large --members 10000 --seed 1
+    python -m tests.simulation.fleets.large --members 10000 --seed 1 --notes
 
 `world` runs the whole code of a fleet, for some hundred hosts. Here each host is a `Member`, the store is a dictionary,
 and one heap has what happens next. Clocks of hosts run at rates of their own, calls take time, and some answers are
@@ -18,7 +18,6 @@ epoch after a newer one; in the end every host has drained version 4.
 
 from __future__ import annotations
 
-import argparse
 import heapq
 import math
 import sys
@@ -58,6 +57,8 @@ from shipper.fleet.standings import OPENING, Standing
 from shipper.fleet.store import ABSENT
 from shipper.fleet.view import View
 from shipper.supervise.answers import Stage
+from tests.march.command import campaign, parser
+from tests.march.kind import Drawn, Kind, Told, Violation
 
 LEASE = 15.0
 REQUEST = 2.0
@@ -480,18 +481,41 @@ def story(members: int, seed: int, say: Callable[[str], None] = print) -> Large:
     return large
 
 
+@dataclass(frozen=True)
+class Story(Drawn):
+    """One that is told."""
+
+    members: int
+    seed: int
+
+
+def draw(members: int | None, seed: int) -> Story:
+    """With so many members, or as many as the seed draws."""
+    return Story(Random(seed).randint(50, 300) if members is None else members, seed)
+
+
+def run(drawn: Story) -> Told:
+    """Plays a story, and judges it."""
+    said: list[str] = []
+    large = story(drawn.members, drawn.seed, said.append)
+    figures = Counter({f"answers {state}": times for state, times in large.verdicts.items()})
+    figures |= Counter({"members": drawn.members, "simulated seconds": round(large.now)})
+    violations = [Violation("L", fault) for fault in large.wrong]
+    calls = Counter({f"calls of the store to {name.lower()}": times for name, times in large.calls.items()})
+    return Told(violations, calls, figures, tuple(said))
+
+
+def stories(members: int | None) -> Kind:
+    """The kind of this campaign."""
+    command = f"python -m tests.simulation.fleets.large{'' if members is None else f' --members {members}'}"
+    return Kind(command, partial(draw, members), run, unit="stories", slice=1, twice_every=0)
+
+
 def main() -> int:
-    parser = argparse.ArgumentParser(prog="python -m tests.simulation.fleets.large", description=__doc__)
-    parser.add_argument("--members", type=int, default=1000)
-    parser.add_argument("--seed", type=int, default=0)
-    options = parser.parse_args()
-    began = time.process_time()
-    large = story(options.members, options.seed, lambda text: print(text, flush=True))
-    print(
-        f"{time.process_time() - began:.0f} s of processor time for {large.now:.0f} s; answers: {dict(large.verdicts)}"
-    )
-    print(*large.wrong[:10], sep="\n")
-    return 1 if large.wrong else 0
+    options = parser("tests.simulation.fleets.large", __doc__)
+    options.add_argument("--members", type=int, help="(default: as many as the seed draws, 50 to 300)")
+    told = options.parse_args()
+    return campaign(stories(told.members), told, usual=1)
 
 
 if __name__ == "__main__":

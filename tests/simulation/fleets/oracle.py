@@ -8,7 +8,7 @@ from collections.abc import Iterator, Mapping, Sequence
 
 from shipper.fleet.records import Head, Report, Version
 from shipper.fleet.standings import OPENING
-from tests.simulation.case import Violation
+from tests.march.kind import Violation
 from tests.simulation.fleets.transcript import Answer, Reached, Transcript, Written
 
 STAGES = ("received", "active", "drained")

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 from random import Random
 from typing import NamedTuple
 
@@ -60,6 +61,14 @@ class Fleets:
     slow: float
     """How slow some clocks are."""
     steps: tuple[Step, ...]
+
+    def parts(self) -> Sequence[Step]:
+        """What can be left out, by `without`."""
+        return self.steps
+
+    def without(self, parts: Sequence[Step]) -> Fleets:
+        """The same, with less."""
+        return replace(self, steps=tuple(step for step in self.steps if step not in parts))
 
     @classmethod
     def draw(cls, seed: int, members: int | None = None) -> Fleets:

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import random as random_module
-from collections import defaultdict
-from collections.abc import Iterator, Mapping
+from collections import Counter, defaultdict
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from random import Random
@@ -23,7 +23,7 @@ from shipper.fleet.store import Swapped
 from shipper.sdk.errors import ShipperError
 from shipper.supervise.ledger import Kept
 from tests.fleet.memory import MemoryStore, Snapshot
-from tests.simulation.case import Violation
+from tests.march.kind import Kind, Violation
 from tests.simulation.clock import Clock
 from tests.simulation.fleets.machine import FLEET, KEY, Machine
 from tests.simulation.fleets.oracle import judge
@@ -65,11 +65,42 @@ class Recorded(MemoryStore):
         return swapped
 
 
-@dataclass
+@dataclass(frozen=True)
 class Outcome:
+    """What became of a world."""
+
     scenario: Fleets
     violations: list[Violation]
     transcript: Transcript
+
+    @property
+    def faults(self) -> Counter[str]:
+        """What the scenario did to it."""
+        return Counter(step.kind for step in self.scenario.steps)
+
+    @property
+    def figures(self) -> Counter[str]:
+        """What there was."""
+        of = self.transcript
+        answers = Counter(answer.verdict.state for answer in of.answers)
+        return Counter(
+            {
+                "members": self.scenario.members,
+                "versions": len(of.published),
+                "answers that open": answers["open"],
+                "answers in all": answers.total(),
+                "releases": len({ran.id for ran in of.ran}),
+            }
+        )
+
+    @property
+    def trace(self) -> str:
+        """All that was seen of it."""
+        return repr(self.transcript)
+
+    def told(self) -> Sequence[str]:
+        """What was done."""
+        return self.transcript.log
 
 
 class World:
@@ -406,3 +437,6 @@ def _machine(world: World) -> Iterator[None]:
         }.items():
             stack.enter_context(mock.patch(name, value))
         yield
+
+
+WORLDS = Kind("python -m tests.simulation.fleets", Fleets.draw, run, slice=5)

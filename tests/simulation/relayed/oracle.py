@@ -27,7 +27,8 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import Any, NamedTuple
 
 from shipper.plugin import Code
-from tests.simulation.case import FINAL, Violation
+from tests.march.kind import Violation
+from tests.simulation.case import FINAL
 from tests.simulation.relayed.scenario import MIDDLE, Relayed
 from tests.simulation.stage import Note
 

@@ -17,7 +17,7 @@ from shipper.pipeline.lane import Lane
 from shipper.policy.registry import Registry
 from shipper_plugins.inputs.relay import RelayInput
 from shipper_plugins.outputs.relay import RelayOutput
-from tests.simulation.case import Violation
+from tests.march.kind import Kind, Violation
 from tests.simulation.ports import quiet
 from tests.simulation.relayed.backend import Backend, StoreOutput
 from tests.simulation.relayed.deeds import KINDS
@@ -280,12 +280,12 @@ def current() -> World:
 class Relaid(Outcome):
     """What became of a world of many machines."""
 
-    @cached_property
+    @property
     def processes(self) -> int:
         """On all machines."""
         return len({(note.facts["site"], note.life) for note in self.notes if "site" in note.facts and note.life})
 
-    @cached_property
+    @property
     def events(self) -> int:
         """How many were written at all edges."""
         return sum({note.facts["edge"]: note.facts["upto"] for note in self.notes if note.kind == "written"}.values())
@@ -353,3 +353,6 @@ async def _at_once(function: Any, *arguments: Any, **options: Any) -> Any:
 
 async def _listen(self: object, user: object, name: str, endpoint: Any, **options: Any) -> Any:
     return SimpleNamespace(host=endpoint.host, port=endpoint.port)
+
+
+WORLDS = Kind("python -m tests.simulation.relayed", Relayed.draw, run, slice=5)

@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-from tests.simulation.scenario import Scenario
-from tests.simulation.world import run
+from typing import Any
+
+from tests.march.kind import Kind
 
 MOST_RUNS = 300
 
 
-def shrink(seed: int, law: str) -> list[int]:
-    """The places, in `Scenario.parts` of the seed, of parts that are enough to violate `law`."""
-    whole = Scenario.draw(seed)
+def shrink(kind: Kind, seed: int, law: str) -> list[int]:
+    """The places, in the parts of the seed's scenario, of those that are enough to violate `law`."""
+    whole = kind.draw(seed)
     needed = list(range(len(whole.parts())))
     runs, size = 0, max(1, len(needed) // 2)
     while size and runs < MOST_RUNS:
@@ -18,18 +19,13 @@ def shrink(seed: int, law: str) -> list[int]:
         for part in [needed[start : start + size] for start in range(0, before, size)]:
             fewer = [place for place in needed if place not in part]
             runs += 1
-            if violates(only(whole, fewer), law):
+            if any(violation.law == law for violation in kind.run(only(whole, fewer)).violations):
                 needed = fewer
         if len(needed) == before:
             size //= 2
     return needed
 
 
-def violates(scenario: Scenario, law: str) -> bool:
-    """Whether a world with this scenario violates the law."""
-    return any(violation.law == law for violation in run(scenario).violations)
-
-
-def only(whole: Scenario, places: list[int]) -> Scenario:
+def only(whole: Any, places: list[int]) -> Any:
     """The scenario with the parts in these places alone."""
     return whole.without([part for place, part in enumerate(whole.parts()) if place not in places])

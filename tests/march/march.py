@@ -16,51 +16,51 @@ import time
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import ExitStack, closing, suppress
+from functools import partial
 from itertools import count, cycle, islice, takewhile
 from multiprocessing import get_context
 from multiprocessing.connection import Connection
 from pathlib import Path
 
-from tests.simulation.campaign import Campaign, Tour, tour
+from tests.march.kind import Kind
+from tests.march.sums import Sums
+from tests.march.tour import Tour, tour
 
-SLICE = 50
 AHEAD = 3
 """Slices that a worker has been given at most: it need not wait while another one shrinks what failed."""
 
 
 def march(
-    campaign: Campaign,
+    kind: Kind,
+    sums: Sums,
     *,
-    worlds: int | None = None,
+    rounds: int | None = None,
     seconds: float | None = None,
     path: Path | None = None,
     jobs: int = 1,
     tell: Callable[[str], object] = print,
     merged: Callable[[], object] = lambda: None,
-    make: Callable[[range], Tour] = tour,
-    size: int | None = None,
 ) -> None:
-    """Run worlds, from `next_seed` on, until there were enough of them or no time is left to begin another slice.
+    """Run rounds, from `next_seed` on, until there were enough of them or no time is left to begin another slice.
 
-    `merged` is called after each slice; by then `path` has it. `make` runs a slice, which has `size` worlds at most, or
-    `SLICE`.
+    `merged` is called after each slice; by then `path` has it.
     """
-    slices = _in_time(_slices(campaign.next_seed, worlds, size or SLICE), seconds)
-    with closing(_spread(slices, jobs, make) if jobs > 1 else _alone(slices, make)) as tours:
-        for sums, told in tours:
+    slices = _in_time(_slices(sums.next_seed, rounds, kind.slice), seconds)
+    with closing(_spread(slices, jobs, kind) if jobs > 1 else _alone(slices, kind)) as tours:
+        for some, told in tours:
             for text in told:
                 tell(text)
-            campaign.merge(sums)
+            sums.merge(some)
             if path is not None:
-                campaign.save(path)
+                sums.save(path)
             merged()
 
 
-def _slices(first: int, worlds: int | None, size: int) -> Iterator[range]:
-    if worlds is None:
+def _slices(first: int, rounds: int | None, size: int) -> Iterator[range]:
+    if rounds is None:
         yield from (range(start, start + size) for start in count(first, size))
     else:
-        last = first + worlds
+        last = first + rounds
         yield from (range(start, min(start + size, last)) for start in range(first, last, size))
 
 
@@ -69,18 +69,18 @@ def _in_time(slices: Iterator[range], seconds: float | None) -> Iterator[range]:
     return takewhile(lambda _: time.monotonic() < ends, slices)
 
 
-def _alone(slices: Iterable[range], make: Callable[[range], Tour]) -> Iterator[Tour]:
+def _alone(slices: Iterable[range], kind: Kind) -> Iterator[Tour]:
     gc.collect()
     gc.freeze()
     try:
-        yield from map(make, slices)
+        yield from map(partial(tour, kind), slices)
     finally:
         gc.unfreeze()
 
 
-def _spread(slices: Iterable[range], jobs: int, make: Callable[[range], Tour]) -> Iterator[Tour]:
+def _spread(slices: Iterable[range], jobs: int, kind: Kind) -> Iterator[Tour]:
     with ExitStack() as owned:
-        workers = [_employ(owned, make) for _ in range(jobs)]
+        workers = [_employ(owned, kind) for _ in range(jobs)]
         turns = zip(slices, cycle(workers), strict=False)
         at_work = deque(_given(islice(turns, AHEAD * jobs)))
         while at_work:
@@ -94,10 +94,10 @@ def _given(turns: Iterable[tuple[range, Connection]]) -> Iterator[Connection]:
         yield worker
 
 
-def _employ(owned: ExitStack, make: Callable[[range], Tour]) -> Connection:
+def _employ(owned: ExitStack, kind: Kind) -> Connection:
     """A worker's pipe. It is ended without mercy: what it has not told is run again."""
     ours, theirs = get_context("spawn").Pipe()
-    worker = get_context("spawn").Process(target=_work, args=(theirs, make), daemon=True)
+    worker = get_context("spawn").Process(target=_work, args=(theirs, kind), daemon=True)
     worker.start()
     theirs.close()
     owned.callback(worker.join)
@@ -105,10 +105,10 @@ def _employ(owned: ExitStack, make: Callable[[range], Tour]) -> Connection:
     return owned.enter_context(ours)
 
 
-def _work(pipe: Connection, make: Callable[[range], Tour]) -> None:
+def _work(pipe: Connection, kind: Kind) -> None:
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     gc.collect()
     gc.freeze()
     with suppress(EOFError, ConnectionError):
         while True:
-            pipe.send(make(pipe.recv()))
+            pipe.send(tour(kind, pipe.recv()))
