@@ -64,10 +64,6 @@ class Told:
     def says(self, at: float, revision: int, stage: str = "drained") -> None:
         self._write(at, ">", {"type": "ack", "epoch": 0, "revision": revision, "stage": stage})
 
-    def says_ready(self, at: float, drained: int) -> None:
-        revisions = {"received": [0, drained], "active": [0, drained], "drained": [0, drained]}
-        self._write(at, ">", {"type": "ready", "revisions": revisions})
-
 
 @pytest.fixture
 def told(tmp_path: Path) -> Told:
@@ -99,47 +95,11 @@ def test_an_answer_that_opens_before_a_member_has_said_so_is_found(told: Told, s
     assert "23.000" in fault
 
 
-def test_what_a_restarted_sidecar_says_when_it_is_ready_counts(told: Told, seen: Seen) -> None:
-    told.hears(21, 1, "b", "es-1")
-    told.says_ready(22, 1)
-    seen.answers = [answer(23, TWO)]
-    assert faults(seen) == []
-
-
-def test_a_newer_version_counts_for_an_older_one_and_an_older_one_never_for_a_newer(told: Told, seen: Seen) -> None:
-    told.hears(11, 1, "a", "es-1")
-    told.says(12, 1)
-    told.hears(21, 2, "b", "es-1")
-    seen.answers = [answer(13, ONE), answer(23, TWO), answer(31, THREE)]
-    assert [fault.split(" drained")[0] for fault in faults(seen)] == [
-        f"somebody: version {TWO}",
-        f"somebody: version {THREE}",
-    ]
-    told.hears(31, 3, "a", "es-1")
-    told.says(32, 3)
-    seen.answers = [answer(33, TWO), answer(33, THREE)]
-    assert faults(seen) == []
-
-
-def test_a_member_that_the_answer_lists_as_fenced_may_have_said_nothing(told: Told, seen: Seen) -> None:
-    seen.answers = [answer(23, TWO, "open", Standing("web-1", "fenced", None, "its lease is over"))]
-    assert faults(seen) == []
-
-
 def test_an_answer_that_is_closed_without_a_reason_is_found(seen: Seen) -> None:
     waiting = Standing("web-1", "waiting", None, "not yet")
     seen.answers = [answer(23, TWO, "closed"), answer(24, TWO, "closed", waiting)]
     (fault,) = faults(seen)
     assert "closed without a reason" in fault
-
-
-def test_a_number_that_is_used_twice_and_a_promise_that_is_broken_are_found(seen: Seen) -> None:
-    seen.promised = [ONE, ONE, Version(0, 2, "another"), TWO]
-    assert faults(seen) == [
-        "the number (0, 2) is of 2 versions: ['another', 'digest-2']",
-        f"two publishers were answered {ONE}",
-        "version 2 was answered to a publisher, and was never in the store",
-    ]
 
 
 def test_a_use_of_a_revoked_key_is_found_unless_its_member_was_named(told: Told, seen: Seen) -> None:
