@@ -22,6 +22,6 @@ A fault made by hand guards a promise of the program (nothing lost, `drained` tr
 release, bounded memory, no hang, secrecy) and is one that no rule makes, or one whose promise is too dear to leave to
 rules. It names its function and a fragment of it, so it survives whatever happens around that. One whose fragment is
 not there any more is stale, and must be made anew: the fault it stands for may have become impossible, or may have
-moved. Of the generated ones not all can be killed, for some change nothing that anybody could see: a survivor is a
-question, and no failure of CI.
+moved; where a rule has come to make it, it goes. Of the generated ones not all can be killed, for some change nothing
+that anybody could see: a survivor is a question, and no failure.
 """

@@ -1,11 +1,15 @@
 """Faults made by rule: small changes of the syntax tree, each to be killed by the tests that mirror its module.
 
     negate      a condition
+    never       an `if` whose condition does not hold, whatever it says; `always` is the other way round
+    without     one of several conditions that `and` or `or` joins, or a `not`
     compare     < for <=, == for !=, is for is not, in for not in, and the other way round
     boolean     `and` for `or`, and the other way round
-    constant    one more; True for False, and the other way round: of `shield=True`, too
-    drop        a call, an awaited call, an assignment to an attribute of `self`, a `del`
-    return      None
+    extreme     `min` for `max`, and the other way round
+    constant    one more, one less; True for False, and the other way round: of `shield=True`, too
+    drop        a call, an awaited call, a step that is yielded, an assignment to an attribute or an item, a `del`, a
+                `raise`, a `continue`, a `break`
+    return      None; of a condition, True and False
     early       a function that returns at once
     finally     without what it does
 
@@ -29,6 +33,7 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
+from typing import TypeVar
 
 from tests.mutants.source import Program, Stale
 
@@ -46,6 +51,7 @@ _OTHER: dict[type[ast.cmpop], type[ast.cmpop]] = {
 }
 _NEGATIONS = (ast.Eq, ast.NotEq, ast.Is, ast.IsNot, ast.In, ast.NotIn)
 _FUNCTION = (ast.FunctionDef, ast.AsyncFunctionDef)
+F = TypeVar("F")
 _HANGS = "--timeout=20"
 """A test that takes longer has noticed."""
 
@@ -94,10 +100,14 @@ def generated(program: Program, root: Path, names: Sequence[str], *, seed: int, 
     """So many faults, drawn with a seed, of the modules that are named or are below what is named; None: all."""
     chosen = [module for module in program.texts if _is_meant(module, names)]
     everything = [one for module in chosen for one in faults(module, program.texts[module], mirrored(module, root))]
-    if count is None or count >= len(everything):
-        return everything
-    drawn = random.Random(seed).sample(range(len(everything)), count)
-    return [everything[at] for at in sorted(drawn)]
+    return drawn(everything, seed, count)
+
+
+def drawn(everything: Sequence[F], seed: int, count: int | None) -> list[F]:
+    """So many, in their order; a larger draw has all of a smaller one. None: all."""
+    places = [*range(len(everything))]
+    random.Random(seed).shuffle(places)
+    return [everything[at] for at in sorted(places[:count])]
 
 
 def _is_meant(module: str, names: Sequence[str]) -> bool:
@@ -106,16 +116,21 @@ def _is_meant(module: str, names: Sequence[str]) -> bool:
 
 
 def mirrored(module: str, root: Path) -> str:
-    """The tests whose names mirror a module, as a check; without any, those of the whole room."""
+    """The tests whose names mirror a module, or its folder, as a check; without any, those of the whole room."""
     path = PurePosixPath(module)
     folder, tests = path.parent.name, root / "tests"
-    room = tests / ("plugins" if path.parts[0] == "plugins" else folder)
-    written = sorted((room if room.is_dir() else tests).glob("test_*.py"))
-    for prefix in (f"{folder}_", f"{folder.removesuffix('s')}_", ""):
-        name = re.compile(rf"test_{prefix}{re.escape(path.stem)}(_\w+)?\.py")
-        if found := [test for test in written if name.fullmatch(test.name)]:
-            return " ".join([_HANGS, *(test.relative_to(root).as_posix() for test in found)])
-    whole = next(one for one in (room, tests / f"test_{folder}.py", tests / "test_run.py") if one.exists())
+    above = ["plugins"] if path.parts[0] == "plugins" else [*path.parts[1:-1]]
+    rooms = [tests.joinpath(*above[:many]) for many in range(len(above), 0, -1)]
+    room = next((one for one in rooms if one.is_dir()), tests)
+    written = sorted(room.glob("test_*.py"))
+    for prefix in (f"{folder}_", f"{folder.removesuffix('s')}_", "", f"{room.name}_"):
+        for stem in dict.fromkeys([path.stem, *([folder] if prefix == f"{room.name}_" else [])]):
+            name = re.compile(rf"test_{prefix}{re.escape(stem)}(_\w+)?\.py")
+            if found := [test for test in written if name.fullmatch(test.name)]:
+                return " ".join([_HANGS, *(test.relative_to(root).as_posix() for test in found)])
+    whole = next(
+        one for one in (room, tests / f"test_{folder}.py", tests / "test_run.py") if one != tests and one.exists()
+    )
     return f"{_HANGS} {whole.relative_to(root).as_posix()}"
 
 
@@ -140,6 +155,8 @@ def _changes(node: ast.AST) -> Iterator[_Change]:
         if not _is_said(child) and child is not getattr(node, "annotation", None) and not _is_returned(node, child):
             yield from _of(child)
             yield from _changes(child)
+        elif isinstance(child, ast.Raise):
+            yield "drop", child, child, "pass"
 
 
 def _is_said(node: ast.AST) -> bool:
@@ -160,7 +177,11 @@ def _is_returned(node: ast.AST, child: ast.AST) -> bool:
 
 def _of(node: ast.AST) -> Iterator[_Change]:
     match node:
-        case ast.If(test=test) | ast.While(test=test) | ast.IfExp(test=test):
+        case ast.If(test=test):
+            yield from _negated(test)
+            yield "never", test, test, "False"
+            yield "always", test, test, "True"
+        case ast.While(test=test) | ast.IfExp(test=test):
             yield from _negated(test)
         case ast.comprehension(ifs=tests):
             for test in tests:
@@ -172,18 +193,32 @@ def _of(node: ast.AST) -> Iterator[_Change]:
         case ast.BoolOp(op=op, values=values):
             other = ast.BoolOp(ast.Or() if isinstance(op, ast.And) else ast.And(), values)
             yield "boolean", node, node, f"({ast.unparse(other)})"
+            for at in range(len(values)):
+                fewer = [*values[:at], *values[at + 1 :]]
+                less = ast.unparse(fewer[0] if len(fewer) == 1 else ast.BoolOp(op, fewer))
+                yield "without", node, node, f"({less})"
+        case ast.UnaryOp(op=ast.Not(), operand=operand):
+            yield "without", node, node, f"({ast.unparse(operand)})"
+        case ast.Name(id="min" | "max" as name):
+            yield "extreme", node, node, "max" if name == "min" else "min"
         case ast.Constant(value=bool() as value):
             yield "constant", node, node, str(not value)
         case ast.Constant(value=int() as value):
             yield "constant", node, node, str(value + 1)
-        case ast.Expr(value=ast.Call() | ast.Await()) | ast.Delete():
+            yield "constant", node, node, str(value - 1)
+        case ast.Expr(value=ast.Yield() | ast.YieldFrom()):
+            yield "drop", node, node, "yield from ()"  # what had no step any more would be no generator
+        case ast.Expr(value=ast.Call() | ast.Await()) | ast.Delete() | ast.Continue() | ast.Break():
             yield "drop", node, node, "pass"
-        case ast.Assign(targets=[ast.Attribute(value=ast.Name(id="self")), *_]):
+        case ast.Assign(targets=[ast.Attribute() | ast.Subscript(), *_]):
             yield "drop", node, node, "pass"
-        case ast.AugAssign(target=ast.Attribute(value=ast.Name(id="self"))):
+        case ast.AugAssign():
             yield "drop", node, node, "pass"
         case ast.Return(value=ast.expr() as value) if not isinstance(value, ast.Constant):
             yield "return", node, node, "return None"
+            if isinstance(value, ast.Compare | ast.BoolOp) or _is_negation(value):
+                yield "return", node, node, "return True"
+                yield "return", node, node, "return False"
         case ast.Try(finalbody=[first, *others]) if others:
             yield "finally", first, others[-1], "pass"
         case ast.FunctionDef() | ast.AsyncFunctionDef():
@@ -195,8 +230,14 @@ def _negated(test: ast.expr) -> Iterator[_Change]:
         yield "negate", test, test, f"(not ({ast.unparse(test)}))"
 
 
+def _is_negation(node: ast.expr) -> bool:
+    return isinstance(node, ast.UnaryOp) and isinstance(node.op, ast.Not)
+
+
 def _is_negated_otherwise(test: ast.expr) -> bool:
-    return isinstance(test, ast.Compare) and len(test.ops) == 1 and isinstance(test.ops[0], _NEGATIONS)
+    """By a comparison that is turned round, or a `not` that is left out."""
+    is_turned = isinstance(test, ast.Compare) and len(test.ops) == 1 and isinstance(test.ops[0], _NEGATIONS)
+    return is_turned or _is_negation(test)
 
 
 def _early(function: ast.FunctionDef | ast.AsyncFunctionDef) -> Iterator[_Change]:

@@ -56,14 +56,14 @@ def report(mutants: Sequence[Mutant], results: Mapping[str, Result]) -> str:
     ordered = sorted(mutants, key=lambda mutant: (mutant.kind, mutant.name))
     rows = [_cells(one.kind, one.fault, one.resembles, _words(results[one.name])) for one in ordered]
     head = [_cells("breaks", "fault", "resembles", "killed by"), "|---|---|---|---|"]
-    return "\n".join(["### Faults made by hand", "", summary(results), "", *head, *rows, ""])
+    return "\n".join([summary(results), "", *head, *rows, ""])
 
 
 def report_of_generated(left: Sequence[Fault], results: Mapping[str, Result]) -> str:
     """A fragment of Markdown: the faults that no test noticed."""
     rows = [_cells(one.name, f"`{one.fault}`", f"`{one.check}`") for one in left]
     head = [_cells("survived", "fault", "tests"), "|---|---|---|"]
-    return "\n".join(["### Faults generated", "", summary(results), "", *head, *rows, ""])
+    return "\n".join([summary(results), "", *head, *rows, ""])
 
 
 def listing_of_generated(mutants: Sequence[Fault]) -> str:

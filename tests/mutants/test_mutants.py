@@ -11,7 +11,7 @@ import pytest
 
 from tests.mutants import check, tree
 from tests.mutants.__main__ import main
-from tests.mutants.generated import Generated, faults, generated, mirrored
+from tests.mutants.generated import Generated, drawn, faults, generated, mirrored
 from tests.mutants.mutant import BadFault, Mutant, all_mutants
 from tests.mutants.source import Edit, Program, Stale
 from tests.mutants.trial import Kept, Result, trial
@@ -183,12 +183,17 @@ async def run(self, many: int = 3) -> bool:
 def test_rules_change_conditions_values_and_statements_and_no_words() -> None:
     made = [(one.kind, one.old, one.new) for one in faults("shipper/lane.py", RULED, "tests")]
 
-    assert ("negate", "many < 1 and not self.done", "(not (many < 1 and (not self.done)))") in made
+    both = "many < 1 and not self.done"
+    assert ("negate", both, "(not (many < 1 and (not self.done)))") in made
+    assert {("never", both, "False"), ("always", both, "True")} < {*made}
     assert ("compare", "many < 1", "many <= 1") in made
-    assert ("boolean", "many < 1 and not self.done", "(many < 1 or not self.done)") in made
-    assert [(old, new) for kind, old, new in made if kind == "constant"] == [("3", "4"), ("1", "2"), ("True", "False")]
+    assert ("boolean", both, "(many < 1 or not self.done)") in made
+    assert [new for kind, _, new in made if kind == "without"] == ["(not self.done)", "(many < 1)", "(self.done)"]
+    changed = [(old, new) for kind, old, new in made if kind == "constant"]
+    assert changed == [("3", "4"), ("3", "2"), ("1", "2"), ("1", "0"), ("True", "False")]
     dropped = [old for kind, old, _ in made if kind == "drop"]
-    assert dropped == ["self.many = many", "await self.send(shield=True)", "self.close()", "del self.many"]
+    raised = 'raise ValueError(f"{many + 1} is too many")'
+    assert dropped == ["self.many = many", raised, "await self.send(shield=True)", "self.close()", "del self.many"]
     assert ("finally", "self.close()\n        del self.many", "pass") in made
     assert ("return", "return self.ready", "return None") in made
     assert [new for kind, _, new in made if kind == "early"] == ["return None"]
@@ -198,10 +203,10 @@ def test_what_rules_make_of_the_program_is_python_and_is_drawn_by_a_seed() -> No
     def draw(seed: int) -> list[Generated]:
         return generated(PROGRAM, tree.ROOT, ["shipper/status"], seed=seed, count=30)
 
-    drawn = draw(1)
+    some = draw(1)
 
-    assert drawn == draw(1) != draw(2)
-    for one in drawn:
+    assert some == draw(1) != draw(2)
+    for one in some:
         ast.parse(one.changed(PROGRAM)[one.module])
 
 
@@ -226,6 +231,10 @@ def test_names_say_of_which_modules_faults_are_made() -> None:
         ("plugins/shipper_plugins/outputs/file.py", "tests/plugins/test_output_file.py"),
         ("plugins/shipper_plugins/inputs/tail/calls.py", "tests/plugins/test_tail_calls.py"),
         ("shipper/pipeline/loading.py", "tests/pipeline"),
+        ("shipper/fleet/member/fencing.py", "tests/fleet/test_fleet_fencing.py"),
+        ("shipper/fleet/member/machine.py", "tests/fleet/test_fleet_member.py"),
+        ("shipper/kubernetes/member/choosing.py", "tests/kubernetes/member"),
+        ("shipper/kubernetes/summing/release.py", "tests/kubernetes/summing/test_summing_release.py"),
         ("shipper/demo/tally.py", "tests/test_demo.py"),
         ("shipper/sidecar.py", "tests/test_run.py"),
     ],
@@ -256,8 +265,21 @@ def test_what_was_tried_is_not_tried_again_and_is_in_the_report(tmp_path: Path) 
     for one in generated(PROGRAM, tree.ROOT, [RETRY], seed=0, count=None):
         Kept(kept).load().put(one, Result("survived" if one.kind == "boolean" else "killed", ""))
 
-    assert main(["--generated", RETRY, "--state", str(kept), "--report", str(told)]) == 1
+    assert main(["--generated", RETRY, "--state", str(kept), "--report", str(told)]) == 0
     assert "`draw or random  →  (draw and random)`" in told.read_text()
+
+
+def test_a_step_that_is_dropped_leaves_a_generator() -> None:
+    made = [(one.kind, one.old, one.new) for one in faults("shipper/lane.py", "def steps():\n    yield Save()\n", "")]
+
+    assert ("drop", "yield Save()", "yield from ()") in made
+
+
+def test_a_larger_draw_has_all_of_a_smaller_one() -> None:
+    everything = range(50)
+
+    assert {*drawn(everything, 1, 10)} < {*drawn(everything, 1, 20)}
+    assert drawn(everything, 1, None) == [*everything]
 
 
 @pytest.mark.parametrize(
