@@ -9,6 +9,7 @@ ends its target's run and stays in `.cache/guided/NAME/`. atheris has wheels for
 
 from __future__ import annotations
 
+import argparse
 import hashlib
 import importlib
 import importlib.util
@@ -16,11 +17,16 @@ import pkgutil
 import re
 import subprocess
 import sys
+import time
+from collections import Counter
 from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from random import Random
 
-import click
+from tests.march.command import campaign, parser
+from tests.march.kind import Drawn, Kind, Told, Violation
 
 CONCERNED = {
     "control-line": ("shipper.protocol.messages", "shipper.sdk.credentials"),
@@ -48,52 +54,98 @@ CONCERNED = {
         *("shipper_plugins.processors.syslog_lines", "shipper_plugins.inputs.syslog_message"),
         "shipper.sdk.event",
     ),
+    "syslog-frames": ("shipper_plugins.inputs.syslog_frames", "shipper_plugins.inputs.syslog_message"),
+    "journal-export": ("shipper_plugins.inputs.journal_export", "shipper_plugins.inputs.journal_fields"),
+    "otlp-protobuf": tuple(f"shipper_plugins.otlp.{part}" for part in ("protobuf", "wire", "events")),
+    "otlp-json": ("shipper_plugins.otlp.jsons", "shipper_plugins.otlp.events"),
+    "otlp-grpc": tuple(f"shipper_plugins.otlp.{part}" for part in ("grpc", "status", "wire")),
+    "http-body": ("shipper_plugins.inputs.http_bodies",),
+    "container-lines": ("shipper_plugins.processors.containers", "shipper_plugins.processors.dissect"),
+    "state-document": ("shipper_plugins.inputs.state_documents", "shipper_plugins.reading"),
+    "kubeconfig": ("shipper.apiserver.kubeconfig", "shipper.apiserver.server"),
+    "relay-request": ("shipper_plugins.relay.frames", "shipper.sdk.event"),
+    "relay-state": ("shipper_plugins.relay.state", "shipper_plugins.relay.digests", "shipper.sdk.event"),
+    "relay-memory": ("shipper_plugins.relay.taken", "shipper_plugins.relay.state"),
+    "kafka-scram": ("shipper_plugins.outputs.kafka_scram",),
+    "etcd-answer": ("shipper.fleet.etcd.answers", "shipper.fleet.etcd.keys"),
+    "fleet-record": ("shipper.fleet.seal", "shipper.fleet.records"),
+    "watch-stream": ("shipper.apiserver.stream", "shipper.apiserver.objects"),
+    "kubernetes-object": (
+        *("shipper.apiserver.objects", "shipper.kubernetes.summing.records", "shipper.kubernetes.kinds"),
+        "shipper.fleet.kubernetes.objects",
+    ),
 }
 """By target."""
 WORK = Path(".cache") / "guided"
 LIMITS = ("-rss_limit_mb=1024", "-timeout=20", "-max_len=32768", "-print_final_stats=1", "-verbosity=1")
 _FIGURES = re.compile(r"cov: (\d+) ft: (\d+) corp: (\d+)")
+_STATS = re.compile(r"stat::(\w+): +(\d+)")
 _FIND = re.compile(r"Uncaught Python exception: ===\n(.*?)\n(?:==\d+==|NOTE: )|(SUMMARY: libFuzzer: .*)", re.DOTALL)
 
 
-@click.command()
-@click.option("--seconds", default=60, show_default=True, help="For each target.")
-@click.option("--target", "only", type=click.Choice(list(CONCERNED)), help="One of them (default: all).")
-@click.option("--inside", is_flag=True, hidden=True)
-@click.argument("arguments", nargs=-1)
-def main(seconds: int, only: str | None, inside: bool, arguments: tuple[str, ...]) -> None:
-    """Draw bytes, and say how many, how fast and how far they came; exit status 1 if there was a find."""
-    if importlib.util.find_spec("atheris") is None:
-        raise click.ClickException(
-            f"atheris is missing: {sys.executable} -m pip install --group guided (Linux, x86-64)"
-        )
-    if inside:
-        assert only is not None
-        fuzz(only, list(arguments))
-    sound = [explore(name, seconds) for name in ([only] if only else CONCERNED)]
-    sys.exit(0 if all(sound) else 1)
+@dataclass(frozen=True)
+class Drawing(Drawn):
+    """A target, and for how long."""
+
+    target: str
+    seconds: int
 
 
-def explore(name: str, seconds: int) -> bool:
-    """Run one target in a process, and tell of it; whether there was no find."""
-    corpus = WORK / name / "corpus"
+def draw(targets: tuple[str, ...], seconds: int, seed: int) -> Drawing:
+    """The targets take turns."""
+    return Drawing(targets[seed % len(targets)], seconds)
+
+
+def run(work: Path, drawing: Drawing) -> Told:
+    """Runs one target in a process, whose corpus stays below `work`; a find is a violation."""
+    name = drawing.target
+    corpus = work / name / "corpus"
     corpus.mkdir(parents=True, exist_ok=True)
     command = [sys.executable, "-m", "tests.hostile.guided", "--target", name, "--inside", "--", *LIMITS]
-    command += [f"-max_total_time={seconds}", f"-artifact_prefix={corpus.parent}/", str(corpus)]
+    command += [f"-max_total_time={drawing.seconds}", f"-artifact_prefix={corpus.parent}/", str(corpus)]
     said = subprocess.run(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, errors="replace")
-    print(summary(name, said.stdout), flush=True)
+    found = []
     if said.returncode:
         (corpus.parent / "find.txt").write_text(said.stdout)
-        print(f"  FOUND: {_reason(said.stdout)}\n  see {corpus.parent}/find.txt", flush=True)
-    return said.returncode == 0
+        found = [Violation(name, f"{_reason(said.stdout)}; see {corpus.parent}/find.txt")]
+    executed = Counter({name: executions(said.stdout)})
+    return Told(found, executed, Counter(executions=executed.total()), (summary(name, said.stdout),))
+
+
+def drawings(targets: tuple[str, ...], seconds: int, work: Path) -> Kind:
+    """The kind of this campaign: a round for each target."""
+    command = f"python -m tests.hostile.guided --seconds {seconds}"
+    drawing, running = partial(draw, targets, seconds), partial(run, work)
+    return Kind(command, drawing, running, unit="targets", slice=1, clock=time.monotonic, twice_every=0)
+
+
+def main() -> int:
+    options = parser("tests.hostile.guided", "Draw bytes; exit status 1 if there was a find.")
+    options.add_argument("--seconds", type=int, default=60, help="for each target (default: 60)")
+    options.add_argument("--target", choices=CONCERNED, help="one of them (default: all)")
+    options.add_argument("--work", type=Path, default=WORK, help="where each target keeps its corpus")
+    options.add_argument("--inside", action="store_true", help=argparse.SUPPRESS)
+    options.add_argument("arguments", nargs="*", help=argparse.SUPPRESS)
+    told = options.parse_args()
+    if importlib.util.find_spec("atheris") is None:
+        options.error(f"atheris is missing: {sys.executable} -m pip install --group guided (Linux, x86-64)")
+    if told.inside:
+        fuzz(told.target, told.arguments)
+    targets = (told.target,) if told.target else tuple(CONCERNED)
+    return campaign(drawings(targets, told.seconds, told.work), told, usual=len(targets))
+
+
+def executions(said: str) -> int:
+    """How many inputs were tried."""
+    return int(dict(_STATS.findall(said)).get("number_of_executed_units", 0))
 
 
 def summary(name: str, said: str) -> str:
     """One line of figures."""
-    stats = dict(re.findall(r"stat::(\w+): +(\d+)", said))
+    stats = dict(_STATS.findall(said))
     edges, features, kept = [("0", "0", "0"), *_FIGURES.findall(said)][-1]
     return (
-        f"{name}: {int(stats.get('number_of_executed_units', 0)):,} executions "
+        f"{name}: {executions(said):,} executions "
         f"({stats.get('average_exec_per_sec', '?')}/s), {edges} edges, {features} features, {kept} inputs kept, "
         f"at most {stats.get('peak_rss_mb', '?')} MiB"
     )
@@ -141,4 +193,4 @@ def _below(paths: list[str], package: str) -> Iterator[str]:
 
 
 if __name__ == "__main__":
-    main()
+    sys.exit(main())

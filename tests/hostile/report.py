@@ -26,7 +26,6 @@ def markdown(progress: Progress) -> str:
     """A fragment: figures, kinds, answers, failures."""
     frames, requests = progress.sums["frames"].sent, progress.sums["requests"].sent
     parts = [
-        "### Hostile input",
         f"Seed {progress.seed}: {summary(progress)}; rates are those of one process.",
         _table("frames", frames.kinds),
         _table("connections", requests.kinds),

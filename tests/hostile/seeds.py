@@ -10,6 +10,7 @@ from isal import isal_zlib
 
 from shipper.plugin import Batch
 from tests.hostile.targets import REQUESTS
+from tests.hostile.wire_seeds import WIRES
 
 _ANSWERS = [
     b'{"errors":false,"items":[%b]}'
@@ -59,5 +60,6 @@ SEEDS: Mapping[str, list[bytes]] = {
         isal_zlib.decompress(Batch.lines(b"a\nb\n", offset=3, shared={"a": 1}).pack(), -15),
         b'{"path":"/a","dev":1,"ino":2,"offset":3}',
     ],
+    **WIRES,
     "log-lines": [_ACCESS * 2, b'{"a":{"b":1},"log":2}\n{"message":"x"}', _ACCESS + b"x\n", *_TEXTS],
 }

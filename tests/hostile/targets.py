@@ -34,6 +34,7 @@ from shipper_plugins.inputs.tail.stream import Stream
 from shipper_plugins.outputs import bulk, encoding
 from shipper_plugins.processors.parse import Parse
 from tests.hostile.frames import is_json
+from tests.hostile.wires import WIRES
 
 Target = Callable[[bytes], object]
 
@@ -264,4 +265,5 @@ TARGETS: Mapping[str, Target] = {
     "backend-headers": backend_headers,
     "stored": stored,
     "log-lines": log_lines,
+    **WIRES,
 }
