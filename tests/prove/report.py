@@ -5,29 +5,29 @@ from __future__ import annotations
 import os
 import platform
 import subprocess
-from collections.abc import Sequence
 from datetime import UTC, datetime
 from pathlib import Path
 
-from tests.prove.sizes import FRAMES, REQUESTS, ROOT, WORLDS, Campaign
+from tests.prove.sizes import CAMPAIGNS, ROOT, Campaign
 
 FOUND = Path(__file__).with_name("found.md")
+NOT_RUN = "Not run."
 
 
-def written(campaigns: Sequence[Campaign], size: float) -> str:
+def written(below: Path, size: float) -> str:
     """The text, from what the campaigns have written so far."""
-    parts = [_head(size)]
-    parts += [_fragment(campaign) for campaign in campaigns]
-    return "\n".join([*(part.strip() + "\n" for part in parts), FOUND.read_text()])
+    parts = [_head(size), *(_section(campaign, below) for campaign in CAMPAIGNS), FOUND.read_text()]
+    return "\n".join(part.strip() + "\n" for part in parts)
 
 
-def _fragment(campaign: Campaign) -> str:
-    if campaign.report.exists():
-        return campaign.report.read_text()
-    return f"### {campaign.name.capitalize()}\n\nNot run.\n"
+def _section(campaign: Campaign, below: Path) -> str:
+    heading, fragment = f"### {campaign.title}", campaign.report(below)
+    said = fragment.read_text() if fragment.exists() else NOT_RUN
+    return f"{heading}\n\n{said.removeprefix(heading).strip()}"
 
 
 def _head(size: float) -> str:
+    asked = [f"{count:,} {unit}" for one in CAMPAIGNS for unit, _, count in one.amounts(size)]
     return "\n".join(
         [
             "# Proof",
@@ -38,11 +38,9 @@ def _head(size: float) -> str:
             f"- machine: {os.cpu_count()} cores of {_processor()}, {platform.system()} {platform.release()}, "
             f"Python {platform.python_version()}",
             f"- written at {datetime.now(UTC):%Y-%m-%d %H:%M} UTC; asked for: size {size:g}, which is "
-            f"{WORLDS * size:,.0f} worlds, {FRAMES * size:,.0f} frames and {REQUESTS * size:,.0f} requests; "
-            "what was done stands below",
+            f"{', '.join(asked)}; what was done stands below",
             "",
             "## What was tried",
-            "",
         ]
     )
 
