@@ -152,7 +152,7 @@ def test_so_is_one_with_pieces_of_yaml_put_in(text: str, pieces: list[tuple[floa
     planned(text)
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=60, deadline=None)
 @given(st.data())
 def test_so_is_one_with_a_value_of_another_kind(data: st.DataObject) -> None:
     lines = FULL.splitlines()

@@ -129,11 +129,12 @@ def http_body(content: bytes) -> None:
 
 def container_lines(content: bytes) -> None:
     """Lines of CRI and of Docker, and texts that are dissected: fields, or a ValueError."""
-    for line in content.decode(errors="replace").split("\n"):
+    text = content.decode(errors="replace").replace("\r", "").rstrip("\n")
+    for line in text.split("\n"):
         with suppress(ValueError):
             orjson.dumps(containers._read(line)._asdict())
     for tokenizer in ("%{a} %{b} %{+a}", "[%{at}] %{size:integer}-%{?no}:%{rest}"):
-        batch = Batch.lines(content.replace(b"\r", b"").rstrip(b"\n") + b"\n", offset=0, shared={})
+        batch = Batch.lines(f"{text}\n".encode(), offset=0, shared={})
         dissected = Dissect(tokenizer=tokenizer).process(batch)
         assert dissected.count == batch.count
         dissected.json_lines()

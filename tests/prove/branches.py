@@ -16,8 +16,10 @@ from tests.prove.sizes import ROOT
 
 TESTS = [
     "tests/spool",
-    *(f"tests/test_{name}.py" for name in ("lane", "parcels", "rollout", "control", "plan", "delivery", "orders")),
-    *(f"tests/test_{name}.py" for name in ("actions", "deadline")),
+    *(f"tests/pipeline/test_{name}.py" for name in ("lane", "parcels", "plan", "delivery", "attempt", "backlog")),
+    *(f"tests/pipeline/test_{name}.py" for name in ("slots", "heads", "strict_order", "keyed_state")),
+    *(f"tests/revisions/test_{name}.py" for name in ("rollout", "machine", "orders", "deadline")),
+    *(f"tests/control/test_{name}.py" for name in ("actions", "conversation")),
 ]
 ORDINARY = "not hypothesis and not root"
 

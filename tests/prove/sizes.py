@@ -100,13 +100,32 @@ CAMPAIGNS: Sequence[Campaign] = (
     Campaign("large", "Large simulated fleets", "tests.simulation.fleets.large", _seeds("stories", 2_000)),
     Campaign("members", "Simulated members of Kubernetes", "tests.kubernetes.model", _seeds("walks", 100_000)),
     Campaign("crashes", "Power cuts and crashes", "tests.prove.crashes", _seeds("rounds", 200), has_jobs=False),
-    Campaign("processes", "Processes that are killed", "tests.campaign_relay", _seeds("rounds", 200), has_jobs=False),
     Campaign(
-        "hosts", "Hosts of a fleet that are killed", "tests.campaign_fleet", _seeds("rounds", 100), has_jobs=False
+        "processes",
+        "Processes that are killed",
+        "tests.campaign_relay",
+        _seeds("rounds", 200),
+        ("--harm", "15"),
+        has_jobs=False,
     ),
-    Campaign("cluster", "A cluster that changes", "tests.campaign_kubernetes", _seeds("rounds", 100), has_jobs=False),
+    Campaign(
+        "hosts",
+        "Hosts of a fleet that are killed",
+        "tests.campaign_fleet",
+        _seeds("rounds", 100),
+        ("--harm", "20"),
+        has_jobs=False,
+    ),
+    Campaign(
+        "cluster",
+        "A cluster that changes",
+        "tests.campaign_kubernetes",
+        _seeds("rounds", 100),
+        ("--members", "3", "--edits", "60", "--rotations", "8"),
+        has_jobs=False,
+    ),
 )
-"""The shorter ones first."""
+"""In the order in which they run and are reported."""
 NAMES = tuple(campaign.name for campaign in CAMPAIGNS)
 _PROGRAM = (
     *("shipper", "plugins", "tests/march", "tests/simulation", "tests/hostile", "tests/kubernetes/model"),

@@ -7,7 +7,7 @@ import pytest
 from tests.simulation.fleets.scenario import STEPS, Fleets
 from tests.simulation.fleets.world import run
 
-WORLDS = 6
+WORLDS = 4
 ONCE_FAILED = [30, 36, 37, 61]
 """A forgotten member and one that left with events; a name that another directory took after it was forgotten; two
 directories that were put back after a release."""
