@@ -6,8 +6,6 @@ import ast
 from collections.abc import Iterator
 from pathlib import Path
 
-import pytest
-
 ROOT = Path(__file__).parents[1]
 MODULES = sorted(path for place in ("shipper", "plugins", "demo") for path in (ROOT / place).rglob("*.py"))
 
@@ -35,22 +33,13 @@ def _read_before_waiting(value: ast.expr) -> set[str]:
     return {ast.unparse(node) for node in reads if (node.lineno, node.col_offset) < first}
 
 
-@pytest.mark.parametrize("path", MODULES, ids=lambda path: path.relative_to(ROOT).as_posix())
-def test_a_figure_is_updated_in_one_step(path: Path) -> None:
-    assert [f"{path}:{line}" for line in lost_updates(ast.parse(path.read_text()))] == []
+def test_a_figure_is_updated_in_one_step() -> None:
+    assert [f"{path}:{line}" for path in MODULES for line in lost_updates(ast.parse(path.read_text()))] == []
 
 
-@pytest.mark.parametrize(
-    ("line", "found"),
-    [
-        ("self.n += await f()", True),
-        ("self.n[x] += g(await f())", True),
-        ("self.n = self.n + await f()", True),
-        ("self.n = await f() + self.n", False),
-        ("n += await f()", False),
-        ("self.n = await f()", False),
-        ("self.n += 1", False),
-    ],
-)
-def test_the_pattern_is_found(line: str, found: bool) -> None:
-    assert bool(list(lost_updates(ast.parse(f"async def f():\n    {line}")))) == found
+def test_the_pattern_is_found() -> None:
+    lines = ["self.n += await f()", "self.n[x] += g(await f())", "self.n = self.n + await f()"]
+    lines += ["self.n = await f() + self.n", "n += await f()", "self.n = await f()", "self.n += 1"]
+    text = "async def f():\n    " + "\n    ".join(lines)
+
+    assert list(lost_updates(ast.parse(text))) == [2, 3, 4]

@@ -5,14 +5,11 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
-import pytest
-
 from tests.docs import hosts
 from tests.docs.hosts import Host
 from tests.docs.site import DOCS, ROOT, pages
 from tests.readme import Page
 
-TESTS = "\n".join(path.read_text() for path in (ROOT / "tests").rglob("*.py"))
 WITH_COMMANDS = [page for page in pages("") if re.search(r"^```sh", (DOCS / page).read_text(), re.M)]
 POLICIES = [
     (page, block.info, block.text)
@@ -23,14 +20,19 @@ POLICIES = [
 ]
 
 
-@pytest.mark.parametrize("page", WITH_COMMANDS)
-def test_a_page_with_commands_has_a_test_that_runs_them(page: str) -> None:
-    assert page in TESTS
+def test_a_page_with_commands_has_a_test_that_runs_them() -> None:
+    tests = "\n".join(path.read_text() for path in (ROOT / "tests").rglob("*.py"))
+
+    assert [page for page in WITH_COMMANDS if page not in tests] == []
 
 
-@pytest.mark.parametrize(("page", "info", "text"), POLICIES, ids=[f"{page} {info}" for page, info, _ in POLICIES])
-def test_a_policy_that_is_shown_is_valid(tmp_path: Path, page: str, info: str, text: str) -> None:
+def test_a_policy_that_is_shown_is_valid(tmp_path: Path) -> None:
     """Its credentials, certificates and variables are there."""
-    host = Host(tmp_path)
+    wrong = []
+    for number, (page, info, text) in enumerate(POLICIES):
+        (tmp_path / str(number)).mkdir()
+        host = Host(tmp_path / str(number))
+        wrong += [(page, info, problem) for problem in hosts.problems(host.write(text), host)]
 
-    assert hosts.problems(host.write(text), host) == []
+    assert len(POLICIES) > 20
+    assert wrong == []

@@ -27,25 +27,22 @@ def host(tmp_path: Path) -> Host:
     return Host(tmp_path)
 
 
-@pytest.mark.parametrize("name", PAGES)
-def test_a_page_is_what_its_class_says_now(name: str) -> None:
-    """Otherwise: `python -m tests.docs.plugin_pages`."""
-    assert (REFERENCE / name).exists(), "run python -m tests.docs.plugin_pages"
-    assert (REFERENCE / name).read_text() == PAGES[name], "run python -m tests.docs.plugin_pages"
+def test_the_pages_are_what_the_classes_say_now() -> None:
+    """Otherwise: `python -m tests.docs.plugin_pages`; a page of a plugin that is gone is removed by hand."""
+    written = {path.relative_to(REFERENCE).as_posix(): path.read_text() for path in REFERENCE.rglob("*.md")}
+    stale = {name for name in written.keys() | PAGES if written.get(name) != PAGES.get(name)}
+
+    assert not stale, "run python -m tests.docs.plugin_pages"
 
 
-def test_there_is_no_page_of_a_plugin_that_is_gone() -> None:
-    written = {path.relative_to(REFERENCE).as_posix() for kind in BASES for path in (REFERENCE / kind).glob("*.md")}
+def test_every_plugin_has_an_example_that_uses_it() -> None:
+    without = []
+    for kind, type in INSTALLED:
+        policy = yaml.safe_load((EXAMPLES / kind / f"{type}.yaml").read_text())
+        used = policy["inputs"]["app"]["processors"] if kind == "processors" else policy[kind].values()
+        without += [(kind, type)] if type not in [one["type"] for one in used] else []
 
-    assert written <= set(PAGES)
-
-
-@pytest.mark.parametrize(("kind", "type"), INSTALLED)
-def test_every_plugin_has_an_example_that_uses_it(kind: str, type: str) -> None:
-    policy = yaml.safe_load((EXAMPLES / kind / f"{type}.yaml").read_text())
-    used = policy["inputs"]["app"]["processors"] if kind == "processors" else policy[kind].values()
-
-    assert type in [one["type"] for one in used]
+    assert without == []
 
 
 async def test_the_examples_of_inputs_and_outputs_run(host: Host) -> None:

@@ -12,7 +12,6 @@ from pathlib import Path
 from types import ModuleType
 
 import click
-import pytest
 import yaml
 
 from shipper.__main__ import shipper
@@ -57,12 +56,8 @@ def test_every_code_of_a_unit_every_trouble_and_every_alert_has_a_section_and_no
     assert SECTIONS.keys() == {*map(str, codes), *TROUBLES, *ALERTS}
 
 
-@pytest.mark.parametrize("name", SECTIONS)
-def test_a_section_says_what_it_means_and_has_a_command(name: str) -> None:
-    words, _, commands = SECTIONS[name].partition("```sh\n")
-
-    assert len(words.split()) >= 8
-    assert commands.strip()
+def test_a_section_has_a_command() -> None:
+    assert [name for name, body in SECTIONS.items() if not body.partition("```sh\n")[2].strip()] == []
 
 
 def words_of(module: ModuleType) -> set[str]:
@@ -89,22 +84,27 @@ def test_causes_of_a_supervisor_are_found_by_their_words() -> None:
     assert [cause for cause in causes if cause not in words] == []
 
 
-@pytest.mark.parametrize(("name", "line"), COMMANDS)
-def test_a_command_is_one_that_exists(name: str, line: str) -> None:
-    """Those of shipper are parsed by the verbs themselves, up to where they would run."""
+def is_command(line: str) -> bool:
+    """Whether it exists; those of shipper are parsed by the verbs themselves, up to where they would run."""
     program, *arguments = shlex.split(line)
     if program != "shipper":
-        assert program in PROGRAMS
-        return
-    command: click.Command = shipper
+        return program in PROGRAMS
+    command: click.Command | None = shipper
     context: click.Context | None = None
     while isinstance(command, click.Group) and arguments and not arguments[0].startswith("-"):
         context = click.Context(command, parent=context)
-        found = command.get_command(context, arguments.pop(0))
-        assert found is not None
-        command = found
-    with command.make_context(command.name, arguments, parent=context) as parsed:
-        assert parsed.params
+        command = command.get_command(context, arguments.pop(0))
+    if command is None:
+        return False
+    try:
+        return bool(command.make_context(command.name, arguments, parent=context).params)
+    except click.UsageError:
+        return False
+
+
+def test_a_command_is_one_that_exists() -> None:
+    assert [(name, line) for name, line in COMMANDS if not is_command(line)] == []
+    assert not any(map(is_command, ("shipper nothing", "shipper status --nothing", "nothing")))
 
 
 def test_links_lead_to_sections() -> None:
@@ -113,10 +113,10 @@ def test_links_lead_to_sections() -> None:
     assert set(re.findall(r"\]\(#([^)]*)\)", TEXT)) - headings == set()
 
 
-@pytest.mark.parametrize("page", ["monitoring.md", "troubles.md"])
-def test_commands_of_a_page_are_commands_of_a_shell(page: str) -> None:
+def test_commands_of_a_page_are_commands_of_a_shell() -> None:
     """docs/monitoring.md, docs/troubles.md"""
-    blocks = re.findall(r"^```sh\n(.*?)^```$", (DOCS / page).read_text(), re.M | re.S)
+    text = "".join((DOCS / page).read_text() for page in ("monitoring.md", "troubles.md"))
+    blocks = re.findall(r"^```sh\n(.*?)^```$", text, re.M | re.S)
     ended = subprocess.run(["sh", "-n"], input="\n".join(blocks), text=True, capture_output=True, check=False)
 
     assert (blocks != [], ended.returncode, ended.stderr) == (True, 0, "")
