@@ -74,7 +74,16 @@ def test_each_line_of_text_is_a_message():
 
 
 def test_an_object_over_several_lines_is_one_event():
-    assert events(b'\n{\n  "a": {\n "b": 1}\n}\n', "json") == [{"a": {"b": 1}}]
+    for text in (
+        b'{\n  "a": {\n "b": 1}\n}\n',
+        b'{"a":\n{"b":1}}',
+        b'{"a": {"b": 1}\n}',
+        b'{"a":{"b":1.0,\n"b\\u0031":[]}}',
+    ):
+        expected = orjson.loads(text)
+
+        assert events(b"\n" + text, "json") == [expected]
+        assert events(b'[%b, {"c": 1}]' % text, "json") == [expected, {"c": 1}]
 
 
 @pytest.mark.parametrize(
