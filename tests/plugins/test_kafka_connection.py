@@ -7,17 +7,19 @@ import struct
 import time
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from dataclasses import replace
 
 import pytest
 import trio
 from aiokafka.protocol.metadata import MetadataRequest_v5, MetadataResponse_v5
 
-from shipper.plugin import Asyncio, Code, Held, Later, NotBegun
+from shipper.plugin import Asyncio, Code, Credential, Held, Later, NotBegun
 from shipper.sdk.aio import open_asyncio
+from shipper_plugins.outputs import kafka_answers as codes
 from shipper_plugins.outputs import kafka_client
 from shipper_plugins.outputs.kafka_client import Client
 from shipper_plugins.outputs.kafka_connection import Access, Lost, connect
-from tests.plugins.kafka_broker import Answer, metadata, open_broker
+from tests.plugins.kafka_broker import HANDSHAKE, VERSIONS, Answer, metadata, open_broker
 
 _PORTS: dict[int, int] = {}
 
@@ -98,6 +100,42 @@ async def test_an_old_broker_is_held(aio: Asyncio) -> None:
     async with broker(aio, answer, old) as access:
         with pytest.raises(Held, match="or newer"):
             await ask(aio, access)
+
+
+@pytest.mark.parametrize("code", [-1, 4242])
+@pytest.mark.parametrize("to", [VERSIONS, HANDSHAKE])
+async def test_an_unknown_error_of_a_login_is_over_in_time(aio: Asyncio, to: int, code: int) -> None:
+    """Also one that comes without what a broker offers, which is null then."""
+    nulls = struct.pack(">hi", code, -1)
+
+    async def answer(key: int, text: bytes) -> bytes:
+        return nulls
+
+    async with broker(aio, answer, *([nulls] if to == VERSIONS else [])) as access:
+        credential = Credential({"username": "u", "password": "p"})
+        by_login = replace(access, mechanism="PLAIN", credential=credential)
+        _PORTS[id(by_login)] = _PORTS[id(access)]
+        with pytest.raises(Later) as later:
+            await ask(aio, by_login)
+    assert codes.name(code) in str(later.value)
+
+
+async def test_a_leader_without_an_address_is_not_available(aio: Asyncio) -> None:
+    async def answer(key: int, text: bytes) -> bytes:
+        topic = (0, "t", False, [(0, 0, 1, [1], [1], [])])
+        return bytes(MetadataResponse_v5(0, [], "c", 1, [topic]).encode())
+
+    async with broker(aio, answer) as access:
+
+        async def run() -> int:
+            client = Client([("127.0.0.1", _PORTS[id(access)])], access, lambda: None)
+            try:
+                await client.places(["t"])
+                return await client.ask_to_write("t")
+            finally:
+                await client.close()
+
+        assert await aio.call(run) == codes.LEADER_NOT_AVAILABLE
 
 
 async def test_a_broker_that_throttles_is_left_alone_for_so_long(aio: Asyncio) -> None:

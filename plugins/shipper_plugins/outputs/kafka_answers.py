@@ -18,6 +18,7 @@ INVALID_TOPIC = 17
 RECORD_LIST_TOO_LARGE = 18
 TOPIC_FORBIDDEN = 29
 CLUSTER_FORBIDDEN = 31
+UNSUPPORTED_VERSION = 35
 DUPLICATE_SEQUENCE = 46
 SASL_FAILED = 58
 INVALID_RECORD = 87
@@ -31,7 +32,11 @@ UNKNOWN_PRODUCER = frozenset({45, 47, 59, 90})
 MOVED = frozenset({UNKNOWN_TOPIC, LEADER_NOT_AVAILABLE, 6, 9, 74, 75, 100})
 """The partition has another leader, or none: metadata are out of date."""
 
+NOT_THIS_LOGIN = frozenset({33, 34})
+"""A broker takes another mechanism, or no login at all at this port."""
+
 _NAMES: Mapping[int, str] = {
+    -1: "UNKNOWN_SERVER_ERROR",
     1: "OFFSET_OUT_OF_RANGE",
     2: "CORRUPT_MESSAGE",
     3: "UNKNOWN_TOPIC_OR_PARTITION",
@@ -77,13 +82,13 @@ _NAMES: Mapping[int, str] = {
 }
 _NOT_APPENDED = MOVED | UNKNOWN_PRODUCER | {2, 10, 17, 18, 19, 21, 29, 31, 32, 35, 42, 43, 44, 76, 87, 89}
 _FORBIDDEN = frozenset({TOPIC_FORBIDDEN, CLUSTER_FORBIDDEN, 53})
-_HELD_SETTING = frozenset({21, 33, 35, 42, 43, 44, 76})
+_HELD_SETTING = frozenset({21, 33, UNSUPPORTED_VERSION, 42, 43, 44, 76})
 _OF_TARGET = frozenset({UNKNOWN_TOPIC, 19, TOPIC_FORBIDDEN, 43, 44, 76})
 
 
 def name(code: int) -> str:
     """Returns Kafka's name of an error code."""
-    return _NAMES.get(code, f"error {code}")
+    return _NAMES.get(code, f"the unknown error {code}")
 
 
 def is_in_doubt(code: int) -> bool:

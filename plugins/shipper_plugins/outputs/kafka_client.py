@@ -264,11 +264,15 @@ class Client:
     async def ask_to_write(self, topic: str) -> int:
         """Returns the code of a leader's answer to a request without records, for a topic of `places`.
 
-        The broker checks the privilege and then refuses it: nothing is appended. Raises Later, Held or NotBegun.
+        The broker checks the privilege and then refuses it: nothing is appended. A leader without an address is not
+        available. Raises Later, Held or NotBegun.
         """
         leaders = ((number, leader) for number, leader in self._topics[topic].leaders.items() if leader is not None)
         number, leader = next(leaders)
-        connection = await self._connection(self._brokers[leader])
+        address = self._brokers.get(leader)
+        if address is None:
+            return codes.LEADER_NOT_AVAILABLE
+        connection = await self._connection(address)
         request = ProduceRequest_v8(None, -1, int(self._access.seconds * 1000), [(topic, [(number, b"")])])
         answer = await connection.request(request)
         found = [code for _, partitions in answer.topics or () for _, code, *_ in partitions or ()]

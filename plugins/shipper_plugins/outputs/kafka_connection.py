@@ -193,6 +193,8 @@ class Connection(asyncio.Protocol):
     async def log_in(self) -> None:
         """Checks the broker's version and logs in; raises Later, Held or NotBegun."""
         versions = await self.request(ApiVersionRequest_v0())
+        if versions.error_code not in (codes.NONE, codes.UNSUPPORTED_VERSION):
+            raise codes.refusal(versions.error_code, self.where)
         offered = {key: (least, most) for key, least, most in versions.api_versions or ()}
         mechanism = self._access.mechanism
         for needed in (*_NEEDED, *(_SASL_NEEDED if mechanism else ())):
@@ -207,11 +209,11 @@ class Connection(asyncio.Protocol):
         assert credential is not None
         username, password = credential.fields["username"], credential.fields["password"]
         hello = await self.request(SaslHandShakeRequest_v1(mechanism))
-        if hello.error_code != codes.NONE:
-            offers = (
-                ", ".join(sorted(name for name in hello.enabled_mechanisms if name in _MECHANISMS)) or "none of ours"
-            )
+        if hello.error_code in codes.NOT_THIS_LOGIN:
+            offers = ", ".join(sorted(_MECHANISMS.intersection(hello.enabled_mechanisms or ()))) or "none of ours"
             raise Held(f"{self.where}: the broker does not take {mechanism}; it takes {offers}", code=Code.REFUSED)
+        if hello.error_code != codes.NONE:
+            raise codes.refusal(hello.error_code, self.where)
         if mechanism == "PLAIN":
             last = await self._token(b"\0".join([b"", username.encode(), password.encode()]))
         else:
