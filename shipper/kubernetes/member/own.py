@@ -3,6 +3,9 @@
 An answer to an own write is the whole object after it, so nothing waits for the watch where versions have an order: an
 event that is older than the answer is passed over. Where they have none, a decision on the labels waits until the watch
 has shown the own write, and after some seconds a read decides (`apiserver.expectations`).
+
+A deletion is no event where it came before the watch, or before the answer to the write that it undid. So the watch is
+compared, too: one that has passed what is known of the object, and does not have it, has missed its deletion.
 """
 
 from __future__ import annotations
@@ -13,7 +16,7 @@ import msgspec
 
 from shipper.apiserver.expectations import Expectations, Verdict
 from shipper.apiserver.objects import Event, Object, labels, uid, version
-from shipper.apiserver.versions import compare
+from shipper.apiserver.versions import compare, is_covered, newest
 from shipper.kubernetes.kinds import MemberStatus
 
 
@@ -23,10 +26,14 @@ class Own:
     def __init__(self) -> None:
         self.object: Object | None = None
         self.gone = False
-        """Whether the watch has shown a deletion since the last read."""
+        """Whether the watch has shown a deletion since the last read, or does not have the object."""
         self.expectations: Expectations[str] = Expectations()
         self._shown: Object | None = None
         """The newest event that may be older than an own write."""
+        self._there = ""
+        """The uid of the object that the watch has."""
+        self._passed = ""
+        """The version up to which the watch has shown everything."""
 
     @property
     def labels(self) -> Mapping[str, str]:
@@ -63,16 +70,20 @@ class Own:
         self.expectations.wrote(uid(found), version(found), now)
         if compare(version(found), self.version) != -1:
             self._take(found)
+        self._miss()
 
     def saw(self, event: Event) -> None:
         """The watch has shown this."""
         found = event.object
         if event.type == "SYNCED":
-            self.caught_up(version(found))
+            self._listed(version(found))
             return
+        self._passed = newest(self._passed, version(found))
         if event.type == "DELETED":
+            self._there = ""
             self.gone = self.gone or uid(found) == self.uid
             return
+        self._there = uid(found)
         if self.object is None or uid(found) != self.uid or compare(version(found), self.version) in (-1, 0):
             self.expectations.caught_up(version(found))
             return
@@ -82,6 +93,20 @@ class Own:
     def caught_up(self, at: str) -> None:
         """The watch has shown everything up to a version."""
         self.expectations.caught_up(at)
+        self._passed = newest(self._passed, at)
+        self._miss()
+
+    def _listed(self, at: str) -> None:
+        """The watch has begun with all objects at a version; versions of a restored store begin anew."""
+        self._passed = at
+        self.caught_up(at)
+        self.gone = self.gone or (self._is_elsewhere() and compare(self.version, at) is None)
+
+    def _miss(self) -> None:
+        self.gone = self.gone or (self._is_elsewhere() and is_covered(self.version, self._passed))
+
+    def _is_elsewhere(self) -> bool:
+        return self.object is not None and self._there != self.uid
 
     def settle(self, now: float) -> bool:
         """Takes what the watch has shown if nothing is in its way; returns whether a read has to decide."""

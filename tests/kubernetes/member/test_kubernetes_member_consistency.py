@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import sys
 
+import pytest
+
 from shipper.apiserver.objects import Event
 from shipper.kubernetes.member.own import Own
 from shipper.kubernetes.member.steps import Confirm, Judge, Offer, Save, Write
@@ -147,6 +149,56 @@ def test_k3_a_write_for_each_event_starves_nothing():
         mine.wrote(own(f"w{at}"), float(at))
         mine.saw(Event("MODIFIED", own(f"e{at}", at=str(at))))
     assert mine.settle(5.0)
+
+
+def synced(version):
+    return Event("SYNCED", {"metadata": {"resourceVersion": version}})
+
+
+@pytest.mark.parametrize("versions", [("2", "3", "4"), ("a", "b", "c")])
+def test_a_deletion_before_the_watch_is_seen_in_its_first_list(versions):
+    made, reported, listed = versions
+    mine = Own()
+    mine.read(own(made), 0.0)
+    mine.wrote(own(reported), 0.0)
+    assert not mine.gone
+
+    mine.saw(synced(listed))
+    assert mine.gone
+
+
+def test_a_deletion_that_is_shown_before_the_answer_to_the_own_write_is_seen():
+    mine = Own()
+    mine.saw(synced("1"))
+    mine.read(own("2"), 0.0)
+    mine.saw(Event("ADDED", own("2")))
+    mine.saw(Event("DELETED", own("4")))
+    mine.read(own("2"), 0.0)  # which began before
+    mine.wrote(own("3"), 0.0)
+
+    assert mine.gone
+
+
+def test_an_object_that_is_newer_than_the_first_list_is_not_missed():
+    mine = Own()
+    mine.read(own("5"), 0.0)
+    mine.saw(synced("4"))
+    mine.caught_up("4")
+    mine.saw(Event("ADDED", own("5")))
+    mine.caught_up("9")
+
+    assert not mine.gone
+
+
+def test_a_member_that_was_deleted_before_its_watch_began_is_made_again(api):
+    host = Host(api, labels={"app": "web"})
+    while not host.member.standing.follows:
+        host.perform(host.step())
+    api.delete("member", "m")
+    host.settle()
+
+    assert api.get("member", "m") is not None
+    assert host.member.standing.registered
 
 
 def test_t844_7_a_burst_of_a_thousand_generations_ends_at_the_last(api, host):
