@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.journal import Create, Received, Rename, Resize, Sent, Sync, Unlink, Write, read, tracer
+from tests.journal import Create, Sent, Sync, Write, read, tracer
 from tests.torn import TornDisk
 
 PROGRAM = """
@@ -46,18 +46,6 @@ def traced(tmp_path: Path) -> Path:
     command = [*tracer(tmp_path / "trace"), sys.executable, "-c", PROGRAM, str(tmp_path / "files")]
     subprocess.run(command, check=True, stdout=subprocess.PIPE)
     return tmp_path / "trace"
-
-
-def test_each_call_on_a_file_of_the_directory_is_a_step_and_nothing_else_is(traced: Path) -> None:
-    steps = list(read(traced, traced.parent / "files", ["old"]))
-    at_sockets = [step for step in steps if isinstance(step, Sent | Received)]
-
-    assert [step for step in steps if step not in at_sockets] == [
-        *(Create("a.tmp", 1), Write(1, 0, b"one"), Write(1, 3, b"two"), Sync(1), Rename("a.tmp", "a", 1)),
-        *(Create("b", 2), Write(2, 3, b"bytes"), Resize(2, 5), Write(2, 9, b""), Sync(2)),
-        *(Create("c", 3), Unlink("c"), Resize(0, 0), Sync(None)),
-    ]
-    assert [step.content for step in at_sockets] == [b"told", b"told", b"said"]
 
 
 def test_the_disk_of_all_steps_is_that_of_the_process(traced: Path) -> None:

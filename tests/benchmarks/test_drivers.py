@@ -1,7 +1,6 @@
 """The measuring drivers, a few seconds of each: all events arrive, and every figure is there. Never how fast."""
 
 import re
-import time
 
 import pytest
 
@@ -14,17 +13,12 @@ from tests.benchmarks import (
     cluster,
     far_barrier,
     fleet,
-    growth,
     latency,
     relay,
     resync,
-    spools,
-    startup,
 )
-from tests.benchmarks.figures import Table, percentile, spread
 from tests.benchmarks.job import access_log
-from tests.benchmarks.pipeline import workplace
-from tests.benchmarks.producer import Schedule, append, instants
+from tests.benchmarks.producer import Schedule
 from tests.benchmarks.sink import sink
 
 pytestmark = pytest.mark.needs("cc", "libc6-dev", "zlib1g-dev")  # tests/benchmarks/sink.c
@@ -45,28 +39,11 @@ def test_every_event_of_a_class_arrives(target, name, tmp_path):
     assert min(run.seconds, run.cpu, run.peak_mib) > 0
 
 
-def test_compressed_bodies_are_smaller_and_others_are_not(target, tmp_path):
-    sizes = {}
-    for name in ("http", "gzip"):
-        classes.measure(classes.jobs(TINY, tmp_path)[name](), target)
-        counts = target.counts()
-        sizes[name] = counts["wire_bytes"] / counts["bytes"]
-
-    assert sizes["gzip"] < 0.5
-    assert sizes["http"] == 1
-
-
 def test_slow_files_give_a_figure_for_each_column(target):
     cells = classes.slow(target, TINY.sources, TINY.seconds)
 
     assert cells[0] == "20 slow files"
     assert all(_numbers(cells[1:]))
-
-
-def test_what_is_left_to_report_are_the_classes_that_were_asked_for(target, tmp_path):
-    text = classes.report(TINY, 1, ["http"], target, tmp_path)
-
-    assert [line.split()[0] for line in text.splitlines()] == ["class", "http"]
 
 
 def test_every_probe_of_a_load_has_a_delay(target):
@@ -86,84 +63,12 @@ def test_a_delay_counts_from_the_instant_at_which_a_line_was_due():
         schedule.delays({0: 10.25})
 
 
-def test_instants_stay_where_they_are_when_the_producer_is_late():
-    due = []
-    for number, instant in instants(0.01, 4):
-        due.append(instant)
-        while number == 0 and time.monotonic() < instant + 0.05:
-            pass
-
-    assert [round(instant - due[0], 6) for instant in due] == [0, 0.01, 0.02, 0.03]
-
-
-@pytest.mark.parametrize("rate", [7, 300, 12_345])
-def test_a_producer_writes_at_the_rate_that_it_was_given(tmp_path, rate):
-    log = tmp_path / "app.log"
-    schedule = append(log, rate, 0.5)
-    lines = log.read_bytes().splitlines()
-
-    assert len(lines) == schedule.lines == pytest.approx(rate * 0.5, abs=1)
-    assert sum(b"~probe:" in line for line in lines) == len(schedule.due)
-
-
 def test_the_costs_of_a_revision_are_all_there(target):
     text = barrier.measure(target, rotations=2, backlog=500, seconds=0.1)
     names = [re.split(r"  +", line)[0] for line in text.splitlines()]
 
     assert {"drained after last answer", "gap of intake", "active, queue full", "8 lanes draining, MiB"} <= set(names)
     assert all(_numbers(re.split(r"  +", line)[1] for line in text.splitlines()[1:9]))
-
-
-def test_every_backlog_every_set_of_files_and_every_window_of_revisions_has_a_row():
-    backlog, files, revisions = growth.tables([1], [1, 3], 300, 3, None)
-
-    assert [row[0] for row in backlog.rows] == ["1 MB"]
-    assert [row[0] for row in files.rows] == ["1", "3"]
-    assert [row[0] for row in revisions.rows] == ["drained each 1 to 3", "held 1 to 3", "held, then all drain"]
-    assert all(_numbers([*backlog.rows[0][1:], *files.rows[0][1:], *revisions.rows[0][1:]]))
-
-
-def test_a_spool_is_measured_at_each_size():
-    table = spools.measure([2, 1], rounds=2)
-
-    assert [row[0] for row in table.rows] == ["1", "2"]
-    assert all(_numbers(table.rows[0]))
-
-
-def test_a_start_and_a_stop_are_measured_with_each_output():
-    table = startup.measure(1)
-
-    assert [row[0] for row in table.rows] == ["console", "elasticsearch"]
-    assert all(_numbers(table.rows[0][1:]))
-
-
-def test_a_workplace_leaves_nothing_behind():
-    places = []
-    with pytest.raises(KeyboardInterrupt):
-        _interrupted(places)
-
-    assert not places[0].exists()
-
-
-def test_columns_are_aligned():
-    table = Table(["name", "value"], [["a", "1"], ["longer", "1,000"]])
-
-    assert str(table) == "name    value\na           1\nlonger  1,000"
-
-
-def test_percentiles_and_spreads():
-    values = [float(number) for number in range(100, 0, -1)]
-
-    assert [percentile(values, share) for share in (0.5, 0.99, 1.0)] == [51, 100, 100]
-    assert percentile([3.0], 0.99) == 3
-    assert spread([1.0, 3.0, 2.0], ".1f") == "2.0 (1.0 to 3.0)"
-
-
-def _interrupted(places):
-    with workplace() as place:
-        places.append(place)
-        (place / "state").mkdir()
-        raise KeyboardInterrupt
 
 
 def _numbers(cells):

@@ -11,7 +11,6 @@ from tests.benchmarks import measure
 from tests.benchmarks.job import CACHE, access_lines
 from tests.benchmarks.peers.peer import Peer
 from tests.benchmarks.sink import sink
-from tests.benchmarks.syncs import calls
 
 pytestmark = pytest.mark.needs("cc", "libc6-dev", "zlib1g-dev")  # tests/benchmarks/sink.c
 LINES = 200
@@ -62,16 +61,6 @@ def ship(target, tmp_path):
     assert not list(CACHE.glob(f"state-{os.getpid()}-*"))
 
 
-def test_a_peer_that_ships_every_line_once_has_no_fault(ship):
-    run = ship("send(lines[:50]); send(lines[50:])")
-
-    assert run.faults == []
-    assert (run.items, run.distinct, run.status) == (LINES, LINES, 0)
-    assert 0 < run.seconds < 60
-    assert 0.005 < run.cpu < 30
-    assert 5 < run.peak_mib < 500
-
-
 @pytest.mark.parametrize(
     ("deed", "faults"),
     [
@@ -88,27 +77,10 @@ def test_what_a_peer_did_wrong_is_said(ship, deed, faults):
     assert ship(deed).faults == faults
 
 
-def test_a_peer_from_which_nothing_comes_any_more_is_stopped(ship, monkeypatch):
-    monkeypatch.setattr(measure, "STALLED", 0.3)
-
-    assert "lost 200" in ship("").faults
-
-
-def test_what_a_peer_said_is_kept(ship):
-    assert ship("print('cannot', flush=True); sys.exit(1)").said == "cannot\n"
-
-
 def test_the_time_of_children_is_counted(ship):
     run = ship(f"subprocess.run([sys.executable, '-c', {BUSY!r}], check=True); send(lines)")
 
     assert run.cpu > 0.5
-
-
-def test_a_peer_that_does_not_stop_is_killed(ship, monkeypatch):
-    monkeypatch.setattr(measure, "_GRACE", 0.2)
-    run = ship("signal.signal(signal.SIGTERM, signal.SIG_IGN); send(lines)\nwhile True: time.sleep(60)")
-
-    assert run.faults == ["exit status -9"]
 
 
 def test_an_interrupt_leaves_no_process_and_no_file(ship, tmp_path):
@@ -135,17 +107,3 @@ def _is_gone(pid):
             return bool(select.select([process], [], [], 10)[0])
     except ProcessLookupError:
         return True
-
-
-def test_the_summary_of_strace_is_read():
-    summary = (
-        "% time     seconds  usecs/call     calls    errors syscall\n"
-        "------ ----------- ----------- --------- --------- ----------------\n"
-        " 60.00    0.000300         100         3           fsync\n"
-        " 40.00    0.000200         100         2         1 fdatasync\n"
-        "------ ----------- ----------- --------- --------- ----------------\n"
-        "100.00    0.000500         100         5         1 total\n"
-    )
-
-    assert calls(summary) == 5
-    assert calls("") == 0

@@ -7,7 +7,6 @@ import subprocess
 import sys
 from dataclasses import replace
 from itertools import count
-from pathlib import Path
 
 import pytest
 
@@ -15,7 +14,6 @@ from tests.benchmarks import throughput
 from tests.benchmarks.job import CACHE
 from tests.benchmarks.measure import Run
 from tests.benchmarks.peers import PEERS
-from tests.benchmarks.peers.peer import Unavailable
 
 pytestmark = pytest.mark.needs("cc", "libc6-dev", "zlib1g-dev")  # tests/benchmarks/sink.c
 LINES = 20_000
@@ -56,72 +54,12 @@ def test_a_run_that_loses_a_line_fails(monkeypatch, capsys, number, name):
     assert f"failed: shipper, synced queue: {name}: lost 1\n" in capsys.readouterr().err
 
 
-def test_the_shipper_is_measured_with_its_start_apart(outcome):
-    ours = next(entry for entry in outcome[1] if entry["peer"] == "shipper")
-    run, start = ours["runs"][0], ours["starts"][0]
-
-    assert start["cpu"] > 0
-    assert run["cpu"] > 0
-    assert run["per_cpu_second"] == pytest.approx(LINES / run["cpu"])
-    assert 20 < run["peak_mib"] < 1000
-
-
 def test_an_absent_peer_costs_one_line(monkeypatch):
     monkeypatch.setattr(PEERS["rsyslog"], "find", classmethod(lambda kind: None))
     said = []
 
     assert throughput.found(throughput.parsed(["--only=rsyslog"]), said.append) == []
     assert said == ["rsyslog is not installed: apt-get install rsyslog rsyslog-elasticsearch, or --fetch"]
-
-
-def test_a_peer_that_cannot_be_fetched_costs_one_line(monkeypatch):
-    def fetch(kind):
-        raise Unavailable("no network")
-
-    monkeypatch.setattr(PEERS["rsyslog"], "find", classmethod(lambda kind: None))
-    monkeypatch.setattr(PEERS["rsyslog"], "fetch", classmethod(fetch))
-    said = []
-
-    assert throughput.found(throughput.parsed(["--only=rsyslog", "--fetch"]), said.append) == []
-    assert said[1:] == ["rsyslog could not be fetched: no network"]
-
-
-def test_a_peer_can_be_given_by_path():
-    options = throughput.parsed(["--only=vector", f"--peer=vector={sys.executable}"])
-
-    assert [str(peer.program) for peer in throughput.found(options, print)] == [sys.executable]
-
-
-def test_peers_and_queues_are_crossed_and_the_shipper_always_takes_part():
-    options = throughput.parsed(["--queues=disk", "--compression=both"])
-    peers = [PEERS[name](Path(sys.executable)) for name in ("shipper", "rsyslog", "vector")]
-    entries = [(entry.peer, entry.queue, entry.compression) for entry in throughput.entries_of(peers, options)]
-
-    assert entries == [
-        ("shipper", "synced", "none"),
-        ("rsyslog", "disk", "none"),
-        ("vector", "disk", "none"),
-        ("shipper", "synced", "gzip"),
-        ("vector", "disk", "gzip"),
-    ]
-
-
-@pytest.mark.parametrize(
-    "arguments",
-    [
-        ["--only=rsyslogd"],
-        ["--queues=tape"],
-        ["--peer=vector=/nowhere"],
-        ["--lines=0"],
-        ["--lines=2419201"],
-        ["--runs=0"],
-    ],
-)
-def test_what_cannot_be_is_refused(arguments, capsys):
-    with pytest.raises(SystemExit) as ended:
-        throughput.parsed(arguments)
-
-    assert ended.value.code == 2
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])

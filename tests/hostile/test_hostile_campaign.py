@@ -9,14 +9,9 @@ import subprocess
 import sys
 from collections import Counter
 from pathlib import Path
-from random import Random
 
-import pytest
-
-from tests.hostile import frames, requests
 from tests.hostile.campaign import MOST_GROWTH, Failure, Progress, march
-from tests.hostile.report import markdown
-from tests.hostile.rounds import Kind, Outcome, Sent, run_round
+from tests.hostile.rounds import Kind, Outcome, Sent
 
 ROOT = Path(__file__).parents[2]
 
@@ -35,29 +30,6 @@ def ran(progress: Progress, wanted: dict[Kind, int], seconds: float = math.inf, 
     return [(outcome.kind, outcome.round) for outcome in march(progress, wanted, seconds, jobs, run=stand_in)]
 
 
-def test_both_kinds_are_run_by_turns_and_taken_up_where_they_ended(tmp_path: Path) -> None:
-    path = tmp_path / ".cache" / "progress.json"
-    progress = Progress(1)
-    early = ran(progress, {"frames": 4000, "requests": 1000})
-    progress.save(path)
-    progress = Progress.load(path, 1)
-    late = ran(progress, {"frames": 6000, "requests": 2000})
-
-    assert early == [("frames", 0), ("requests", 0), ("frames", 1)]
-    assert late == [("requests", 1), ("frames", 2)]
-    assert progress.sums["frames"].sent == Sent(6000, kinds=Counter(frames=6000))
-
-
-def test_no_round_begins_when_the_time_is_over() -> None:
-    assert ran(Progress(1), {"frames": 4000}, seconds=0.0) == []
-
-
-def test_a_state_of_another_seed_is_not_taken_up(tmp_path: Path) -> None:
-    Progress(1).save(tmp_path / "progress.json")
-    with pytest.raises(ValueError, match="of seed 1"):
-        Progress.load(tmp_path / "progress.json", 2)
-
-
 def test_a_failure_is_kept_and_told_and_the_rounds_behind_it_are_run_in_their_order() -> None:
     progress = Progress(9)
     rounds = ran(progress, {"frames": 10_000}, jobs=2)
@@ -69,41 +41,6 @@ def test_a_failure_is_kept_and_told_and_the_rounds_behind_it_are_run_in_their_or
     assert "Seed 9: 8,000 frames (2,000/s), 0 requests" in report
     assert "| frames | 8,000 |" in report
     assert "- frames 3: seed 9\n  again: `python -m tests.hostile --seed 9 --only frames 3`" in report
-
-
-def test_a_process_that_dies_fails_its_round_and_another_goes_on() -> None:
-    progress = Progress(1)
-    rounds = ran(progress, {"requests": 4000}, jobs=2)
-
-    assert rounds == [("requests", number) for number in range(4)]
-    assert progress.failures == [Failure("requests", 2, "a process died of it")]
-
-
-def test_memory_that_grows_is_a_failure() -> None:
-    progress = Progress(1)
-    progress.sums["requests"].rounds = 3
-    ran(progress, {"requests": 2000})
-
-    assert [failure.round for failure in progress.failures] == [4]
-    assert "memory grew" in progress.failures[0].reason
-
-
-def test_all_that_is_drawn_has_a_kind() -> None:
-    drawn = Counter(frames.frame(Random(number), number).kind for number in range(500))
-    cases = Counter(requests.case(Random(number), number).kind for number in range(1000))
-
-    assert set(drawn) == set(frames.KINDS)
-    assert {"smuggling", "bomb", "slow", "header flood", "damaged", "noise"} <= set(cases)
-    assert "" not in cases
-
-
-def test_a_round_that_fails_says_why(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("tests.hostile.receiver.STATUSES", frozenset())
-    outcome = run_round(3, "requests", 0)
-
-    assert outcome.failure is not None
-    assert outcome.failure.startswith("AssertionError: ([Answer(status=")
-    assert outcome.sent == Sent()
 
 
 def test_the_command_runs_rounds_in_processes_and_leaves_state_and_report(tmp_path: Path) -> None:

@@ -11,21 +11,11 @@ from random import Random
 
 import pytest
 
-from shipper.policy.policy import parse
-from tests.hostile import guided, targets
 from tests.hostile.frames import mutated
-from tests.hostile.seeds import POLICY, SEEDS
-from tests.hostile.targets import REGISTRY, TARGETS, within_time
+from tests.hostile.seeds import SEEDS
+from tests.hostile.targets import TARGETS
 
 ROOT = Path(__file__).parents[2]
-
-
-def test_each_target_has_modules_that_it_concerns() -> None:
-    modules = {module for concerned in guided.CONCERNED.values() for module in concerned}
-
-    assert guided.CONCERNED.keys() == TARGETS.keys() == SEEDS.keys()
-    assert all(importlib.util.find_spec(module) for module in modules)
-    assert modules <= set(guided.modules())
 
 
 @pytest.mark.parametrize("name", TARGETS)
@@ -35,46 +25,6 @@ def test_a_target_holds_for_its_seeds_and_for_what_damage_makes_of_them(name: st
         TARGETS[name](seed)
         for _ in range(100):
             TARGETS[name](mutated(draw, seed))
-
-
-def test_what_is_drawn_for_policies_begins_with_a_policy() -> None:
-    assert list(parse(POLICY, REGISTRY).outputs) == ["main", "o"]
-
-
-def test_more_than_linear_time_is_a_find(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(targets, "SECONDS", 0.01)
-
-    def slow(content: bytes) -> None:
-        for _ in range(len(content) ** 2 << 8):
-            pass
-
-    within_time(slow)(b"x")
-    with pytest.raises(AssertionError, match="s for 300 bytes"):
-        within_time(slow)(bytes(300))
-
-
-def test_the_command_says_how_to_install_what_is_missing(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
-    monkeypatch.setattr(sys, "argv", ["guided"])
-    with pytest.raises(SystemExit):
-        guided.main()
-
-    assert "pip install --group guided" in capsys.readouterr().err
-
-
-def test_the_figures_are_those_of_the_end() -> None:
-    said = """#2 INITED cov: 3 ft: 3 corp: 1/1b
-#9 NEW    cov: 40 ft: 51 corp: 7/90b
-stat::number_of_executed_units: 12345
-stat::average_exec_per_sec:     600
-stat::peak_rss_mb:              61
-"""
-
-    assert guided.summary("policy", said) == (
-        "policy: 12,345 executions (600/s), 40 edges, 51 features, 7 inputs kept, at most 61 MiB"
-    )
 
 
 @pytest.mark.skipif(importlib.util.find_spec("atheris") is None, reason="atheris has wheels for Linux on x86-64 only")

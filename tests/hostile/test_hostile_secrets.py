@@ -213,38 +213,6 @@ async def test_the_search_finds_what_is_there(tmp_path: Path) -> None:
     assert {path: {*what} for path, what in left_in(tmp_path, EVENT).items()} == {str(tmp_path / "x"): seen}
 
 
-@pytest.mark.parametrize("where", ["argument", "environment"])
-async def test_the_driver_of_the_other_tests_sees_what_the_process_was_started_with(tmp_path: Path, where: str) -> None:
-    secret = SHAPES["a-key"]["api_key"]
-    link = tmp_path / secret.replace(":", "-")
-    link.symlink_to(tmp_path)
-    state = (link if where == "argument" else tmp_path) / "state"
-
-    async def live() -> None:
-        async with launched(state, env={"CANARY": secret} if where == "environment" else None) as sidecar:
-            await sidecar.hello()
-            await sidecar.policy(1, "version: 1\n", {"a-key": SHAPES["a-key"]})
-            await sidecar.stop()
-
-    with pytest.raises(ExceptionGroup) as raised:
-        await live()
-
-    assert raised.group_contains(AssertionError)
-
-
-@pytest.mark.parametrize("what", ["a key", "a state key", "an event"])
-async def test_the_driver_of_the_other_tests_sees_what_is_left_behind(tmp_path: Path, what: str) -> None:
-    state_key = base64.b64encode(STATE_KEY).decode()
-    async with launched(tmp_path / "state") as sidecar:
-        await sidecar.hello(state_keys=[{"id": "k1", "key": state_key}])
-        await sidecar.policy(1, "version: 1\n", {"a-key": SHAPES["a-key"]})
-        await sidecar.stop()
-        left = {"a key": SHAPES["a-key"]["api_key"], "a state key": state_key, "an event": EVENT}[what]
-        (tmp_path / "state" / "x").write_text(left)
-        assert left.encode() in sidecar.leaks(tmp_path / "state")
-        (tmp_path / "state" / "x").unlink()
-
-
 # -- the supervisor ----------------------------------------------------------------------------------------------------
 
 
