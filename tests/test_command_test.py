@@ -9,9 +9,6 @@ from click.testing import CliRunner
 
 from shipper.commands.test import command
 from shipper.commands.validate import command as validate
-from shipper.policy import document
-from shipper.policy.registry import Registry
-from shipper.policy.schema import json_schema
 from shipper.supervise.sources import read_text, read_tree
 
 DOCUMENT = Path(__file__).parents[1] / "docs" / "testing-policies.md"
@@ -114,14 +111,6 @@ def test_events_arrive_when_the_case_says(policy):
     assert asked(policy(text % "2020-02-02T02:02:03.000Z")).exit_code == 1
 
 
-def test_what_comes_can_be_shown_as_a_policy_has_it(policy):
-    result = asked("--show", policy("tests: {a: {input: app, events: [x], expect: [{message: x}]}}"))
-    shown = result.stdout[result.stdout.index("      - ") : result.stdout.index("1 good")]
-    (event,) = document.plain(document.read(shown))
-
-    assert (event["message"], event["service.name"]) == ("x", "shop")
-
-
 def test_a_policy_without_tests_is_not_good(policy):
     path = policy("")
     result = asked(path)
@@ -171,16 +160,6 @@ def test_the_tests_of_a_directory_see_the_whole_policy(tmp_path):
         f"good    {tmp_path}/a.yaml",
         f"good    {tmp_path}/b.yaml",
     ]
-
-
-def test_editors_know_the_section():
-    assert set(json_schema(Registry({}))["properties"]["tests"]["additionalProperties"]["properties"]) == {
-        "input",
-        "events",
-        "expect",
-        "exact",
-        "at",
-    }
 
 
 def test_the_example_of_the_documentation_is_good(tmp_path):
@@ -238,17 +217,6 @@ def test_what_cannot_be_asked_is_refused_with_a_reason(policy, tmp_path):
     assert "there is no output nope; there are: main, audit" in str(asked("output", path, "--output", "nope").exception)
     assert "No such file" in str(asked("output", path, "--secret", tmp_path / "none").exception)
     assert asked("output", policy("quue: 1")).exit_code == 78
-
-
-def test_the_help_names_every_question_and_its_options():
-    result = CliRunner().invoke(command, ["--help"])
-
-    assert result.exit_code == 0
-    assert "--show" in result.stdout
-    assert [line.split()[0] for line in result.stdout.partition("Commands:")[2].splitlines() if line] == [
-        "credential",
-        "output",
-    ]
 
 
 def test_a_certificate_of_the_host_is_not_needed_for_tests(policy):

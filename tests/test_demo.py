@@ -9,26 +9,20 @@ import signal
 import subprocess
 import sys
 from io import StringIO
-from itertools import pairwise
 from pathlib import Path
 
 import pytest
 import trio
-from hypothesis import given
-from hypothesis import strategies as st
 
 import shipper_demo
 from shipper.testing.destination import Document
-from shipper_demo.access_log import number
 from shipper_demo.backend import Record
 from shipper_demo.destination import opened
-from shipper_demo.inventory import Inventory
 from shipper_demo.key import Key
 from shipper_demo.relay import Story
 from shipper_demo.rotation import Rotations
-from shipper_demo.screen import WHAT, Figure, Screen
+from shipper_demo.screen import Screen
 from shipper_demo.tally import Tally
-from shipper_demo.wire import authorizations, statuses
 from tests.demos import PATIENCE, columns, demo, figure, lines, printed, processes_of, rest
 
 RELAY = [sys.executable, "-m", "shipper", "demo", "relay"]
@@ -133,14 +127,6 @@ async def test_an_interrupt_ends_the_relay_in_order_with_the_count(tmp_path: Pat
     assert not os.listdir(tmp_path)
 
 
-async def test_options_of_the_other_story_are_refused(tmp_path: Path) -> None:
-    async with demo(tmp_path, "relay") as process:
-        text = await rest(process)
-
-    assert process.returncode == 2
-    assert "--rate goes behind relay" in text
-
-
 @pytest.mark.parametrize(("lines_of_log", "as_promised"), [(1, True), (2, False)])
 async def test_a_line_that_an_edge_lost_is_seen(tmp_path: Path, lines_of_log: int, as_promised: bool) -> None:
     (line,) = lines(tmp_path, 1)
@@ -185,16 +171,6 @@ def version(key: str, place: int, document: dict[str, int] | None) -> Document:
     return Document("index", "state-machines", key, json.dumps({"shipper": said, **(document or {})}).encode(), place)
 
 
-async def test_an_inventory_says_what_is_in_its_directory(tmp_path: Path, autojump_clock: object) -> None:
-    inventory = Inventory(tmp_path / "machines")
-    with trio.move_on_after(60):
-        await inventory.change()
-    files = {path.stem: json.loads(path.read_text()) for path in inventory.directory.glob("*.json")}
-
-    assert {key: document for key, document in inventory.documents.items() if document is not None} == files != {}
-    assert None in inventory.documents.values()
-
-
 # -- the destination ---------------------------------------------------------------------------------------------------
 
 
@@ -221,18 +197,6 @@ def record(path: Path, events: list[tuple[str, str]]) -> Tally:
     return tally
 
 
-def test_each_line_holds_its_number(tmp_path: Path) -> None:
-    assert [number(line) for line in lines(tmp_path, 5000)] == list(range(5000))
-
-
-def test_the_lines_are_those_of_nginx(tmp_path: Path) -> None:
-    form = r'[\d.]+ - \S+ \[[^]]+\] "(GET|POST) /\S* HTTP/1.1" \d{3} \d+ "[^"]+" "[^"]+"'
-    written = lines(tmp_path, 5000)
-
-    assert all(re.fullmatch(form, line) for line in written)
-    assert len({line.split()[0] for line in written}) > 100
-
-
 def test_what_arrived_once_is_counted_so(tmp_path: Path) -> None:
     tally = record(tmp_path / "r", [(f"id{n}", line) for n, line in enumerate(lines(tmp_path, 100))])
 
@@ -256,52 +220,10 @@ def test_a_line_under_two_ids_is_double_and_one_that_came_again_is_not(tmp_path:
     assert record(tmp_path / "r", [("a", first), ("b", first), ("c", second), ("c", second)]).double == 1
 
 
-def test_of_two_logs_in_a_record_one_is_counted(tmp_path: Path) -> None:
-    (line,) = lines(tmp_path, 1)
-    events = [{"_id": name, "message": line, "data_stream": {"dataset": name}} for name in ("berlin", "paris")]
-    (tmp_path / "r").write_text("".join(json.dumps(event) + "\n" for event in events))
-    tally = Tally(tmp_path / "r", "paris")
-    tally.read()
-
-    assert (tally.events, tally.delivered, tally.lost(2)) == (1, 1, 1)
-
-
 def test_an_id_that_two_lines_share_is_counted(tmp_path: Path) -> None:
     first, second = lines(tmp_path, 2)
 
     assert record(tmp_path / "r", [("a", first), ("a", second)]).shared_ids == 1
-
-
-def test_half_a_line_of_the_record_waits_for_the_rest(tmp_path: Path) -> None:
-    (line,) = lines(tmp_path, 1)
-    text = json.dumps({"_id": "a", "message": line}) + "\n"
-    (tmp_path / "r").write_text(text[:30])
-    tally = Tally(tmp_path / "r")
-    before = tally.read()
-    (tmp_path / "r").write_text(text)
-
-    assert (before, tally.read(), tally.delivered) == (False, True, 1)
-
-
-@given(st.lists(st.sampled_from([200, 401, 429]), max_size=5), st.lists(st.integers(0, 300), max_size=8))
-def test_answers_are_counted_wherever_the_stream_is_cut(answers: list[int], cuts: list[int]) -> None:
-    stream = b"".join(b'HTTP/1.1 %d Said\r\nContent-Length: 9\r\n\r\n{"a":[1]}' % status for status in answers)
-    places = sorted({min(cut, len(stream)) for cut in cuts} | {0, len(stream)})
-    finding = statuses()
-    found = [int(status) for a, b in pairwise(places) for status in finding.feed(stream[a:b])]
-
-    assert found == answers
-
-
-@given(st.lists(st.sampled_from([b"ApiKey a", b"Bearer b"]), max_size=5), st.lists(st.integers(0, 600), max_size=8))
-def test_keys_of_requests_are_counted_wherever_the_stream_is_cut(keys: list[bytes], cuts: list[int]) -> None:
-    head = b'POST /_bulk HTTP/1.1\r\nHost: es\r\nAuthorization: %s\r\nContent-Length: 9\r\n\r\n{"a":[1]}'
-    stream = b"".join(head % key for key in keys)
-    places = sorted({min(cut, len(stream)) for cut in cuts} | {0, len(stream)})
-    finding = authorizations()
-    found = [key for a, b in pairwise(places) for key in finding.feed(stream[a:b])]
-
-    assert found == keys
 
 
 # -- what is shown -----------------------------------------------------------------------------------------------------
@@ -327,20 +249,6 @@ def test_a_key_is_released_by_its_name_and_the_newest_one_is_not() -> None:
         made.released("k3")
 
 
-def test_a_newer_drained_implies_the_older_ones() -> None:
-    made = rotations(3)
-    made.heard(drained("3"), 9.0)
-
-    assert [row.drained_at for row in made.rows] == [9.0, 9.0, 9.0]
-
-
-def test_a_policy_that_is_sent_again_is_no_new_row() -> None:
-    made = rotations(2)
-    made.heard({"event": "sent", "revision": "2"}, 5.0)
-
-    assert [row.revision for row in made.rows] == ["1", "2"]
-
-
 def test_a_key_is_in_use_when_its_revision_is_active() -> None:
     made = rotations(1)
     before = made.in_use
@@ -358,36 +266,6 @@ def test_a_rotation_is_good_only_if_the_old_key_is_refused() -> None:
     row.answer = 200
 
     assert (row.complete, row.good) == (True, False)
-
-
-def test_a_pipe_gets_plain_lines() -> None:
-    stream = StringIO()
-    with Screen(stream) as screen:
-        screen.progress("half way")
-        screen.figures([Figure("lost", 1234, good=False)])
-
-    assert stream.getvalue() == "  lost                    1,234\n"
-
-
-class Terminal(StringIO):
-    def isatty(self) -> bool:
-        return True
-
-
-@pytest.mark.parametrize("wide", [80, 120])
-def test_a_terminal_gets_no_line_that_is_longer_than_it_is_wide(wide: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("COLUMNS", str(wide))
-    stream = Terminal()
-    with Screen(stream) as screen:
-        screen.tell(WHAT)
-        screen.say("  1.0 s  what happens      " + "why it does " * 20, hang=26)
-    lines = re.sub(r"\x1b\[[0-9;?]*[A-Za-z]", "", stream.getvalue()).split("\n")
-    said = " ".join(stream.getvalue().split())
-
-    assert max(map(len, lines)) <= wide
-    assert " ".join(WHAT.split()) in said
-    assert said.count("why it does") == 20
-    assert any(line.startswith(" " * 26) for line in lines)
 
 
 def test_where_it_is_not_installed_one_line_says_so():

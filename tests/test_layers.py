@@ -312,10 +312,6 @@ def test_every_module_has_a_layer():
     assert not without, f"give {', '.join(sorted(without))} a place in LAYERS of tests/test_layers.py"
 
 
-def test_no_module_has_two_layers():
-    assert sum(map(len, LAYERS)) == len(set.union(*LAYERS))
-
-
 def test_every_part_of_an_ordered_room_has_a_layer_in_it():
     for room, layers in INSIDE.items():
         there = {path.stem for path in (SHIPPER / room).glob("*.py")} - {"__init__"}

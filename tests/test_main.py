@@ -2,7 +2,6 @@
 
 import json
 import os
-import pty
 import signal
 import subprocess
 import sys
@@ -18,15 +17,6 @@ from shipper.sdk.errors import OptionError, PolicyError, Problem, ShipperError, 
 def run(*arguments, **more):
     more = {"capture_output": True} | more
     return subprocess.run([sys.executable, "-m", "shipper", *arguments], text=True, timeout=30, **more)
-
-
-def test_help_says_which_verbs_are_for_people_and_which_for_machines():
-    text = run("--help").stdout
-    people, machines = text.split("For people:")[1].split("For machines:")
-
-    assert [verb for verb in FOR_PEOPLE if f"  {verb} " in people] == list(FOR_PEOPLE)
-    assert "  run " in machines
-    assert "shipper demo" in text.split("For people:")[0]
 
 
 def test_nothing_of_a_verb_is_imported_before_it_is_chosen():
@@ -63,12 +53,12 @@ def test_an_ignored_ctrl_c_stays_ignored_and_another_one_is_an_exception_after_t
     assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
 
 
-@pytest.mark.parametrize("verb", [*FOR_PEOPLE, *FOR_MACHINES])
-def test_every_verb_of_the_table_has_its_module(verb):
-    ended = run(verb, "--help")
+def test_every_verb_of_the_table_has_its_module():
+    for verb in [*FOR_PEOPLE, *FOR_MACHINES]:
+        ended = run(verb, "--help")
 
-    assert ended.returncode == 0, ended.stderr
-    assert ended.stdout.startswith(f"Usage: shipper {verb}")
+        assert ended.returncode == 0, ended.stderr
+        assert ended.stdout.startswith(f"Usage: shipper {verb}")
 
 
 @pytest.mark.parametrize("arguments", [["nope"], ["--nope"], ["demo", "--seconds", "nan"], ["demo", "--every", "inf"]])
@@ -80,22 +70,19 @@ def test_wrong_usage_exits_2_and_shows_the_way_to_help(arguments):
     assert "Traceback" not in ended.stderr
 
 
-@pytest.mark.parametrize(
-    ("arguments", "named"),
-    [
+def test_an_unset_variable_is_never_taken_for_all_or_for_here():
+    for arguments, named in [
         (["order", "drop", "--revision", "1", "--output", "", "--state", "s"], "--output"),
         (["order", "drop", "--revision", "1", "--output=", "--state", "s"], "--output="),
         (["status", "--state", ""], "--state"),
         (["supervise", "policy.yaml", "--state="], "--state="),
         (["run", "--state", ""], "--state"),
         (["validate", ""], "an argument"),
-    ],
-)
-def test_an_unset_variable_is_never_taken_for_all_or_for_here(arguments, named):
-    ended = run(*arguments)
+    ]:
+        ended = run(*arguments)
 
-    assert ended.returncode == 2
-    assert f"Error: {named} is empty (an unset variable?)" in ended.stderr
+        assert ended.returncode == 2
+        assert f"Error: {named} is empty (an unset variable?)" in ended.stderr
 
 
 @pytest.mark.parametrize(
@@ -230,29 +217,16 @@ def test_names_in_an_error_do_not_steer_a_terminal(monkeypatch, capfd):
     assert capfd.readouterr().err == "shipper: --state a\ufffd]0;b\ufffd: not a directory"
 
 
-@pytest.mark.parametrize(
-    ("arguments", "told"),
-    [
+def test_orders_for_dead_letters_that_do_not_go_together_are_refused():
+    for arguments, told in [
         ([], "Missing option '--state'"),
         (["requeue"], "Missing option '--state'"),
         (["--state", "s", "requeue", "--state", "s"], "write the options after `requeue`"),
         (["--export", "x", "requeue", "--state", "s"], "write the options after `requeue`"),
         (["--events", "--state", "s"], "--events goes with --export"),
         (["--export", "x", "--delete", "3", "--state", "s"], "two orders"),
-    ],
-)
-def test_orders_for_dead_letters_that_do_not_go_together_are_refused(arguments, told):
-    ended = run("order", "dead-letters", *arguments)
+    ]:
+        ended = run("order", "dead-letters", *arguments)
 
-    assert ended.returncode == 2
-    assert told in ended.stderr
-
-
-def test_help_works_on_a_terminal():
-    primary, secondary = pty.openpty()
-    try:
-        assert run("--help", capture_output=False, stdout=secondary).returncode == 0
-        assert b"For machines" in os.read(primary, 65536)
-    finally:
-        os.close(primary)
-        os.close(secondary)
+        assert ended.returncode == 2
+        assert told in ended.stderr

@@ -1,7 +1,5 @@
 """The test kit is itself tested: a fake that is wrong hides what it was made to find."""
 
-import asyncio
-import gzip
 import logging
 import os
 import socket
@@ -16,7 +14,6 @@ import orjson
 import pytest
 import trio
 import trio.testing
-import trustme
 
 from shipper.plugin import (
     Answer,
@@ -25,7 +22,6 @@ from shipper.plugin import (
     Batch,
     Change,
     Credential,
-    Endpoint,
     Fields,
     Input,
     InputContext,
@@ -41,14 +37,12 @@ from shipper.plugin import (
     Source,
     Stage,
     StageContext,
-    StartFailed,
     merged,
 )
 from shipper.sdk.aio import Asyncio, open_asyncio
 from shipper.testing import (
     BulkDestination,
     RecordingInputContext,
-    Reply,
     check_close,
     check_input,
     check_output,
@@ -166,33 +160,6 @@ async def test_the_context_keeps_nothing_where_other_positions_are_stored() -> N
     assert (context.state, context.stored) == ({}, {"at": b"1"})
 
 
-async def test_waiting_for_events_ends_when_they_are_there() -> None:
-    context = RecordingInputContext()
-    with trio.fail_after(30):
-        async with trio.open_nursery() as nursery:
-            nursery.start_soon(context.wait_for, 2)
-            await context.emit(lines("x", "y"))
-
-
-def test_reports_are_kept_and_the_last_one_stands() -> None:
-    context = RecordingInputContext()
-    context.report("no such file")
-    context.report(None)
-
-    assert context.problems == ["no such file", None]
-    assert context.problem is None
-
-
-async def test_a_listener_is_real_and_the_same_for_each_call() -> None:
-    context = RecordingInputContext()
-    listener = await context.listen(Endpoint("tcp", "127.0.0.1"))
-
-    assert listener.getsockname()[1] > 0
-    assert await context.listen(Endpoint("tcp", "127.0.0.1")) is listener
-    with pytest.raises(StartFailed):
-        await RecordingInputContext().listen(Endpoint("tcp", *listener.getsockname()))
-
-
 # -- the destination ---------------------------------------------------------------------------------------------------
 
 
@@ -273,46 +240,8 @@ async def test_external_versions_only_rise_and_those_of_deleted_documents_are_re
         assert (statuses, orjson.loads(body)["errors"]) == ([404, 201], False)
 
 
-async def test_documents_are_got_with_their_versions() -> None:
-    async with a_destination() as (_, client):
-        await client.post(external("index", 5))
-        docs = [{"_index": "state", "_id": "a"}, {"_index": "state", "_id": "b"}, {"_index": "none", "_id": "a"}]
-        wanted = "_source_includes=n&filter_path=docs._id,docs.found,docs._version,docs._source,docs.error.type"
-        _, body = await client.post(orjson.dumps({"docs": docs}), path="/_mget", query=f"?{wanted}")
-
-    assert orjson.loads(body)["docs"] == [
-        {"_id": "a", "found": True, "_version": 5, "_source": {"n": 5}},
-        {"_id": "b", "found": False},
-        {"_id": "a", "error": {"type": "index_not_found_exception"}},
-    ]
-
-
-async def test_only_ids_are_kept_where_that_is_asked_for() -> None:
-    async with a_destination(keep="ids") as (destination, client):
-        await client.create("a")
-
-        assert destination.documents == {"logs": {"a": b""}}
-
-
-async def test_a_compressed_body_is_read() -> None:
-    async with a_destination() as (destination, client):
-        await client.post(gzip.compress(bulk("a")), headers={"Content-Encoding": "gzip"})
-
-        assert destination.total == 1
-
-
-async def test_filter_path_leaves_only_what_it_names() -> None:
-    async with a_destination() as (_, client):
-        await client.create("a")
-        _, body = await client.post(bulk("a", "b"), query="?filter_path=errors,items.*.status,items.*.error.type")
-
-    conflict = {"status": 409, "error": {"type": "version_conflict_engine_exception"}}
-    assert orjson.loads(body) == {"errors": True, "items": [{"create": conflict}, {"create": {"status": 201}}]}
-
-
-@pytest.mark.parametrize(
-    "body",
-    [
+async def test_what_is_no_bulk_body_is_refused_whole() -> None:
+    for body in [
         b"",
         b"x\n",
         b'{"create":{}}\n{}',
@@ -321,13 +250,11 @@ async def test_filter_path_leaves_only_what_it_names() -> None:
         b'{"index":{"_id":"1","version":1}}\n{}\n',
         b'{"index":{"_id":"1","version":-1,"version_type":"external"}}\n{}\n',
         b'{"create":{"_id":"1","version":1,"version_type":"external"}}\n{}\n',
-    ],
-)
-async def test_what_is_no_bulk_body_is_refused_whole(body: bytes) -> None:
-    async with a_destination() as (_, client):
-        status, _ = await client.post(body)
+    ]:
+        async with a_destination() as (_, client):
+            status, _ = await client.post(body)
 
-    assert status == 400
+        assert status == 400
 
 
 async def test_a_key_is_asked_for_at_each_request() -> None:
@@ -361,97 +288,6 @@ async def test_a_key_revoked_while_the_body_arrives_refuses_the_request() -> Non
             status, _ = await client.post(slow_body())
 
         assert (status, destination.total) == (401, 0)
-
-
-async def test_a_script_refuses_the_whole_request() -> None:
-    async with a_destination() as (destination, client):
-        destination.script = lambda request, _: Reply(status=429, headers={"Retry-After": "7"}, body=b"<html>")
-
-        assert await client.post(bulk("a")) == (429, b"<html>")
-        assert destination.total == 0
-
-
-async def test_a_script_refuses_single_items() -> None:
-    async with a_destination() as (destination, client):
-        destination.script = lambda _, documents: Reply(
-            items={i: (400, "document_parsing_exception") for i, d in enumerate(documents) if d.id == "b"}
-        )
-
-        assert await client.create("a", "b") == [201, 400]
-        assert destination.total == 1
-
-
-async def test_a_script_answers_for_fewer_items() -> None:
-    async with a_destination() as (destination, client):
-        destination.script = lambda request, _: Reply(count=1)
-
-        assert await client.create("a", "b") == [201]
-        assert destination.total == 2
-
-
-@pytest.mark.parametrize("where", ["before", "middle"])
-async def test_a_script_cuts_the_connection_after_the_commit(where: str) -> None:
-    async with a_destination() as (destination, client):
-        destination.script = lambda request, _: Reply(cut=where)  # type: ignore[arg-type]
-
-        with pytest.raises(aiohttp.ClientError):
-            await client.post(bulk("a"))
-
-        assert destination.total == 1
-
-
-async def test_a_request_hangs_until_it_is_released() -> None:
-    async with a_destination() as (destination, client):
-        destination.script = lambda request, _: Reply(hang=True)
-        async with trio.open_nursery() as nursery:
-            nursery.start_soon(client.create, "a")
-            await destination.wait_until(lambda: destination.hanging == 1)
-
-            assert (destination.total, destination.under_way) == (1, 1)
-            assert destination.log[0].status is None
-
-            await destination.release()
-
-        assert destination.log[0].status == 200
-        assert destination.hanging == 0
-
-
-async def test_a_hanging_request_does_not_hold_up_the_end() -> None:
-    async with (
-        a_destination(script=lambda request, _: Reply(hang=True)) as (destination, client),
-        trio.open_nursery() as nursery,
-    ):
-        nursery.start_soon(client.create, "a")
-        await destination.wait_for(1)
-        nursery.cancel_scope.cancel()
-
-
-async def test_a_stopped_destination_comes_back_on_its_port() -> None:
-    async with a_destination() as (destination, client):
-        url = destination.url
-        await destination.stop()
-        with pytest.raises((aiohttp.ClientError, asyncio.TimeoutError)):
-            await client.post(bulk("a"))
-        await destination.start()
-
-        assert await client.create("a") == [201]
-        assert destination.url == url
-
-
-async def test_a_client_is_known_by_its_certificate() -> None:
-    authority = trustme.CA()
-    server = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
-    server.verify_mode = ssl.CERT_OPTIONAL
-    authority.issue_cert("127.0.0.1").configure_cert(server)
-    authority.configure_trust(server)
-    tls = ssl.create_default_context()
-    authority.configure_trust(tls)
-    authority.issue_cert("shipper@example.org", common_name="shipper").configure_cert(tls)
-    async with a_destination(tls=server, keys={"CN=shipper"}) as (destination, plain):
-        client = Client(plain.aio, destination, tls)
-
-        assert (await client.post(bulk("a"), key=None))[0] == 200
-        assert len(destination.requests_with("CN=shipper")) == 1
 
 
 # -- the checks --------------------------------------------------------------------------------------------------------

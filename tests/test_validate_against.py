@@ -109,21 +109,6 @@ def test_an_input_of_other_files_is_replaced_and_one_with_other_processors_is_no
     }
 
 
-def test_people_get_it_in_words(tmp_path):
-    old, new = tmp_path / "old.yaml", tmp_path / "new.yaml"
-    old.write_text(OLD)
-    new.write_text(OLD.replace("file: es-1", "env: ES").replace("audit:", "other:"))
-
-    assert validate("--against", old, new).stdout.splitlines()[1:] == [
-        "  some outputs drain: what they have queued still goes where it went",
-        "  inputs.all     changed in place: outputs",
-        "  outputs.main   drains, changed: credential",
-        "  outputs.audit  drains, removed",
-        "  outputs.other  added",
-        "  may be revoked when it is drained: file:es-1",
-    ]
-
-
 def test_an_old_policy_that_is_refused_has_its_places_and_the_status_is_78(tmp_path):
     old, new = tmp_path / "old.yaml", tmp_path / "new.yaml"
     old.write_text("version: 1\nquue: {}\n")

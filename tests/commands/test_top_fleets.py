@@ -58,10 +58,6 @@ def test_each_version_says_how_many_members_have_got_how_far():
     ]
 
 
-def test_even_one_member_of_many_has_a_place_in_the_bar():
-    assert [line for line in drawn(200) if "199 drained" in line and line.count("█") == 30] == []
-
-
 def test_those_that_are_behind_are_named_with_the_reason():
     found = [line.split() for line in drawn(200)]
 
@@ -69,10 +65,10 @@ def test_those_that_are_behind_are_named_with_the_reason():
     assert [line[0] for line in found if line[0].startswith("web-")] == ["web-1", "web-17", "web-42"]
 
 
-@pytest.mark.parametrize("width", [40, 80, 120])
-@pytest.mark.parametrize("members", [0, 1, 3, 200])
-def test_no_line_is_wider_than_the_terminal(width: int, members: int):
-    assert [line for line in drawn(members, width) if cell_len(line) > width] == []
+def test_no_line_is_wider_than_the_terminal():
+    for members in [0, 1, 3, 200]:
+        for width in [40, 80, 120]:
+            assert [line for line in drawn(members, width) if cell_len(line) > width] == []
 
 
 def test_a_member_that_answers_everybody_is_asked_for_its_fleet():

@@ -61,8 +61,3 @@ def test_every_option_that_a_table_names_exists(page: str) -> None:
 
     assert len(options) > 20
     assert [option for option in options if not exists(option)] == []
-
-
-@pytest.mark.parametrize("option", ["inputs.file.nothing", "outputs.elasticsearch.tls.nothing", "queue.nothing"])
-def test_an_option_that_is_not_there_is_found(option: str) -> None:
-    assert not exists(option)

@@ -79,10 +79,6 @@ async def test_a_key_is_made_taken_and_the_old_one_revoked(place: Path) -> None:
     assert (place / "keys/es").stat().st_mode & 0o777 == 0o600
 
 
-def test_the_script_that_revokes_a_key_is_that_of_the_readme() -> None:
-    assert PAGE.files["revoke-key"] == FILES["revoke-key"]
-
-
 @pytest.mark.needs("openssl")
 async def test_a_certificate_is_replaced_and_the_old_one_revoked_by_its_authority(place: Path) -> None:
     """The destination need not be there: nothing is queued under the old one."""

@@ -1,4 +1,4 @@
-"""The store on etcd obeys the laws of a store: with one node, and with three of which one is killed."""
+"""The store on etcd obeys the laws of a store, on three nodes of which one is killed after the other."""
 
 from __future__ import annotations
 
@@ -37,12 +37,6 @@ class EtcdGround:
         for node in self.etcd.nodes:
             node.kill()
             await trio.to_thread.run_sync(self.etcd.start, node)
-
-
-class TestOneNode(Laws):
-    @pytest.fixture
-    def ground(self, etcd: Etcd) -> EtcdGround:
-        return EtcdGround(etcd)
 
 
 class TestThreeNodes(Laws):

@@ -42,24 +42,6 @@ def written(screen):
     return b"".join(iter(lambda: screen.read(1 << 16) or b"", b"")).decode()
 
 
-def test_a_terminal_shows_a_bar_and_who_keeps_it_closed(monkeypatch):
-    monkeypatch.setenv("TERM", "xterm")
-    text = on_a_terminal(verdict(report("web-1"), report("web-2", OLD)))
-
-    assert "version 7 drained" in text
-    assert "1 of 2  1:23" in text
-    assert "web-2" in text
-
-
-def test_a_terminal_shows_no_more_members_than_it_has_rows(monkeypatch):
-    monkeypatch.setenv("TERM", "xterm")
-    monkeypatch.setenv("LINES", "12")
-    text = on_a_terminal(verdict(*(report(f"web-{number:03}", OLD) for number in range(200))))
-
-    assert text.count("web-") < 12
-    assert " more" in text
-
-
 def test_a_wait_that_is_over_leaves_nothing_on_the_terminal_even_if_it_was_resized(monkeypatch):
     """A terminal wraps the lines that are wider than it is now, so nobody knows how many rows they take."""
     monkeypatch.setenv("TERM", "xterm")

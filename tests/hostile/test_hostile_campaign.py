@@ -11,6 +11,7 @@ from collections import Counter
 from pathlib import Path
 
 from tests.hostile.campaign import MOST_GROWTH, Failure, Progress, march
+from tests.hostile.report import markdown
 from tests.hostile.rounds import Kind, Outcome, Sent
 
 ROOT = Path(__file__).parents[2]

@@ -97,20 +97,6 @@ def test_every_expression_is_promql(tmp_path: Path) -> None:
     promtool("check", "rules", str(path))
 
 
-def test_panels_have_ids_and_places_of_their_own() -> None:
-    ids = [panel["id"] for panel in DASHBOARD["panels"]] + [panel["id"] for panel in panels()]
-    cells = [
-        (x, y)
-        for panel in panels()
-        for x in range(panel["gridPos"]["x"], panel["gridPos"]["x"] + panel["gridPos"]["w"])
-        for y in range(panel["gridPos"]["y"], panel["gridPos"]["y"] + panel["gridPos"]["h"])
-    ]
-
-    assert len(set(ids)) == len({panel["id"] for panel in [*DASHBOARD["panels"], *panels()]})
-    assert len(cells) == len(set(cells))
-    assert max(x for x, _ in cells) < 24
-
-
 async def test_dashboard_and_alerts_name_what_processes_have_and_no_metric_is_left_out(tmp_path: Path) -> None:
     text = await of_all_kinds(tmp_path)
     metrics = set(re.findall(r"^# TYPE (\w+)", text, re.M)) | set(re.findall(r"^(shipper_\w+)[{ ]", text, re.M))

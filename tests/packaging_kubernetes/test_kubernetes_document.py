@@ -13,20 +13,7 @@ from shipper.kubernetes.settings import KubernetesSettings
 from shipper.supervise.config import read_config
 from tests.backends import kubernetes_roles as roles
 from tests.backends.kubernetes import Kubernetes
-from tests.packaging_kubernetes.document import BLOCKS, DOCUMENT, FILES
-
-
-def test_no_block_is_of_a_kind_that_nothing_runs() -> None:
-    known = {("sh", ""), ("sh", "nodes"), ("sh", "rotation"), ("sh", "gone"), ("text", "output")}
-
-    assert {(block.language, block.info) for block in BLOCKS if block.file is None} == known
-
-
-def test_links_lead_to_files_that_exist() -> None:
-    links = re.findall(r"\]\((?!http|#)([^)#]+)\)", DOCUMENT.read_text())
-
-    assert links
-    assert [link for link in links if not (DOCUMENT.parent / link).exists()] == []
+from tests.packaging_kubernetes.document import DOCUMENT, FILES
 
 
 def test_every_role_and_every_object_of_the_package_is_explained() -> None:

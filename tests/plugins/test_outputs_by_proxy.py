@@ -152,14 +152,6 @@ async def test_a_proxy_that_makes_no_tunnel_is_named(aio: Asyncio, protocol: str
     assert (receiver.requests, told) == ([], [])
 
 
-@pytest.mark.parametrize("protocol", ["grpc", "http"])
-async def test_a_proxy_that_is_not_there_is_named(aio: Asyncio, protocol: str) -> None:
-    dead = f"127.0.0.1:{free_port()}"
-    async with sender(aio, protocol=protocol, proxy=f"http://{dead}") as main:
-        with pytest.raises(Unreachable, match=f"^{HOST} by the proxy {dead}: connection refused$"):
-            await main.send(BATCH)
-
-
 async def test_the_certificate_of_a_receiver_is_checked_through_a_tunnel(aio: Asyncio) -> None:
     async with behind_a_proxy() as (receiver, proxy), sender(aio, tls=ClientTls(), proxy=proxy.url) as main:
         with pytest.raises(Unreachable, match="certificate verify failed") as why:
@@ -294,27 +286,6 @@ async def test_events_are_relayed_through_a_tunnel_whose_proxy_sees_nothing_of_t
     assert b"/v1/relay" not in proxy.tunnelled
 
 
-async def test_the_proxy_of_the_environment_is_that_of_a_principal_too(
-    aio: Asyncio, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    async with principal_behind_a_proxy(aio, login="ann:canary") as (door, proxy):
-        monkeypatch.setenv("HTTPS_PROXY", proxy.url.replace("http://", "http://ann:canary@"))
-        monkeypatch.setenv("HTTP_PROXY", "socks5://is-not-looked-at")
-        async with relay.edge(aio, f"https://{PRINCIPAL}", tls=TRUST) as main:
-            await main.send(relay.entry(1))
-        assert door.numbers == [1]
-
-
-async def test_a_proxy_that_makes_no_tunnel_to_a_principal_is_named(aio: Asyncio) -> None:
-    async with (
-        principal_behind_a_proxy(aio, login="ann:other") as (door, proxy),
-        relay.edge(aio, f"https://{PRINCIPAL}", tls=TRUST, proxy=proxy.url) as main,
-    ):
-        with pytest.raises(Later, match=f"{PRINCIPAL} by the proxy .*: the proxy answered 407"):
-            await main.send(relay.entry(1))
-        assert door.numbers == []
-
-
 # -- options -----------------------------------------------------------------------------------------------------------
 
 OUTPUTS = {
@@ -323,10 +294,8 @@ OUTPUTS = {
 }
 
 
-@pytest.mark.parametrize("output", OUTPUTS.values(), ids=OUTPUTS)
-@pytest.mark.parametrize(
-    ("options", "path", "said"),
-    [
+def test_what_is_no_proxy_is_refused_at_its_place() -> None:
+    for options, path, said in [
         ("proxy: https://proxy:3128", "proxy", "not by https:// or socks: write http://proxy:3128"),
         ("proxy: socks5://p", "proxy", "not by https:// or socks: write http://proxy:3128"),
         ("proxy: http://ann@p", "proxy", "name one by `proxy_credential`"),
@@ -334,16 +303,15 @@ OUTPUTS = {
         ("proxy: 'http://p/x'", "proxy", "the URL of a host"),
         ("proxy_credential: p", "proxy_credential", "needs a proxy"),
         ("proxy: none\n    proxy_credential: p", "proxy_credential", "needs a proxy"),
-    ],
-)
-def test_what_is_no_proxy_is_refused_at_its_place(output: str, options: str, path: str, said: str) -> None:
-    with pytest.raises(PolicyError) as refused:
-        parse(f"version: 1\noutputs:\n  main:\n    {output}\n    {options}\n", Registry.installed())
+    ]:
+        for output in OUTPUTS.values():
+            with pytest.raises(PolicyError) as refused:
+                parse(f"version: 1\noutputs:\n  main:\n    {output}\n    {options}\n", Registry.installed())
 
-    [problem] = refused.value.problems
-    assert problem.path == f"outputs.main.{path}"
-    assert said in problem.message
-    assert "canary" not in str(refused.value)
+            [problem] = refused.value.problems
+            assert problem.path == f"outputs.main.{path}"
+            assert said in problem.message
+            assert "canary" not in str(refused.value)
 
 
 def test_a_relay_goes_through_a_proxy_to_hosts_with_tls_only() -> None:

@@ -213,21 +213,6 @@ def on_a_terminal(program, **variables):
         os.close(secondary)
 
 
-def test_a_terminal_gets_colours_instead_of_json():
-    text = on_a_terminal("log.get('x').warning('hot', output='main')")
-
-    assert "\x1b[" in text
-    assert "hot" in text
-    assert "{" not in text
-
-
-def test_a_terminal_without_colours_gets_text_all_the_same():
-    text = on_a_terminal("log.get('x').warning('hot', output='main')", NO_COLOR="1")
-
-    assert text.rstrip().endswith("warning  hot output=main")
-    assert "\x1b" not in text
-
-
 def test_foreign_text_cannot_steer_a_terminal():
     text = on_a_terminal(r"log.get('x').warning('a\x1b[2Jb', path='/c\nd')", NO_COLOR="1")
 

@@ -13,7 +13,7 @@ import pytest
 
 from shipper.plugin import Answer, Backpressure, Held, Later, Outcome, StartFailed, TooLarge
 from shipper.protocol.messages import Reason
-from shipper.sdk.codes import LONGEST, Code, checked, of_os_error, page
+from shipper.sdk.codes import LONGEST, Code, of_os_error, page
 
 ROOT = Path(__file__).parents[2]
 LIST = ROOT / "shipper/sdk/codes.py"
@@ -28,15 +28,6 @@ def given() -> Counter[str]:
 
 def test_the_page_of_the_documentation_is_the_list() -> None:
     assert (ROOT / "docs/codes.md").read_text() == page()
-
-
-def test_every_code_has_one_line_of_meaning() -> None:
-    assert all(re.fullmatch(r"[A-Z`][^\n|]+\.", code.meaning) for code in Code)
-
-
-def test_every_code_is_named_as_it_is_written() -> None:
-    assert [code.name.lower() for code in Code] == [code.value for code in Code]
-    assert [checked(code) for code in Code] == list(Code)
 
 
 def test_every_code_is_given_somewhere() -> None:
@@ -56,11 +47,11 @@ def test_a_plugin_may_give_a_code_of_its_own() -> None:
     assert Answer(Outcome.HELD, "no", code="quota_spent").code == "quota_spent"
 
 
-@pytest.mark.parametrize("code", ["", "Upper", "two words", "1st", "a-b", "a" * (LONGEST + 1), "a\n"])
-def test_what_is_no_code_is_refused(code: str) -> None:
-    for kind in (Later, Held, TooLarge, StartFailed):
-        with pytest.raises(ValueError, match="a code is"):
-            kind("no", code=code)
+def test_what_is_no_code_is_refused() -> None:
+    for code in ["", "Upper", "two words", "1st", "a-b", "a" * (LONGEST + 1), "a\n"]:
+        for kind in (Later, Held, TooLarge, StartFailed):
+            with pytest.raises(ValueError, match="a code is"):
+                kind("no", code=code)
 
 
 def test_what_gives_no_code_has_that_of_its_kind() -> None:

@@ -34,25 +34,3 @@ def test_those_that_are_behind_are_named_with_the_reason():
         "drained",
         "drained",
     ]
-
-
-def test_a_member_that_has_left_has_no_column():
-    said = document(3)
-    said["members"][2]["kind"] = "left"
-    found = fleet.of(said)
-
-    assert len(found.versions[0].cells) == 2
-    assert len(found.members) == 3
-
-
-def test_a_long_history_is_cut():
-    found = fleet.of(document(3, 40))
-
-    assert len(found.versions) == fleet.MOST_VERSIONS
-    assert found.older == 40 - fleet.MOST_VERSIONS
-
-
-def test_a_fleet_without_a_version_is_shown():
-    found = fleet.of({**document(0, 0), "newest": None, "state": "empty", "warnings": ["the fleet has no members"]})
-
-    assert (found.members, found.versions, found.warnings) == ((), (), ("the fleet has no members",))

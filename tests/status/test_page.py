@@ -17,7 +17,7 @@ from shipper.sdk.aio import open_asyncio
 from shipper.status import fleet, http, view
 from shipper.status.http import serve_status
 from shipper.status.page import document
-from shipper.status.page.markup import tag, text
+from shipper.status.page.markup import tag
 from shipper.supervise.config import read_config
 from tests.status.documents import EDGE, SERVED
 from tests.status.documents import fleet as of_fleet
@@ -61,10 +61,6 @@ def test_whatever_is_text_stays_text(name, words):
     assert found.words == printable(words)
 
 
-def test_a_text_is_escaped_once_however_it_is_nested():
-    assert text([["a<b", None], tag("b", "c&d")]) == "a&lt;b<b>c&amp;d</b>"
-
-
 @pytest.mark.parametrize("members", [0, 1, 3, 200])
 def test_the_page_is_well_formed_and_has_no_inline_style_or_script(members):
     """Its policy forbids these, and a browser would leave them out."""
@@ -89,30 +85,6 @@ def test_the_document_of_the_page_says_where_it_is(tmp_path):
 
     assert f"http://{address}/" in text
     assert f"shipper run --http {address}" in text
-
-
-def test_a_page_of_thousands_of_edges_has_a_bound():
-    edges = [{**EDGE, "name": f"edge-{number}"} for number in range(20_000)]
-
-    assert len(shown(edges=edges)) < 1 << 20
-
-
-def test_a_page_of_many_drains_has_each_of_them_once():
-    """As many as a status may list: each newer revision waits for all of them."""
-    (drain,) = SERVED["draining"]
-    drains = [{**drain, "revision": number} for number in range(1, 257)]
-    stages = {"received": [0, 300], "active": [0, 300], "drained": None}
-    html = shown(draining=drains, revisions=stages)
-
-    assert len(html) < 1 << 20
-    assert html.count("order drop --revision 256 ") == html.count("order drop --revision 1 ") == 1
-    assert "249 more revisions" in html
-
-
-def test_a_shipper_that_has_said_nothing_yet_has_a_page():
-    html = document.page(view.of({"state": "STARTING", "message": "", "supervisor": None}), name="web-1").body.decode()
-
-    assert "STARTING" in html
 
 
 async def test_the_page_comes_with_a_policy_that_permits_its_own_two_files_alone():

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import msgspec
-import pytest
 
 from shipper.protocol.messages import EdgeFigures, Observed, PrincipalFigures, Supervision
 from shipper.status import view
@@ -79,20 +78,6 @@ def test_a_refused_credential_without_a_drain_comes_with_what_to_do_about_it():
     assert copy.refusal == view.of(SERVED).outputs[0].refusal == ()
 
 
-def test_what_else_there_is_to_say_are_facts():
-    more = {"past_deadline": True, "lease_seconds": 0.0, "principals": [PRINCIPAL], "confirms": "stored"}
-    found = dict(view.of({**SERVED, **more}).facts)
-
-    assert found == {
-        "supervisor": "version 0.4.0, pid 812",
-        "restarts": "1",
-        "lease": "it lapsed: nothing is sent",
-        "deadline": "a drain waits past it",
-        "drained means": "stored by the principal",
-        "not revoked yet": "1 released credential",
-    }
-
-
 def test_without_the_directory_of_a_supervisor_there_is_no_command():
     """Another program that supervises a shipper has orders of its own."""
     found = view.of({**SERVED, "supervisor": None})
@@ -142,40 +127,9 @@ def test_credentials_that_no_supervisor_names_are_shown_by_their_ids():
     ]
 
 
-def test_of_the_edges_those_in_trouble_come_first():
-    away, behind = {**EDGE, "name": "z", "connected_seconds": None}, {**EDGE, "name": "y", "waiting_events": 3}
-    found = view.of({**SERVED, "edges": [EDGE, behind, away], "principals": [PRINCIPAL]})
-
-    assert [(edge.name, edge.tone) for edge in found.edges] == [("z", "warn"), ("y", "busy"), ("berlin", "good")]
-    assert [(one.output, one.tone) for one in found.principals] == [("up", "warn")]
-
-
-@pytest.mark.parametrize(
-    "document",
-    [
-        {"state": "STARTING", "message": "", "code": "ok", "running": False, "supervisor": None, "counters": {}},
-        {**asked(), "observed": None, "credentials": [], "wanted": None, "supervisor": None, "sidecar": None},
-    ],
-)
-def test_a_shipper_that_has_said_nothing_yet_is_shown(document):
-    found = view.of(document)
-
-    assert (found.inputs, found.outputs, found.revisions, found.queue) == ((), (), (), None)
-
-
 def test_what_a_newer_shipper_says_beside_is_left_out():
     queue, (reason, *_) = SERVED["queue"], SERVED["dead_letter_reasons"]
     found = view.of({**SERVED, "queue": {**queue, "new": 1}, "dead_letter_reasons": [{**reason, "new": 1}]})
 
     assert found.queue == view.of(SERVED).queue
     assert len(found.letters.reasons) == 1
-
-
-def test_the_queue_has_the_share_of_its_limit():
-    queue = view.of(SERVED, RATES).queue
-    unknown = view.of({**SERVED, "queue": {**SERVED["queue"], "limit_bytes": 0}}).queue
-
-    assert queue is not None
-    assert (queue.share, queue.change) == (0.5, 0.0)
-    assert unknown is not None
-    assert unknown.share is None

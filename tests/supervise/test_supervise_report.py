@@ -2,7 +2,6 @@ from __future__ import annotations
 
 import json
 import os
-import pty
 from pathlib import Path
 from typing import IO
 
@@ -10,7 +9,7 @@ import pytest
 
 from shipper.process import log
 from shipper.sdk.errors import Problem
-from shipper.supervise.report import _GOOD, _LEVELS, _WORDS, Report, in_words
+from shipper.supervise.report import Report
 
 
 def test_a_reader_that_pauses_costs_lines_and_no_time_and_is_told_how_many() -> None:
@@ -69,18 +68,6 @@ def test_a_line_has_the_names_of_ecs_as_those_of_the_sidecar(tmp_path: Path) -> 
     assert {"@timestamp", "ecs.version", "service.name", "service.version"} < line.keys()
 
 
-def test_what_is_degraded_is_a_warning(tmp_path: Path) -> None:
-    with (tmp_path / "out").open("w+") as stream:
-        fields = {"state": "DEGRADED", "message": "no space"}
-        (line,) = map(json.loads, lines_of(Report(stream.fileno()), stream, "save_failed", fields))
-
-    assert line["log.level"] == "warning"
-
-
-def test_of_every_level_that_is_named_something_can_be_told() -> None:
-    assert set(_LEVELS) | set(_GOOD) <= set(_WORDS)
-
-
 @pytest.mark.parametrize("as_json", [True, False])
 def test_a_secret_that_was_read_is_never_told(tmp_path: Path, as_json: bool) -> None:
     log.hide("id:correct-horse")
@@ -90,38 +77,3 @@ def test_a_secret_that_was_read_is_never_told(tmp_path: Path, as_json: bool) -> 
 
     assert "[hidden]" in line
     assert "horse" not in line
-
-
-@pytest.mark.parametrize(("variables", "coloured"), [({}, True), ({"NO_COLOR": "1"}, False)])
-def test_a_terminal_gets_text_in_colours_unless_they_are_unwanted(
-    monkeypatch: pytest.MonkeyPatch, variables: dict[str, str], coloured: bool
-) -> None:
-    monkeypatch.delenv("NO_COLOR", raising=False)
-    for name, value in variables.items():
-        monkeypatch.setenv(name, value)
-    primary, secondary = pty.openpty()
-    try:
-        terminal = Report(secondary)
-        terminal.say("warning", {"problem": "hot"})
-        assert terminal.flush()
-        text = os.read(primary, 65536).decode()
-    finally:
-        os.close(primary)
-        os.close(secondary)
-
-    assert ("warning: hot" in text, "\x1b[" in text) == (True, coloured)
-
-
-@pytest.mark.parametrize(
-    ("status", "message", "words"),
-    [("SUCCESS", "", "order done"), ("FAILED", "nothing drains there", "order refused: nothing drains there")],
-)
-def test_the_end_of_an_order_is_told_in_words(status: str, message: str, words: str) -> None:
-    assert in_words("result", {"id": "1", "status": status, "message": message}) == [words]
-
-
-def test_a_stop_that_waits_for_queued_events_says_so() -> None:
-    assert in_words("stopping", {"seconds": 20.0, "waits": False}) == ["stopping, within 20 s"]
-    assert in_words("stopping", {"seconds": 20.0, "waits": True}) == [
-        "stopping; waits up to 20 s for queued events to be delivered; the rest stays in the queue"
-    ]

@@ -6,13 +6,11 @@ import io
 import re
 from typing import Any
 
-import msgspec
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from shipper.supervise.show import Screen, Table, of_letters, of_status, show
-from shipper.values import Counts
+from shipper.supervise.show import Screen, Table, of_status, show
 
 
 class Terminal(io.StringIO):
@@ -27,13 +25,6 @@ def test_nothing_in_a_table_is_markup(text: str, monkeypatch: pytest.MonkeyPatch
     show([(f"shipper: {text}", [("units", text)])], terminal)
 
     assert terminal.getvalue().count(text) == 2
-
-
-@pytest.mark.parametrize("stream", [io.StringIO(), Terminal()])
-def test_a_table_without_rows_has_its_title(stream: io.StringIO) -> None:
-    show(of_letters([]), stream)
-
-    assert re.sub("\x1b\\[[0-9;]*m", "", stream.getvalue()) == "dead letters: none\n"
 
 
 @pytest.mark.parametrize(
@@ -61,14 +52,6 @@ def test_what_a_key_is_needed_for_is_told(in_use: bool, current: bool, words: st
     assert tables["credentials"][0][2] == words
 
 
-def test_a_narrow_terminal_cuts_no_id_that_must_be_copied(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("COLUMNS", "20")
-    terminal = Terminal()
-    show([("credentials", [("es-3f9c0a7be2d1-of-east",)])], terminal)
-
-    assert "es-3f9c0a7be2d1-of-east" in "".join(terminal.getvalue().split())
-
-
 def status(**observed: Any) -> dict[str, Any]:
     supervisor = {"version": "1", "pid": 1}
     fixed = {"state": "DEGRADED", "message": "x", "troubles": [], "sidecar": None, "wanted": None}
@@ -78,15 +61,6 @@ def status(**observed: Any) -> dict[str, Any]:
 def of_key(id: str, *, current: bool) -> dict[str, Any]:
     fixed = {"name": "k", "released": False, "units": ["outputs.main"], "sources": ["file:/keys/es"]}
     return {"id": id, **fixed, "current": current}
-
-
-def test_drains_that_are_not_listed_are_counted() -> None:
-    left_out = {"revisions": 244, "events": 900, "bytes": 7}
-    tables = dict(of_status(status(draining=[], draining_left_out=left_out), "DIR", []))
-    none = of_status(status(draining=[], draining_left_out={"revisions": 0, "events": 0, "bytes": 0}), "DIR", [])
-
-    assert "draining" not in dict(none)
-    assert tables["draining"] == [("244 newer revisions", "", "900 events", "", "", "")]
 
 
 EDGE: dict[str, Any] = {
@@ -128,16 +102,6 @@ def test_the_edges_of_a_principal_are_named_with_what_waits_there() -> None:
     ]
 
 
-def test_of_many_edges_those_in_trouble_are_shown_and_the_others_counted() -> None:
-    edges = [{**EDGE, "name": f"e{number}", "versions_behind": 0} for number in range(100)]
-    edges[70] |= {"connected_seconds": None}
-    edges[80] |= {"versions_behind": 5}
-    rows = dict(of_status(status(edges=edges, edges_left_out=900)))["edges"]
-
-    assert [row[1] for row in rows[:2]] == ["e70", "e80"]
-    assert rows[-1][0] == "980 more edges"
-
-
 def test_the_principal_of_an_edge_is_named_with_what_it_has_not_confirmed() -> None:
     near = {**PRINCIPAL, "connected_seconds": 4.0, "reason": "", "unconfirmed_events": 0, "unconfirmed_keys": 0}
     tables = dict(of_status(status(principals=[PRINCIPAL, {**near, "oldest_seconds": 0.0}])))
@@ -147,30 +111,6 @@ def test_the_principal_of_an_edge_is_named_with_what_it_has_not_confirmed() -> N
         ("outputs.up", host, "not connected", "confirms stored", waits, "connection refused"),
         ("outputs.up", host, "connected for 4 s", "confirms stored", "nothing unconfirmed", ""),
     ]
-
-
-@pytest.mark.parametrize(
-    ("figures", "words"),
-    [
-        ({"files": 1, "unread_bytes": 0}, "1 file, 0 bytes not read"),
-        ({"files": 1200, "unread_bytes": 4096, "events": 2}, "1,200 files, 4,096 bytes not read"),
-        ({}, ""),
-        ({"events": 2}, ""),
-    ],
-)
-def test_an_input_of_files_says_how_many_it_follows(figures: dict[str, int], words: str) -> None:
-    unit = {"id": "inputs.a", "type": "file", "state": "HEALTHY", "message": "", "figures": figures}
-    tables = dict(of_status(status(units=[unit]), "DIR", []))
-
-    assert tables["units"] == [("inputs.a", "file", "HEALTHY", words)]
-
-
-def test_large_numbers_have_separators() -> None:
-    queue = {"events": 953_635, "bytes": 1 << 20, "limit_bytes": 1 << 30, "oldest_seconds": 86_400.25, "disk_bytes": 1}
-    rows = dict(of_status(status(queue=queue, dead_letters={"events": 10_000, "bytes": 1}), "DIR", [])[0][1])
-
-    assert rows["queue"].startswith("953,635 events, 1MiB of 1GiB, oldest 86,400.2 s")
-    assert rows["dead letters"].startswith("10,000 events")
 
 
 WAITING = {
@@ -227,40 +167,6 @@ def test_where_nobody_takes_an_order_none_is_proposed() -> None:
     assert titles == ["shipper: DEGRADED, x", "draining"]
 
 
-def test_how_often_the_sidecar_was_started_again_is_a_count() -> None:
-    sidecar = {"state": "running", "pid": 7, "http": None, "restarts": 1}
-    (_, rows), *_ = of_status(status() | {"sidecar": sidecar})
-
-    assert ("sidecar", "running, pid 7, restarts: 1") in rows
-
-
-def in_fleet(**more: object) -> dict[str, str]:
-    """The rows of a host in a fleet."""
-    fleet = {"member": "web-1", "fleet": "prod", "state": "member", "reason": "", "running": "7", "newest": "8"}
-    fleet |= {"refused": "8", "stages": {"drained": "7"}, "http": "127.0.0.1:6780", "lease_seconds": 3.0}
-    fleet |= {"ledger": None, "local": ""} | more
-    _, rows = of_status({**status(), "fleet": fleet})[0]
-    return dict(row for row in rows if len(row) == 2)
-
-
-def test_the_part_of_a_host_in_its_fleet_is_one_row() -> None:
-    rows = in_fleet()
-
-    assert rows["fleet"] == (
-        "web-1 of prod: member, runs version 7, newest 8, refused 8, drained 7, answers at 127.0.0.1:6780, lease 3.0 s"
-    )
-    assert not {"fleet drained", "own secrets"} & rows.keys()
-
-
-def test_the_ledger_of_a_host_in_its_fleet_and_its_own_rotation_are_shown() -> None:
-    counts = {"accepted": 1302, "delivered": 1300, "duplicate": 0, "dead_letter": 2, "dropped": 0}
-    rows = in_fleet(ledger={**counts, "damaged": 0, "superseded": 0}, local="active 12")
-
-    assert rows["fleet drained"] == "7: 1,300 delivered, 2 dead letters"
-    assert rows["own secrets"] == "active 12"
-    assert in_fleet(ledger=dict.fromkeys(msgspec.to_builtins(Counts()), 0))["fleet drained"].endswith("no events")
-
-
 def plain(text: str) -> str:
     return re.sub("\x1b\\[[0-9;?]*[A-Za-z]", "", text)
 
@@ -307,13 +213,6 @@ def test_whatever_a_cell_holds_nothing_fails_and_nothing_steers_the_terminal(
     assert not set("\x1b\x07\r\u202e\udcff").intersection(text)
 
 
-def test_a_very_long_message_leaves_the_rest_on_the_screen() -> None:
-    text = plain(drawn([("units", [("a", "m" * 100_000)]), ("draining", [("6", "main")])], 80))
-
-    assert len(text) < 3000
-    assert "draining" in text
-
-
 def test_a_screen_that_is_drawn_again_begins_at_the_top_and_leaves_nothing_of_before() -> None:
     text = drawn([("shipper", [("a", "b")])], 80, times=2)
 
@@ -321,20 +220,3 @@ def test_a_screen_that_is_drawn_again_begins_at_the_top_and_leaves_nothing_of_be
     assert text.count("\x1b[2J") == 1
     assert text.count("\x1b[K\n") == 4
     assert text.count("\x1b[J") == 2
-
-
-def test_a_screen_that_is_too_small_shows_the_first_lines_and_says_so() -> None:
-    text = plain(drawn([("shipper", [(str(n), "x") for n in range(100)])], 80, height=10, times=1))
-
-    assert len(text.splitlines()) <= 9
-    assert text.startswith("shipper")
-    assert "more lines" in text
-
-
-def test_what_is_no_terminal_gets_block_after_block() -> None:
-    stream = io.StringIO()
-    screen = Screen(stream)
-    for _ in range(2):
-        screen.redraw([("shipper: HEALTHY", [("queue", "none")])])
-
-    assert stream.getvalue() == "shipper: HEALTHY\n  queue  none\n\nshipper: HEALTHY\n  queue  none\n"

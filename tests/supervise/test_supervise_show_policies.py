@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from shipper.supervise.show import of_status
-from shipper.supervise.show_policies import overview, policies, secrets
+from shipper.supervise.show_policies import policies
 
 NACK = {"generation": 3, "reason": "invalid", "message": "expected a number", "path": "spec.policy.queue"}
 WEB = {"name": "web", "uid": "u", "generation": 2, "stage": "active", "removed": False, "waits_for": [], "nack": None}
@@ -22,16 +22,6 @@ KUBERNETES: dict[str, Any] = {
 }
 
 
-def test_a_member_is_shown_by_its_namespace_and_what_it_runs() -> None:
-    assert list(overview(KUBERNETES)) == ["node-1 in namespace logging: member", "runs web 2"]
-    waiting = KUBERNETES | {"state": "taken", "reason": "another holder lives", "runs": [], "lease_seconds": 2.04}
-    assert list(overview(waiting)) == [
-        "node-1 in namespace logging: taken (another holder lives)",
-        "runs no policy",
-        "lease 2.0 s",
-    ]
-
-
 def test_a_policy_is_shown_with_its_stage_and_why_it_is_refused_or_waits() -> None:
     shown = [WEB, WEB | {"name": "db", "nack": NACK}, WEB | {"name": "old", "removed": True, "waits_for": ["web"]}]
     waits = [{"policy": "web", "reason": "the Secret es has no key b"}, {"policy": "new", "reason": "no Secret x"}]
@@ -42,10 +32,6 @@ def test_a_policy_is_shown_with_its_stage_and_why_it_is_refused_or_waits() -> No
         ("old", "generation 2", "removed, active", "waits for web"),
         ("new", "no generation", "waiting", "no Secret x"),
     ]
-
-
-def test_a_secret_is_shown_by_its_version() -> None:
-    assert list(secrets(KUBERNETES)) == [("es/api_key", "resourceVersion 81")]
 
 
 def test_a_status_of_kubernetes_has_its_own_tables() -> None:
