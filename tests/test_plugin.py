@@ -162,10 +162,10 @@ def test_an_output_has_defaults_that_do_no_harm() -> None:
     assert Output.live == {"workers", "flush"}
 
 
-@pytest.mark.parametrize("name", ["Upper", "a b", "a-b", "-x", "", "x" * 101, "a/b"])
-def test_a_part_of_a_data_stream_is_a_good_name(name: str) -> None:
-    with pytest.raises(msgspec.ValidationError):
-        msgspec.convert({"dataset": name}, DataStream)
+def test_a_part_of_a_data_stream_is_a_good_name() -> None:
+    for name in ["Upper", "a b", "a-b", "-x", "", "x" * 101, "a/b"]:
+        with pytest.raises(msgspec.ValidationError):
+            msgspec.convert({"dataset": name}, DataStream)
 
 
 def test_no_part_of_a_data_stream_is_longer_than_a_backend_takes() -> None:
@@ -175,11 +175,11 @@ def test_no_part_of_a_data_stream_is_longer_than_a_backend_takes() -> None:
             msgspec.convert({part: "x" * 101}, DataStream)
 
 
-@pytest.mark.parametrize("name", ["nginx\n", "\n", "ngi\x00nx", "a\tb", "a\x7f", "é\r"])
-def test_a_part_of_a_data_stream_has_no_control_characters(name: str) -> None:
-    for part in ("type", "dataset", "namespace"):
-        with pytest.raises(msgspec.ValidationError):
-            msgspec.convert({part: name}, DataStream)
+def test_a_part_of_a_data_stream_has_no_control_characters() -> None:
+    for name in ["nginx\n", "\n", "ngi\x00nx", "a\tb", "a\x7f", "é\r"]:
+        for part in ("type", "dataset", "namespace"):
+            with pytest.raises(msgspec.ValidationError):
+                msgspec.convert({part: name}, DataStream)
 
 
 def test_answers_cannot_be_changed() -> None:

@@ -185,9 +185,8 @@ def test_several_files_are_one_in_which_the_first_entry_of_a_name_counts(tmp_pat
     assert found.namespace == "logging"
 
 
-@pytest.mark.parametrize(
-    ("cluster", "user", "problem"),
-    [
+def test_what_does_not_fit_is_said_with_its_file_and_its_place(tmp_path):
+    for cluster, user, problem in [
         ({"server": "ftp://x"}, {}, r"clusters\[c\]\.cluster\.server: the address of an API server is https://host"),
         ({"proxy-url": "http://p"}, {}, r"clusters\[c\]\.cluster\.proxy-url: a proxy is not supported"),
         ({"certificate-authority-data": "%"}, {}, r"certificate-authority-data: this is not PEM in base64"),
@@ -208,15 +207,13 @@ def test_several_files_are_one_in_which_the_first_entry_of_a_name_counts(tmp_pat
             r"exec\.interactiveMode: nobody is there",
         ),
         ({"server": 7}, {}, r"Expected `str`, got `int` - at `\$\.clusters\[0\]\.cluster\.server`"),
-    ],
-)
-def test_what_does_not_fit_is_said_with_its_file_and_its_place(tmp_path, cluster, user, problem):
-    path = kubeconfig(tmp_path / "config", cluster, user)
+    ]:
+        path = kubeconfig(tmp_path / "config", cluster, user)
 
-    with pytest.raises(OptionError, match=problem) as caught:
-        find({}, kubeconfig=str(path))
+        with pytest.raises(OptionError, match=problem) as caught:
+            find({}, kubeconfig=str(path))
 
-    assert str(path) in str(caught.value) or "/none" in str(caught.value)
+        assert str(path) in str(caught.value) or "/none" in str(caught.value)
 
 
 @pytest.mark.parametrize(

@@ -54,9 +54,8 @@ async def test_a_program_may_print_a_certificate():
     assert (found.identity.certificate.read(), found.identity.key.read()) == ("CERT", "KEY")
 
 
-@pytest.mark.parametrize(
-    ("of", "problem"),
-    [
+async def test_a_program_that_gives_no_credential_is_named_with_its_place():
+    for of, problem in [
         (command("raise SystemExit(3)"), "exit status 3; run it by hand to see why"),
         (command("print('no json')"), "no ExecCredential"),
         (command("print('x' * (2 << 20))"), "more than 1 MiB"),
@@ -65,11 +64,9 @@ async def test_a_program_may_print_a_certificate():
         (printing({"clientKeyData": "KEY"}), "one of clientCertificateData and clientKeyData"),
         (printing({"token": "t"}, "client.authentication.k8s.io/v1beta1"), "no ExecCredential of"),
         (Command("/none/login", (), V1, {}, "config: users[u].user.exec", "see docs"), "No such file.*; see docs"),
-    ],
-)
-async def test_a_program_that_gives_no_credential_is_named_with_its_place(of, problem):
-    with pytest.raises(Unauthorized, match=r"^config: users\[u\]\.user\.exec: .*" + problem):
-        await run(of, REAL)
+    ]:
+        with pytest.raises(Unauthorized, match=r"^config: users\[u\]\.user\.exec: .*" + problem):
+            await run(of, REAL)
 
 
 async def test_a_program_that_does_not_end_is_killed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):

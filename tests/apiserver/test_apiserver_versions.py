@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -36,11 +35,11 @@ def test_what_is_older_than_an_older_one_is_older(a, b, c):
         assert is_older(a, c)
 
 
-@pytest.mark.parametrize("version", ["", "0", "01", "007", "-1", "+1", "1.0", "1e3", "abc", "12~never", "١٢"])
-def test_what_is_no_number_has_no_order(version):
-    assert not is_number(version)
-    assert compare(version, "12") is None
-    assert not is_covered(version, "12")
+def test_what_is_no_number_has_no_order():
+    for version in ["", "0", "01", "007", "-1", "+1", "1.0", "1e3", "abc", "12~never", "١٢"]:
+        assert not is_number(version)
+        assert compare(version, "12") is None
+        assert not is_covered(version, "12")
 
 
 @given(st.lists(numbers, min_size=1, max_size=6))

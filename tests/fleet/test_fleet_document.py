@@ -4,8 +4,6 @@ import re
 from pathlib import Path
 from typing import Any
 
-import msgspec
-import pytest
 from msgspec import inspect
 
 from shipper.fleet.changes import Changes, Plan
@@ -56,15 +54,15 @@ def named(kind: Any) -> str:
     return {**simple, inspect.NoneType: "null"}[type(kind)]
 
 
-@pytest.mark.parametrize("shape", SHAPES, ids=lambda shape: shape.__name__)
-def test_the_document_has_the_fields_of_each_object_with_their_types(shape: type[msgspec.Struct]) -> None:
-    (table,) = re.findall(rf"^\| {shape.__name__} \|.*\n\|.*\n((?:\|.*\n)+)", TEXT, re.M)
-    documented = re.findall(r"^\| `(\w+)` \| `([^`]+)` \| .+ \|$", table, re.M)
-    info = inspect.type_info(shape)
+def test_the_document_has_the_fields_of_each_object_with_their_types() -> None:
+    for shape in SHAPES:
+        (table,) = re.findall(rf"^\| {shape.__name__} \|.*\n\|.*\n((?:\|.*\n)+)", TEXT, re.M)
+        documented = re.findall(r"^\| `(\w+)` \| `([^`]+)` \| .+ \|$", table, re.M)
+        info = inspect.type_info(shape)
 
-    assert isinstance(info, inspect.StructType)
-    assert documented == [(field.encode_name, named(field.type)) for field in info.fields]
-    assert len(documented) == table.count("\n")
+        assert isinstance(info, inspect.StructType)
+        assert documented == [(field.encode_name, named(field.type)) for field in info.fields]
+        assert len(documented) == table.count("\n")
 
 
 def test_the_document_has_no_object_that_does_not_exist() -> None:

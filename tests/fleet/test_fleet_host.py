@@ -15,9 +15,8 @@ from shipper.supervise.ledger import Kept, Ledger
 OUTPUTS = "version: 1\noutputs:\n  a: {{type: elasticsearch, hosts: [x]{}}}\n  b: {{type: otlp{}}}\n"
 
 
-@pytest.mark.parametrize(
-    ("policy", "seconds"),
-    [
+def test_the_longest_request_is_that_of_the_slowest_output() -> None:
+    for policy, seconds in [
         (OUTPUTS.format(", timeout: 90s", ""), 90.0),
         (OUTPUTS.format(", timeout: 5s", ", timeout: 2m"), 120.0),
         (OUTPUTS.format("", ""), 60.0),
@@ -27,10 +26,8 @@ OUTPUTS = "version: 1\noutputs:\n  a: {{type: elasticsearch, hosts: [x]{}}}\n  b
         ("not: [a policy", LONGEST_REQUEST),
         ("version: 1", 0.0),
         ("", 0.0),
-    ],
-)
-def test_the_longest_request_is_that_of_the_slowest_output(policy: str, seconds: float) -> None:
-    assert longest_request(policy, Registry.installed()) == seconds
+    ]:
+        assert longest_request(policy, Registry.installed()) == seconds
 
 
 @pytest.mark.parametrize(

@@ -124,26 +124,26 @@ def test_an_object_whose_name_is_not_that_of_its_key_is_of_no_key(damage: dict[s
     assert KEYS.key(damage) is None
 
 
-@pytest.mark.parametrize("value", ["%%%", "a", 7, None, [], "a\nb"])
-def test_a_value_that_was_not_written_here_is_empty_and_so_not_authentic(value: object) -> None:
-    found = stored(KEYS.object("head", b"1")) | {"value": value}
-    entry = KEYS.entry("head", found)
+def test_a_value_that_was_not_written_here_is_empty_and_so_not_authentic() -> None:
+    for value in ["%%%", "a", 7, None, [], "a\nb"]:
+        found = stored(KEYS.object("head", b"1")) | {"value": value}
+        entry = KEYS.entry("head", found)
 
-    assert entry is not None
-    assert entry.value == b""
-
-
-@pytest.mark.parametrize("text", ["", "0", "x", "-1", "1e9", "12-34", "9" * 40, "٣"])
-def test_a_version_without_an_order_is_refused_with_the_cause(text: str) -> None:
-    with pytest.raises(StoreRefused, match="KEP-5504"):
-        revision(text)
+        assert entry is not None
+        assert entry.value == b""
 
 
-@pytest.mark.parametrize("text", ["x", "-3", "1e400", "nan", "inf"])
-def test_seconds_that_were_not_written_here_are_a_lease_all_the_same(text: str) -> None:
-    found = stored(KEYS.object("alive/a", b"", lease=Lease(7, 40.0)))
-    found["metadata"]["annotations"]["shipper.dev/under"] = text
-    seconds = seconds_under(found)
+def test_a_version_without_an_order_is_refused_with_the_cause() -> None:
+    for text in ["", "0", "x", "-1", "1e9", "12-34", "9" * 40, "٣"]:
+        with pytest.raises(StoreRefused, match="KEP-5504"):
+            revision(text)
 
-    assert seconds is not None
-    assert 1.0 <= seconds <= 86400.0
+
+def test_seconds_that_were_not_written_here_are_a_lease_all_the_same() -> None:
+    for text in ["x", "-3", "1e400", "nan", "inf"]:
+        found = stored(KEYS.object("alive/a", b"", lease=Lease(7, 40.0)))
+        found["metadata"]["annotations"]["shipper.dev/under"] = text
+        seconds = seconds_under(found)
+
+        assert seconds is not None
+        assert 1.0 <= seconds <= 86400.0

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import pytest
-
 from shipper.fleet.member.steps import Look, Rest
 from shipper.fleet.membership.pace import Pace
 
@@ -18,9 +16,8 @@ def after(*seconds: float) -> str | None:
     return pace.problem
 
 
-@pytest.mark.parametrize(
-    ("seconds", "is_slow"),
-    [
+def test_it_is_too_slow_from_two_slow_steps_until_two_fast_ones() -> None:
+    for seconds, is_slow in [
         ((2.1,), False),
         ((2.1, 0.1, 2.1), False),
         ((2.0, 2.0), False),
@@ -28,10 +25,8 @@ def after(*seconds: float) -> str | None:
         ((2.1, 2.1, 1.5, 1.5), True),
         ((2.1, 2.1, 0.1), True),
         ((2.1, 2.1, 0.1, 0.1), False),
-    ],
-)
-def test_it_is_too_slow_from_two_slow_steps_until_two_fast_ones(seconds: tuple[float, ...], is_slow: bool) -> None:
-    assert (after(*seconds) is not None) is is_slow
+    ]:
+        assert (after(*seconds) is not None) is is_slow
 
 
 def test_the_problem_keeps_the_worst_so_that_its_words_stay_while_the_store_wavers() -> None:

@@ -257,10 +257,10 @@ def test_a_content_that_no_secret_can_have_is_refused_and_not_quoted(content: by
     assert "canary" not in str(caught.value)
 
 
-@pytest.mark.parametrize("name", ["", "ES", "a/b", "-a", "x" * 64])
-def test_another_name_of_a_secret_is_refused(name: str) -> None:
-    with pytest.raises(Refused, match="the name of a secret is of a-z"):
-        with_secret(EMPTY, name, b"id:x")
+def test_another_name_of_a_secret_is_refused() -> None:
+    for name in ["", "ES", "a/b", "-a", "x" * 64]:
+        with pytest.raises(Refused, match="the name of a secret is of a-z"):
+            with_secret(EMPTY, name, b"id:x")
 
 
 def test_secrets_and_their_ids_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:

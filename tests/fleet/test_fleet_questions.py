@@ -221,9 +221,8 @@ async def test_a_head_that_is_not_sealed_by_the_fleet_is_no_answer():
     assert (status, answer["code"]) == (503, "unauthentic")
 
 
-@pytest.mark.parametrize(
-    ("path", "query", "expected"),
-    [
+async def test_a_question_that_is_none_is_refused():
+    for path, query, expected in [
         ("/fleet/", {}, 404),
         ("/fleet/versions/", {}, 400),
         ("/fleet/versions/x", {}, 400),
@@ -233,14 +232,12 @@ async def test_a_head_that_is_not_sealed_by_the_fleet_is_no_answer():
         ("/fleet/versions/7", {"nack_grace": "-1s"}, 400),
         ("/fleet/versions/7", {"waits": "30s"}, 400),
         ("/fleet/members", {"a": "b"}, 400),
-    ],
-)
-async def test_a_question_that_is_none_is_refused(path, query, expected):
-    async with fleet() as made:
-        status, answer = await asked(made.member()[0], path, **query)
+    ]:
+        async with fleet() as made:
+            status, answer = await asked(made.member()[0], path, **query)
 
-    assert status == expected
-    assert answer["code"] in ("bad_request", "not_found")
+        assert status == expected
+        assert answer["code"] in ("bad_request", "not_found")
 
 
 async def test_a_wait_without_end_is_cut(autojump_clock):

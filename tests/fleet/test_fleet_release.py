@@ -54,19 +54,16 @@ def test_a_secret_is_released_when_every_member_has_reached_the_version_that_unp
     assert (found.released, found.name, found.since, found.despite) == (True, "es", TWO, [])
 
 
-@pytest.mark.parametrize(
-    ("changes", "why"),
-    [
+def test_a_live_member_delays_a_release_and_says_why() -> None:
+    for changes, why in [
         ({"stages": {"active": ONE}}, "behind"),
         ({"stages": {"received": TWO}}, "behind"),
         ({"stages": {"active": Version(0, 2, "of another history")}}, "behind"),
         ({"using": ["es-old"]}, "using"),
         ({"state": "joining", "begun": None, "stages": {}, "using": []}, "joining"),
         ({"epoch": -1}, "not registered"),
-    ],
-)
-def test_a_live_member_delays_a_release_and_says_why(changes: dict[str, object], why: str) -> None:
-    assert whys(view(member("a"), member("b", **changes))) == [why]
+    ]:
+        assert whys(view(member("a"), member("b", **changes))) == [why]
 
 
 def test_a_joiner_that_began_at_the_newest_version_has_released_what_it_does_not_use() -> None:

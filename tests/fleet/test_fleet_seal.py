@@ -23,19 +23,16 @@ class Later(msgspec.Struct):
     format: int = 2
 
 
-@pytest.mark.parametrize(
-    "record",
-    [
+def test_every_record_comes_back_as_it_was() -> None:
+    for record in [
         Head("prod", number=1, history=[Line(Version(0, 1, "a" * 64), 1.5, "me@host", {"es": "es-1"}, "n")]),
         Text("version: 1\n", {"es": "es-1"}, "nonce"),
         Report("w", "d", "b", "i", 1, 0, stages={"drained": Version(0, 1, "a")}, undelivered=Undelivered(1, 2, 3.0)),
         Alive("d", "b", "i"),
         Secret("es", b"\0content"),
         RECORD,
-    ],
-)
-def test_every_record_comes_back_as_it_was(record: msgspec.Struct) -> None:
-    assert SEALS.open(PLACE, SEALS.seal(PLACE, record), type(record)) == record
+    ]:
+        assert SEALS.open(PLACE, SEALS.seal(PLACE, record), type(record)) == record
 
 
 @given(place=names, member=names, keys=st.permutations([KEY, OTHER, b"3" * 32]))

@@ -20,11 +20,11 @@ def test_a_reference_names_a_secret_of_the_fleet() -> None:
     assert (exposed(es), list(watched(es, {}))) == (None, [])
 
 
-@pytest.mark.parametrize("name", ["ES", "a/b", "-x", "''", "a b", "x" * 64, "7", "[es]", "{a: b}"])
-def test_another_name_is_refused_and_not_quoted(name: str) -> None:
-    with pytest.raises(ValueError, match="`fleet` is followed by") as caught:
-        reference(f"{{fleet: {name}}}")
-    assert "x" * 64 not in str(caught.value)
+def test_another_name_is_refused_and_not_quoted() -> None:
+    for name in ["ES", "a/b", "-x", "''", "a b", "x" * 64, "7", "[es]", "{a: b}"]:
+        with pytest.raises(ValueError, match="`fleet` is followed by") as caught:
+            reference(f"{{fleet: {name}}}")
+        assert "x" * 64 not in str(caught.value)
 
 
 def test_a_host_in_no_fleet_cannot_read_it() -> None:

@@ -106,9 +106,8 @@ def test_an_api_server_needs_no_setting_in_a_pod(folder: Path) -> None:
 IN_A_POD = LEAST.replace("etcd: [https://etcd-1:2379]", "kubernetes: {}")
 
 
-@pytest.mark.parametrize(
-    ("text", "expected"),
-    [
+def test_a_mistake_is_named_by_its_place_and_the_remedy(folder: Path) -> None:
+    for text, expected in [
         (
             LEAST.replace("  etcd: [https://etcd-1:2379]\n", ""),
             "c.yaml:3:3: fleet: a fleet needs a store: write `etcd:` with its URLs, or `kubernetes: {}`",
@@ -173,10 +172,8 @@ IN_A_POD = LEAST.replace("etcd: [https://etcd-1:2379]", "kubernetes: {}")
             LEAST.replace("https://", "http://") + "  credential: {file: user}\n",
             "c.yaml:5:10: fleet.etcd[0]: http:// does not protect the password of `credential`; write https://",
         ),
-    ],
-)
-def test_a_mistake_is_named_by_its_place_and_the_remedy(folder: Path, text: str, expected: str) -> None:
-    assert complaint(folder, text).startswith(expected)
+    ]:
+        assert complaint(folder, text).startswith(expected)
 
 
 def test_all_mistakes_are_named_at_once(folder: Path) -> None:

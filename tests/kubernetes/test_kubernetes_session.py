@@ -110,9 +110,8 @@ async def test_a_field_that_the_server_does_not_know_is_the_crds_age(session: Se
         await session.write(status(made, process="d/p", colour="red"))
 
 
-@pytest.mark.parametrize(
-    ("written", "found", "lost"),
-    [
+def test_a_lost_field_is_found_at_its_place() -> None:
+    for written, found, lost in [
         ({"a": 1}, {"a": 1, "b": 2}, ""),
         ({"a": None}, {}, ""),
         ({"a": 0}, {}, "status.a"),
@@ -120,7 +119,5 @@ async def test_a_field_that_the_server_does_not_know_is_the_crds_age(session: Se
         ({"a": [1, 2]}, {"a": [1]}, "status.a"),
         ({"a": {"b": {"c": 1}}}, {"a": {}}, "status.a.b"),
         ({"a": {}}, None, "status.a"),
-    ],
-)
-def test_a_lost_field_is_found_at_its_place(written: Any, found: Any, lost: str) -> None:
-    assert module._lost(written, found) == lost
+    ]:
+        assert module._lost(written, found) == lost

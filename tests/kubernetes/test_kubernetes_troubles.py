@@ -8,7 +8,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from shipper.apiserver.errors import ApiError, Busy, Forbidden, Invalid, NotFound, Unreachable
+from shipper.apiserver.errors import Busy, Forbidden, Invalid, NotFound, Unreachable
 from shipper.kubernetes.membership.troubles import (
     APART,
     OUT,
@@ -46,26 +46,23 @@ def made(place: str, why: str = "", waits: Sequence[tuple[str, str]] = ()) -> Si
     )
 
 
-@pytest.mark.parametrize(
-    ("error", "cause"),
-    [
+def test_a_failed_call_is_shown_by_its_cause_until_it_is_over() -> None:
+    for error, cause in [
         (Unreachable("x"), UNREACHABLE),
         (Busy("x"), UNREACHABLE),
         (Forbidden("x"), REFUSED),
         (NotFound("x"), REFUSED),
         (Invalid("x"), REFUSED),
         (CrdOutdated("x"), OUTDATED),
-    ],
-)
-def test_a_failed_call_is_shown_by_its_cause_until_it_is_over(error: ApiError, cause: str) -> None:
-    shown = Shown()
-    shown.troubles.failed("act", error)
-    shown.troubles.failed("act", error)
+    ]:
+        shown = Shown()
+        shown.troubles.failed("act", error)
+        shown.troubles.failed("act", error)
 
-    assert [*shown.now] == [cause]
-    assert shown.times == 1
-    shown.troubles.failed("act", None)
-    assert shown.now == {}
+        assert [*shown.now] == [cause]
+        assert shown.times == 1
+        shown.troubles.failed("act", None)
+        assert shown.now == {}
 
 
 def test_an_absent_kind_says_what_to_apply() -> None:

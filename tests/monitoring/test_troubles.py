@@ -12,6 +12,7 @@ from pathlib import Path
 from types import ModuleType
 
 import click
+import pytest
 import yaml
 
 from shipper.__main__ import shipper

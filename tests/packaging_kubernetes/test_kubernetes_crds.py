@@ -42,10 +42,10 @@ def schema(plural: str) -> Schema:
     return found
 
 
-@pytest.mark.parametrize(("plural", "part"), PARTS)
-def test_each_field_of_an_object_is_defined_as_the_program_knows_it(plural: str, part: str) -> None:
+def test_each_field_of_an_object_is_defined_as_the_program_knows_it() -> None:
     """A field that a CRD does not define is removed by the server without a word."""
-    assert list(differences(inspect.type_info(PARTS[plural, part]), schema(plural)["properties"][part], part)) == []
+    for plural, part in PARTS:
+        assert list(differences(inspect.type_info(PARTS[plural, part]), schema(plural)["properties"][part], part)) == []
 
 
 def test_objects_have_no_other_parts() -> None:

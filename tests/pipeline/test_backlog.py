@@ -6,7 +6,6 @@ import itertools
 import math
 from collections.abc import Iterator
 
-import pytest
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
@@ -326,33 +325,33 @@ def test_a_pass_that_was_set_back_meanwhile_reads_again() -> None:
 # -- barriers and sessions ---------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("what", ["outstanding", "left of a target", "put off", "in a pass", "settled"])
-def test_a_barrier_is_reached_when_all_below_it_is_settled(what: str) -> None:
-    backlog = handed_out(1)
-    backlog.at_front(entry(2, BARRIER))
-    if what == "left of a target":
-        backlog.refuse("a", "403", 0.0, 0.0)
-        backlog.left(1, {"a"}, 0.0, None, 0.0)
-    elif what in ("put off", "in a pass"):
-        backlog.left(1, {None}, 0.0, None, 0.0)
-        backlog.begin_due(1.0 if what == "in a pass" else 0.0)
-    elif what == "settled":
-        backlog.settled(1)
+def test_a_barrier_is_reached_when_all_below_it_is_settled() -> None:
+    for what in ["outstanding", "left of a target", "put off", "in a pass", "settled"]:
+        backlog = handed_out(1)
+        backlog.at_front(entry(2, BARRIER))
+        if what == "left of a target":
+            backlog.refuse("a", "403", 0.0, 0.0)
+            backlog.left(1, {"a"}, 0.0, None, 0.0)
+        elif what in ("put off", "in a pass"):
+            backlog.left(1, {None}, 0.0, None, 0.0)
+            backlog.begin_due(1.0 if what == "in a pass" else 0.0)
+        elif what == "settled":
+            backlog.settled(1)
 
-    assert backlog.barrier_is_reached() is (what == "settled")
+        assert backlog.barrier_is_reached() is (what == "settled")
 
 
-@pytest.mark.parametrize("what", ["outstanding", "put off", "in a pass", "not passed", "settled"])
-def test_a_barrier_of_the_other_head_waits_for_all_below_it(what: str) -> None:
-    backlog = handed_out(1)
-    backlog.pass_by(1 if what == "not passed" else 2)
-    if what in ("put off", "in a pass"):
-        backlog.left(1, {None}, 0.0, None, 0.0)
-        backlog.begin_due(1.0 if what == "in a pass" else 0.0)
-    elif what != "outstanding":
-        backlog.settled(1)
+def test_a_barrier_of_the_other_head_waits_for_all_below_it() -> None:
+    for what in ["outstanding", "put off", "in a pass", "not passed", "settled"]:
+        backlog = handed_out(1)
+        backlog.pass_by(1 if what == "not passed" else 2)
+        if what in ("put off", "in a pass"):
+            backlog.left(1, {None}, 0.0, None, 0.0)
+            backlog.begin_due(1.0 if what == "in a pass" else 0.0)
+        elif what != "outstanding":
+            backlog.settled(1)
 
-    assert backlog.is_settled_below(2) is (what == "settled")
+        assert backlog.is_settled_below(2) is (what == "settled")
 
 
 def test_the_next_session_goes_on_where_everything_was_settled_or_left_behind() -> None:

@@ -2,31 +2,23 @@
 
 from __future__ import annotations
 
-import pytest
-
 from shipper.pipeline.confirmed import Confirmations, weakest
-from shipper.sdk.peers import Confirms
 from shipper.spool.queue import Settlement
 from shipper.values import Confirmed, Counts
 
 UNKNOWN, DELIVERED, STORED = Confirmed
 
 
-@pytest.mark.parametrize(
-    ("events", "versions", "said", "worth"),
-    [
+def test_the_weakest_of_the_handshake_and_of_keyed_state_counts() -> None:
+    for events, versions, said, worth in [
         (UNKNOWN, UNKNOWN, None, "stored"),
         (UNKNOWN, UNKNOWN, "delivered", "delivered"),
         (DELIVERED, UNKNOWN, None, "delivered"),
         (DELIVERED, UNKNOWN, "stored", "stored"),
         (STORED, UNKNOWN, "delivered", "delivered"),
         (DELIVERED, STORED, "delivered", "stored"),
-    ],
-)
-def test_the_weakest_of_the_handshake_and_of_keyed_state_counts(
-    events: Confirmed, versions: Confirmed, said: Confirms | None, worth: str
-) -> None:
-    assert Confirmations(events, versions).weakest(said) == worth
+    ]:
+        assert Confirmations(events, versions).weakest(said) == worth
 
 
 def test_events_and_versions_are_noted_apart_and_an_order_says_nothing() -> None:

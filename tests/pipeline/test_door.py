@@ -119,17 +119,14 @@ def test_a_batch_that_came_in_comes_in_again_from_the_store(batch: Batch) -> Non
         assert accepted(Batch.unpack(batch.pack(), origin=b"", seq=0))
 
 
-@pytest.mark.parametrize(
-    "batch",
-    [
+def test_what_can_be_comes_in() -> None:
+    for batch in [
         *(LINES, DOCUMENTS, TYPED, Batch.documents([]), Batch.typed([]), Batch.events([{"é": 1}, {}], shared={"é": 0})),
         TYPED.with_columns(timestamps=[-(2**63), None], keys=[b"\xff", None], severities=[24, None]),
         Batch.documents([b"{}"], shared={"resource": {"labels": [{"k": ["a", 1, None]}]}}),
-    ],
-)
-def test_what_can_be_comes_in(batch: Batch) -> None:
-    assert door.check(batch) is batch
-    assert door.check(batch, batch) is batch
+    ]:
+        assert door.check(batch) is batch
+        assert door.check(batch, batch) is batch
 
 
 def test_a_processor_may_drop_change_and_share() -> None:
@@ -140,9 +137,8 @@ def test_a_processor_may_drop_change_and_share() -> None:
     assert accepted(TYPED.replace([{"m": b"\xff"}], [1]), TYPED)
 
 
-@pytest.mark.parametrize(
-    ("batch", "what"),
-    [
+def test_what_cannot_be_is_refused_in_clear_words() -> None:
+    for batch, what in [
         (None, "a batch is expected, not NoneType"),
         (replace(LINES, body="one\ntwo\n"), "a batch is expected, not Batch"),
         (Batch.lines(b"one\ntwo", offset=0, shared={}), "its last event has no line feed at the end"),
@@ -177,16 +173,13 @@ def test_a_processor_may_drop_change_and_share() -> None:
         (Batch.typed([{"a": {1: 2}}]), "a typed event is no map with names that are text, or has a value that JSON"),
         (Batch.typed([{"a": nested_lists(300)}]), "a typed event is no map with names that are text, or has a value"),
         (replace(TYPED, shared={"n": 1}), "a field of a typed event is in its shared fields too"),
-    ],
-)
-def test_what_cannot_be_is_refused_in_clear_words(batch: object, what: str) -> None:
-    with pytest.raises(PluginFault, match=what):
-        door.check(batch)
+    ]:
+        with pytest.raises(PluginFault, match=what):
+            door.check(batch)
 
 
-@pytest.mark.parametrize(
-    "batch",
-    [
+def test_what_a_processor_cannot_return_is_refused() -> None:
+    for batch in [
         Batch.documents([b"{}", b"{}", b"{}"]),
         DOCUMENTS.rewritten(b'{"n":1}\n', {}),
         DOCUMENTS.rewritten(b"{}\n{}\n{}\n", {}),
@@ -194,11 +187,9 @@ def test_what_cannot_be_is_refused_in_clear_words(batch: object, what: str) -> N
         replace(LINES, offset=None),
         replace(DOCUMENTS, count=1),
         replace(DOCUMENTS, shared={"a": b"x"}),
-    ],
-)
-def test_what_a_processor_cannot_return_is_refused(batch: Batch) -> None:
-    for before in (LINES, DOCUMENTS):
-        assert not accepted(batch, before)
+    ]:
+        for before in (LINES, DOCUMENTS):
+            assert not accepted(batch, before)
 
 
 @pytest.mark.parametrize("positions", [{"a": "text"}, {1: b"x"}, {"\ud800": b"x"}, {"a": 7}])
@@ -217,18 +208,15 @@ def test_only_an_input_that_relays_gives_the_identity_of_another_shipper() -> No
     assert accepted(THEIRS)
 
 
-@pytest.mark.parametrize(
-    "batch",
-    [
+def test_an_identity_that_cannot_be_is_refused() -> None:
+    for batch in [
         LINES.identified(b"short", 7),
         LINES.identified(b"T" * 16, -1),
         LINES.identified(b"T" * 16, 1 << 63),
         LINES.identified("T" * 16, 7),  # type: ignore[arg-type]
         LINES.identified(b"T" * 16, 7, [-1, *range(1, LINES.count)]),
-    ],
-)
-def test_an_identity_that_cannot_be_is_refused(batch: Batch) -> None:
-    assert not accepted(batch)
+    ]:
+        assert not accepted(batch)
 
 
 def test_a_processor_gives_no_identity_but_that_of_the_batch_that_came() -> None:

@@ -69,15 +69,13 @@ def identity(authority: trustme.CA) -> dict[str, str]:
     return {"certificate": chain.decode(), "key": made.private_key_pem.bytes().decode()}
 
 
-@pytest.mark.parametrize(
-    "values", [None, 5, ["top-secret"], "top-secret", {"k1": "top-secret"}, {"k1": {"x y": "top-secret"}}]
-)
-def test_a_bad_shape_is_invalid_and_not_quoted(values: object) -> None:
-    with pytest.raises(CredentialError) as raised:
-        Keyring(digest, {}).parse(values)
+def test_a_bad_shape_is_invalid_and_not_quoted() -> None:
+    for values in [None, 5, ["top-secret"], "top-secret", {"k1": "top-secret"}, {"k1": {"x y": "top-secret"}}]:
+        with pytest.raises(CredentialError) as raised:
+            Keyring(digest, {}).parse(values)
 
-    assert raised.value.reason == "invalid"
-    assert "top-secret" not in str(raised.value)
+        assert raised.value.reason == "invalid"
+        assert "top-secret" not in str(raised.value)
 
 
 async def test_a_shape_of_no_installed_plugin_is_invalid_and_not_quoted() -> None:

@@ -28,9 +28,8 @@ def change(text: str) -> str:
     return plan(text).change(old.meaning, [output.key for output in old.outputs.values()])
 
 
-@pytest.mark.parametrize(
-    ("text", "expected"),
-    [
+def test_the_class_of_a_change() -> None:
+    for text, expected in [
         (BASE + "# a comment\n", "none"),
         (BASE.replace("credential: k1", "credential: k1, to: main"), "none"),
         (BASE + "log_level: debug\n", "live"),
@@ -44,10 +43,8 @@ def change(text: str) -> str:
         (BASE.replace("to: other", "to: elsewhere"), "barrier"),
         (BASE.replace("  other: {type: scripted, to: other}\n", ""), "barrier"),
         (BASE.replace("  main:", "  renamed:"), "barrier"),
-    ],
-)
-def test_the_class_of_a_change(text: str, expected: str) -> None:
-    assert change(text) == expected
+    ]:
+        assert change(text) == expected
 
 
 def test_the_first_policy_is_live() -> None:
@@ -61,19 +58,16 @@ def test_an_input_has_its_own_processors_first_and_all_outputs_by_default() -> N
     assert made.outputs == ("main", "other")
 
 
-@pytest.mark.parametrize(
-    ("text", "is_kept"),
-    [
+def test_an_input_keeps_its_way_if_nothing_behind_it_changes() -> None:
+    for text, is_kept in [
         (BASE + "log_level: debug\n", True),
         (BASE + "  third: {type: scripted}\n", False),
         (BASE.replace("credential: k1", "credential: k1, workers: 5"), True),
         (BASE.replace("mark: common", "mark: another"), False),
         (BASE.replace("k1", "k2"), False),
         (BASE.replace("to: other}", "to: other, processors: [{type: scripted}]}"), False),
-    ],
-)
-def test_an_input_keeps_its_way_if_nothing_behind_it_changes(text: str, is_kept: bool) -> None:
-    assert plan(text).keeps_way("in", plan()) is is_kept
+    ]:
+        assert plan(text).keeps_way("in", plan()) is is_kept
 
 
 def test_every_credential_is_known_with_the_place_that_names_it() -> None:

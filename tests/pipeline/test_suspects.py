@@ -271,9 +271,8 @@ def caused(error: Exception, cause: Exception) -> Exception:
     return error
 
 
-@pytest.mark.parametrize(
-    ("error", "blames"),
-    [
+def test_what_the_way_may_cause_is_blamed_on_no_event() -> None:
+    for error, blames in [
         (ValueError(), True),
         (PluginFault("x"), True),
         (ExceptionGroup("", [KeyError()]), True),
@@ -282,10 +281,8 @@ def caused(error: Exception, cause: Exception) -> Exception:
         (StartFailed("x"), False),
         (ExceptionGroup("", [KeyError(), TimeoutError()]), False),
         (caused(RuntimeError(), ConnectionError()), False),
-    ],
-)
-def test_what_the_way_may_cause_is_blamed_on_no_event(error: Exception, blames: bool) -> None:
-    assert blames_event(error) is blames
+    ]:
+        assert blames_event(error) is blames
 
 
 def test_an_error_is_told_by_type_and_place_without_its_text() -> None:

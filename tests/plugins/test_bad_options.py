@@ -23,9 +23,8 @@ TO_OTLP = OUTPUTS + "{type: otlp, endpoint: "
 HOSTS = SEARCH + "hosts: [http://a], "
 
 
-@pytest.mark.parametrize(
-    ("before", "option", "wrong", "path"),
-    [
+def test_an_option_that_cannot_be_so_is_named_at_its_place() -> None:
+    for before, option, wrong, path in [
         (FILE, "paths: [/x, ", "logs/*.log]", "inputs.a.paths[1]"),
         (TAIL, "exclude: [", "a/b]", "inputs.a.exclude[0]"),
         (TAIL, "max_line_bytes: ", "1B", "inputs.a.max_line_bytes"),
@@ -70,16 +69,14 @@ HOSTS = SEARCH + "hosts: [http://a], "
         (PROCESSORS, "{type: parse, format: syslog, timezone: ", "Nowhere", "processors[0].timezone"),
         (PROCESSORS, "{type: parse, format: csv, columns: [a, ", "b..c]", "processors[0].columns[1]"),
         (PROCESSORS, "{type: parse, format: regex, pattern: ", "'(a)'", "processors[0].pattern"),
-    ],
-)
-def test_an_option_that_cannot_be_so_is_named_at_its_place(before: str, option: str, wrong: str, path: str) -> None:
-    with pytest.raises(PolicyError) as caught:
-        parse(f"{before}{option}{wrong}}}\n", REGISTRY)
+    ]:
+        with pytest.raises(PolicyError) as caught:
+            parse(f"{before}{option}{wrong}}}\n", REGISTRY)
 
-    (problem,) = caught.value.problems
-    column = len(f"{before}{option}".rpartition("\n")[2]) + 1
+        (problem,) = caught.value.problems
+        column = len(f"{before}{option}".rpartition("\n")[2]) + 1
 
-    assert (problem.path, problem.line, problem.column) == (path, 3, column)
+        assert (problem.path, problem.line, problem.column) == (path, 3, column)
 
 
 def test_options_that_do_not_fit_together_are_named_where_they_stand() -> None:

@@ -100,30 +100,28 @@ def test_pairs_are_read_as_one_by_one(pairs, filter_path):
     assert_as_one_by_one([line for pair in pairs for line in pair], filter_path)
 
 
-@pytest.mark.parametrize("strange", STRANGE_DOCUMENTS)
-@pytest.mark.parametrize("place", [0, 255, 256, 599])
-def test_one_strange_document_changes_no_other(strange, place):
-    lines = [b'{"create":{}}', b'{"a":1}'] * 600
-    lines[2 * place + 1] = strange
+def test_one_strange_document_changes_no_other():
+    for place, strange in [*((255, one) for one in STRANGE_DOCUMENTS), *((at, b"{") for at in (0, 256, 599))]:
+        lines = [b'{"create":{}}', b'{"a":1}'] * 600
+        lines[2 * place + 1] = strange
 
-    assert_as_one_by_one(lines)
-
-
-@pytest.mark.parametrize("strange", STRANGE_HEADS + HEADS)
-@pytest.mark.parametrize("place", [0, 255, 256, 599])
-def test_one_strange_action_changes_no_other(strange, place):
-    lines = [line for n in range(600) for line in (b'{"create":{"_id":"id-%d"}}' % n, b'{"a":1}')]
-    lines[2 * place] = strange
-
-    assert_as_one_by_one(lines)
+        assert_as_one_by_one(lines)
 
 
-@pytest.mark.parametrize("document", DOCUMENTS + STRANGE_DOCUMENTS + [b"{%b}" % (b" " * 300_000)])
-def test_documents_are_sound_together_only_if_each_is_and_is_stored_as_it_stands(document):
-    found = own_streams([b'{"first":1}', document])
+def test_one_strange_action_changes_no_other():
+    for place, strange in [*((255, one) for one in STRANGE_HEADS + HEADS), *((at, b"{") for at in (0, 256, 599))]:
+        lines = [line for n in range(600) for line in (b'{"create":{"_id":"id-%d"}}' % n, b'{"a":1}')]
+        lines[2 * place] = strange
 
-    if found is not None:
-        assert checked(document) == (document, found[1])
+        assert_as_one_by_one(lines)
+
+
+def test_documents_are_sound_together_only_if_each_is_and_is_stored_as_it_stands():
+    for document in DOCUMENTS + STRANGE_DOCUMENTS + [b"{%b}" % (b" " * 300_000)]:
+        found = own_streams([b'{"first":1}', document])
+
+        if found is not None:
+            assert checked(document) == (document, found[1])
 
 
 @pytest.mark.parametrize("levels", [1, DEEPEST - 1, DEEPEST])
@@ -207,19 +205,17 @@ def test_actions_that_differ_in_their_id_are_read_as_one_by_one(form, ids, stran
     assert_as_one_by_one([line for id in ids for line in (form % id, b"{}")], filter_path)
 
 
-@pytest.mark.parametrize(
-    "last", [b'{"create":{"_id":"bcde', b'{"create":{"_id":"b"}', b'{"create":{"_id":"b"}}}', b"{}", b""]
-)
-def test_lines_that_differ_in_more_than_their_id_are_not_taken_at_once(last):
-    lines = [FORMS[0] % b"a", FORMS[0] % b"c"]
+def test_lines_that_differ_in_more_than_their_id_are_not_taken_at_once():
+    for last in [b'{"create":{"_id":"bcde', b'{"create":{"_id":"b"}', b'{"create":{"_id":"b"}}}', b"{}", b""]:
+        lines = [FORMS[0] % b"a", FORMS[0] % b"c"]
 
-    assert ids_at_once([*lines, last]) is ids_at_once([lines[0], last, lines[1]]) is None
+        assert ids_at_once([*lines, last]) is ids_at_once([lines[0], last, lines[1]]) is None
 
 
 def test_ids_are_found_at_once_where_clients_write_them():
     assert ids_at_once([FORMS[1] % b"a", FORMS[1] % b"b"]) == ["a", "b"]
 
 
-@pytest.mark.parametrize("form", [FORMS[3], *FORMS[5:9]])
-def test_what_is_no_id_is_not_taken_for_one(form):
-    assert ids_at_once([form % b"a", form % b"b"]) is None
+def test_what_is_no_id_is_not_taken_for_one():
+    for form in [FORMS[3], *FORMS[5:9]]:
+        assert ids_at_once([form % b"a", form % b"b"]) is None

@@ -294,8 +294,9 @@ def test_an_action_that_cannot_be_kept_is_refused(meta):
     assert statuses(answer) == [400]
 
 
-@pytest.mark.parametrize("step", [None, 1000, 1 << 18])
-@pytest.mark.parametrize("member", [b"{},", b"[],", b"0,", b'{"":0},'])
+@pytest.mark.parametrize(
+    ("member", "step"), [(b"{},", 1000), (b"{},", 1 << 18), (b"[],", None), (b"0,", None), (b'{"":0},', None)]
+)
 def test_a_document_that_would_unfold_to_too_much_is_refused_unread_and_the_others_go_on(member, step):
     document = b'{"a":[%b0]}' % (member * (4_000_000 // len(member)))
     tracemalloc.start()

@@ -22,13 +22,13 @@ def test_events_with_data_streams_of_their_own_have_one_name_each() -> None:
     assert data_streams.of(batch) == ["logs-nginx-prod", "logs-app-default", "logs-generic-default"]
 
 
-@pytest.mark.parametrize("bad", ["BAD X/../", "", "a-b", "a\n", "x" * 101, None, 5, ["x"]])
-def test_a_part_that_is_no_name_never_becomes_part_of_an_index(bad: Any) -> None:
-    for part in ("type", "dataset", "namespace"):
-        shared = Batch.documents([b"{}"], shared={"data_stream": {part: bad}})
-        own = Batch.events([{"data_stream": {part: bad}}])
+def test_a_part_that_is_no_name_never_becomes_part_of_an_index() -> None:
+    for bad in ["BAD X/../", "", "a-b", "a\n", "x" * 101, None, 5, ["x"]]:
+        for part in ("type", "dataset", "namespace"):
+            shared = Batch.documents([b"{}"], shared={"data_stream": {part: bad}})
+            own = Batch.events([{"data_stream": {part: bad}}])
 
-        assert (data_streams.of(shared), data_streams.of(own)) == ("logs-generic-default", ["logs-generic-default"])
+            assert (data_streams.of(shared), data_streams.of(own)) == ("logs-generic-default", ["logs-generic-default"])
 
 
 def test_events_without_a_data_stream_have_none() -> None:

@@ -422,13 +422,6 @@ async def test_a_proxy_that_makes_no_tunnel_is_named(aio: Asyncio, refusal: byte
     assert (destination.total, told) == (0, [])
 
 
-async def test_a_proxy_that_is_not_there_is_named(aio: Asyncio) -> None:
-    dead = f"127.0.0.1:{free_port()}"
-    async with sender(aio, f"https://{ES}", tls=TRUST, proxy=f"http://{dead}") as main:
-        with pytest.raises(Later, match=f"^{ES} by the proxy {dead}: connection refused$"):
-            await main.send(documents(b"{}"))
-
-
 async def test_the_certificate_is_checked_through_a_tunnel(aio: Asyncio) -> None:
     async with behind_a_proxy(aio) as (destination, proxy):
         for tls, cause in ((ClientTls(), "unable to get local issuer"), (replaced("other.test"), "Hostname mismatch")):
@@ -508,22 +501,19 @@ async def test_a_wrong_variable_is_told_at_the_start(aio: Asyncio, monkeypatch: 
     assert "canary" not in str(why.value)
 
 
-@pytest.mark.parametrize(
-    ("options", "path"),
-    [
+def test_what_is_no_proxy_is_refused_at_its_place() -> None:
+    for options, path in [
         ("proxy: ftp://p", "outputs.main.proxy"),
         ("proxy: 'http://ann:pass@p'", "outputs.main.proxy"),
         ("proxy: 'http://p/x'", "outputs.main.proxy"),
         ("proxy_credential: p", "outputs.main.proxy_credential"),
         ("proxy: none\n    proxy_credential: p", "outputs.main.proxy_credential"),
-    ],
-)
-def test_what_is_no_proxy_is_refused_at_its_place(options: str, path: str) -> None:
-    with pytest.raises(PolicyError) as refused:
-        parse(POLICY + f"    {options}\n", Registry.installed())
+    ]:
+        with pytest.raises(PolicyError) as refused:
+            parse(POLICY + f"    {options}\n", Registry.installed())
 
-    assert [problem.path for problem in refused.value.problems] == [path]
-    assert "pass" not in str(refused.value)
+        assert [problem.path for problem in refused.value.problems] == [path]
+        assert "pass" not in str(refused.value)
 
 
 # -- indices and pipelines by condition --------------------------------------------------------------------------------
@@ -560,18 +550,15 @@ async def test_events_go_where_the_conditions_of_a_policy_say(aio: Asyncio) -> N
     ]
 
 
-@pytest.mark.parametrize(
-    ("option", "path"),
-    [
+def test_a_wrong_case_is_refused_at_its_place() -> None:
+    for option, path in [
         ("indices: [{index: A, when: {equals: {a: 1}}}]", "outputs.main.indices[0].index"),
         ("indices: [{index: a}]", "outputs.main.indices[0].when"),
         ("indices: [{index: a, when: {}}]", "outputs.main.indices[0].when"),
         ("indices: [{index: a, when: {regexp: {a: '('}}}]", "outputs.main.indices[0].when.regexp.a"),
         ("pipelines: [{pipeline: a b, when: {equals: {a: 1}}}]", "outputs.main.pipelines[0].pipeline"),
-    ],
-)
-def test_a_wrong_case_is_refused_at_its_place(option: str, path: str) -> None:
-    with pytest.raises(PolicyError) as refused:
-        parse(f"{POLICY}    {option}\n", Registry.installed())
+    ]:
+        with pytest.raises(PolicyError) as refused:
+            parse(f"{POLICY}    {option}\n", Registry.installed())
 
-    assert [problem.path for problem in refused.value.problems] == [path]
+        assert [problem.path for problem in refused.value.problems] == [path]

@@ -48,9 +48,8 @@ def test_any_bytes_are_events_or_unfit(body, format):
     assert orjson.dumps(found)
 
 
-@pytest.mark.parametrize(
-    ("kind", "format"),
-    [
+def test_the_format_follows_the_content_type():
+    for kind, format in [
         ("application/json", "json"),
         ("application/cloudevents+json", "json"),
         ("application/x-ndjson", "ndjson"),
@@ -59,10 +58,8 @@ def test_any_bytes_are_events_or_unfit(body, format):
         ("text/html", None),
         ("application/x-www-form-urlencoded", None),
         ("", None),
-    ],
-)
-def test_the_format_follows_the_content_type(kind, format):
-    assert format_of(kind) == format
+    ]:
+        assert format_of(kind) == format
 
 
 def test_each_line_of_text_is_a_message():
@@ -86,9 +83,8 @@ def test_an_object_over_several_lines_is_one_event():
         assert events(b'[%b, {"c": 1}]' % text, "json") == [expected, {"c": 1}]
 
 
-@pytest.mark.parametrize(
-    ("body", "format", "reason"),
-    [
+def test_one_invalid_object_refuses_the_body_and_its_place_is_named():
+    for body, format, reason in [
         (b'{"a":1}\n\n{"a":', "ndjson", "line 3: the document is not valid JSON"),
         (b'{"a":1}\n[]', "json", "line 2: the document is not a JSON object"),
         (b'[{"a":1},2]', "json", "element 2: the document is not a JSON object"),
@@ -99,14 +95,12 @@ def test_an_object_over_several_lines_is_one_event():
         (b"[" * 100_000, "json", "the body is not valid JSON"),
         (b'{"a":' + b"[" * 200 + b"]" * 200 + b"}", "ndjson", "the document is nested more than 100 levels deep"),
         (b'{"a":[' + b"{}," * (1 << 20) + b"{}]}", "ndjson", "would take more than 32MiB of memory"),
-    ],
-)
-def test_one_invalid_object_refuses_the_body_and_its_place_is_named(body, format, reason):
-    with pytest.raises(Unfit) as why:
-        batches(body, format, STREAM)
+    ]:
+        with pytest.raises(Unfit) as why:
+            batches(body, format, STREAM)
 
-    assert reason in str(why.value)
-    assert not why.value.is_large
+        assert reason in str(why.value)
+        assert not why.value.is_large
 
 
 @pytest.mark.parametrize(

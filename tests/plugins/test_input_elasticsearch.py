@@ -182,10 +182,10 @@ def test_an_address_other_than_loopback_needs_tls_and_credentials(address, ident
     assert [(use.path, use.id) for use in found] == [(("credentials", 0), "old"), (("tls", "credential"), "cert")]
 
 
-@pytest.mark.parametrize("address", ["9200", ":9200", "127.0.0.1:", "127.0.0.1:99999", "::1:9200", "127.0.0.1:x", ""])
-def test_an_address_is_host_and_port(address):
-    with pytest.raises(ValueError, match="address"):
-        an_input(address)
+def test_an_address_is_host_and_port():
+    for address in ["9200", ":9200", "127.0.0.1:", "127.0.0.1:99999", "::1:9200", "127.0.0.1:x", ""]:
+        with pytest.raises(ValueError, match="address"):
+            an_input(address)
 
 
 def test_an_input_says_what_its_credentials_are_good_for():

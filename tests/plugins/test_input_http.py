@@ -270,9 +270,8 @@ async def test_a_changed_path_and_format_hold_for_the_next_request():
         assert receiver.context.events == [{"message": "{}"}]
 
 
-@pytest.mark.parametrize(
-    ("method", "path", "headers", "status"),
-    [
+async def test_what_cannot_be_taken_is_refused_with_a_status():
+    for method, path, headers, status in [
         ("POST", "/elsewhere", {}, 404),
         ("GET", "/", {}, 405),
         ("OPTIONS", "/", {}, 405),
@@ -282,15 +281,13 @@ async def test_a_changed_path_and_format_hold_for_the_next_request():
         ("POST", "/", {"Host": "evil.example"}, 421),
         ("POST", "/", {"Origin": "https://evil.example"}, 403),
         ("POST", "/", {"Sec-Fetch-Site": "cross-site"}, 403),
-    ],
-)
-async def test_what_cannot_be_taken_is_refused_with_a_status(method, path, headers, status):
-    async with receiving() as receiver:
-        found, answer = await receiver.post(b"{}", {**JSON, **headers}, path=path, method=method)
+    ]:
+        async with receiving() as receiver:
+            found, answer = await receiver.post(b"{}", {**JSON, **headers}, path=path, method=method)
 
-        assert found == status
-        assert answer["error"]
-        assert not receiver.context.batches
+            assert found == status
+            assert answer["error"]
+            assert not receiver.context.batches
 
 
 async def test_the_answer_to_a_head_has_no_body(caplog):

@@ -275,9 +275,8 @@ def test_traces_are_answered_unimplemented_over_grpc():
     trio.run(run)
 
 
-@pytest.mark.parametrize(
-    ("method", "path", "headers", "code"),
-    [
+async def test_what_cannot_be_answered_is_refused_with_a_status():
+    for method, path, headers, code in [
         ("POST", "/v1/traces", {}, 404),
         ("POST", "/v1/metrics", {}, 404),
         ("POST", "/elsewhere", {}, 404),
@@ -287,15 +286,13 @@ def test_traces_are_answered_unimplemented_over_grpc():
         ("POST", "/v1/logs", {"Content-Encoding": "gzip"}, 400),
         ("POST", "/v1/logs", {"Content-Encoding": "deflate"}, 400),
         ("POST", "/v1/logs", {"Host": "evil.example"}, 421),
-    ],
-)
-async def test_what_cannot_be_answered_is_refused_with_a_status(method, path, headers, code):
-    async with receiving("http") as receiver:
-        headers = {"Content-Type": "application/json", **headers}
-        found, body, _ = await trio.to_thread.run_sync(receiver.post, b"{}", headers, path, method)
+    ]:
+        async with receiving("http") as receiver:
+            headers = {"Content-Type": "application/json", **headers}
+            found, body, _ = await trio.to_thread.run_sync(receiver.post, b"{}", headers, path, method)
 
-        assert found == code
-        assert orjson.loads(body)["message"]
+            assert found == code
+            assert orjson.loads(body)["message"]
 
 
 async def test_bytes_that_are_no_request_are_refused():
@@ -493,9 +490,8 @@ def test_it_listens_on_the_usual_ports_of_loopback():
     assert [str(one) for one in OtlpInput().listens()] == ["tcp://127.0.0.1:4317", "tcp://127.0.0.1:4318"]
 
 
-@pytest.mark.parametrize(
-    "settings",
-    [
+def test_settings_that_cannot_be_are_refused():
+    for settings in [
         {"grpc": None, "http": None},
         {"grpc": "0.0.0.0:4317"},
         {"http": "0.0.0.0:4318", "credentials": ("old",)},
@@ -503,11 +499,9 @@ def test_it_listens_on_the_usual_ports_of_loopback():
         {"grpc": "unix:/run/x.sock"},
         {"max_body_bytes": 0},
         {"max_decompressed_bytes": 2 << 30},
-    ],
-)
-def test_settings_that_cannot_be_are_refused(settings):
-    with pytest.raises(BadOption):
-        OtlpInput(**settings)
+    ]:
+        with pytest.raises(BadOption):
+            OtlpInput(**settings)
 
 
 def test_keys_do_not_change_its_place(ca):

@@ -109,9 +109,8 @@ async def post(door: Principal, body: bytes, **how: Any) -> Reply:
 # -- who may enter -----------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(
-    ("what", "how", "status", "code"),
-    [
+async def test_a_refusal_says_what_is_wrong(aio: Asyncio) -> None:
+    for what, how, status, code in [
         ("session", {"key": None}, 401, "unauthorized"),
         ("session", {"key": "no"}, 401, "unauthorized"),
         ("parts", {"key": "no"}, 401, "unauthorized"),
@@ -124,16 +123,12 @@ async def post(door: Principal, body: bytes, **how: Any) -> Reply:
         ("heartbeat", {}, 400, "bad_request"),
         ("parts", {"kind": frames.MEDIA_TYPE}, 400, "bad_request"),
         ("session", {"declared": 1 << 40}, 413, "too_large"),
-    ],
-)
-async def test_a_refusal_says_what_is_wrong(
-    aio: Asyncio, what: str, how: dict[str, Any], status: int, code: str
-) -> None:
-    async with principal(aio) as door:
-        reply = await ask(door, what, b"[]", **how)
+    ]:
+        async with principal(aio) as door:
+            reply = await ask(door, what, b"[]", **how)
 
-        assert (reply.status, reply.code) == (status, code)
-        assert door.numbers == []
+            assert (reply.status, reply.code) == (status, code)
+            assert door.numbers == []
 
 
 async def test_another_protocol_is_refused(aio: Asyncio) -> None:
@@ -521,9 +516,8 @@ async def test_a_program_puts_and_deletes_a_key_and_gets_its_place(aio: Asyncio)
         assert door.context.state[key][0] is None
 
 
-@pytest.mark.parametrize(
-    ("path", "body", "how", "status", "code"),
-    [
+async def test_what_a_program_may_not_put_is_refused(aio: Asyncio) -> None:
+    for path, body, how, status, code in [
         ("things/a", b"{}", {"key": None}, 401, "unauthorized"),
         ("things/a", b"{}", {"key": "no"}, 401, "unauthorized"),
         ("others/a", b"{}", {}, 403, "forbidden"),
@@ -536,16 +530,12 @@ async def test_a_program_puts_and_deletes_a_key_and_gets_its_place(aio: Asyncio)
         ("things", b"{}", {}, 404, "not_found"),
         ("things/a", b"{}", {"kind": "text/plain"}, 415, "media_type"),
         ("things/a", b"{}", {"method": "POST"}, 405, "method_not_allowed"),
-    ],
-)
-async def test_what_a_program_may_not_put_is_refused(
-    aio: Asyncio, path: str, body: bytes, how: dict[str, Any], status: int, code: str
-) -> None:
-    async with principal(aio, edges=STATEFUL) as door:
-        reply = await put(door, path, body, **how)
+    ]:
+        async with principal(aio, edges=STATEFUL) as door:
+            reply = await put(door, path, body, **how)
 
-        assert (reply.status, reply.code) == (status, code)
-        assert door.context.state == {}
+            assert (reply.status, reply.code) == (status, code)
+            assert door.context.state == {}
 
 
 async def test_a_program_waits_for_room(aio: Asyncio) -> None:

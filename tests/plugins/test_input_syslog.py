@@ -111,9 +111,8 @@ async def ended(stream):
 # -- what a policy may say ---------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(
-    ("options", "message"),
-    [
+def test_what_cannot_be_is_refused_with_the_reason():
+    for options, message in [
         ({"addresses": ["127.0.0.1:514"]}, "needs a transport"),
         ({"addresses": ["http://127.0.0.1:514"]}, "scheme"),
         ({"addresses": ["udp://:514"]}, "allow_from"),
@@ -130,11 +129,9 @@ async def ended(stream):
         ({"addresses": [UDP], "max_message_bytes": "1B"}, "between"),
         ({"addresses": [UDP], "idle_timeout": "0s"}, "between"),
         ({"addresses": [UDP], "mode": "rw"}, "octal"),
-    ],
-)
-def test_what_cannot_be_is_refused_with_the_reason(options, message):
-    with pytest.raises(PolicyError, match=message):
-        parsed(options)
+    ]:
+        with pytest.raises(PolicyError, match=message):
+            parsed(options)
 
 
 def parsed(options):

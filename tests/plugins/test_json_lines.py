@@ -43,9 +43,8 @@ def parsed(line: Fields | str, **options: Any) -> Fields:
 # -- what conflicts ----------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(
-    ("line", "labels"),
-    [
+def test_a_value_that_cannot_stand_in_its_place_is_a_label() -> None:
+    for line, labels in [
         ({"log": "text\n", "stream": "stdout"}, {"log": "text\n"}),
         ({"host": "web-1"}, {"host": "web-1"}),
         ({"agent": 7}, {"agent": 7}),
@@ -67,15 +66,13 @@ def parsed(line: Fields | str, **options: Any) -> Fields:
         ({"a": [1, {"b": 2}]}, {"a": '[1,{"b":2}]'}),
         ({"a": [{"b": 1}, {"b": {"c": 2}}]}, {"a": '[{"b":1},{"b":{"c":2}}]'}),
         ({"host": "a", "labels": {"host": "b", "host_2": "c"}}, {"host": "b", "host_2": "c", "host_3": "a"}),
-    ],
-)
-def test_a_value_that_cannot_stand_in_its_place_is_a_label(line: Fields, labels: Fields) -> None:
-    event = parsed(line)
+    ]:
+        event = parsed(line)
 
-    assert event["labels"] == labels
-    assert "tags" not in event
-    assert event["log"] | {"offset": 10} == {"file": {"path": "/a"}, "offset": 10}
-    assert (event["host"], event["data_stream"]) == (SHARED["host"], STREAM)
+        assert event["labels"] == labels
+        assert "tags" not in event
+        assert event["log"] | {"offset": 10} == {"file": {"path": "/a"}, "offset": 10}
+        assert (event["host"], event["data_stream"]) == (SHARED["host"], STREAM)
 
 
 def test_a_label_of_the_event_is_not_taken_away() -> None:
@@ -114,22 +111,19 @@ def test_an_own_dotted_field_of_a_document_is_the_nested_one() -> None:
 # -- where it goes -----------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(
-    "line",
-    [
+def test_a_line_never_says_where_it_goes() -> None:
+    for line in [
         *({"data_stream": {"dataset": "audit"}}, {"data_stream.dataset": "audit"}, {"data_stream": "audit"}),
         *({"data_stream": {"dataset": "BAD X/../"}}, {"data_stream": {"dataset": ["a"]}}, {"data_stream": None}),
         *({"data_stream": {"dataset": {"a": 1}}}, {"data_stream.type.x": 1}, {"data_stream": {"more": 1}}),
-    ],
-)
-def test_a_line_never_says_where_it_goes(line: Fields) -> None:
-    for options in ({}, {"target": "data_stream"}):
-        text = json.dumps(line | {"n": 1})
-        result = Parse(format="json", **options).process(Batch.lines(f"{text}\n".encode(), offset=0, shared=SHARED))
+    ]:
+        for options in ({}, {"target": "data_stream"}):
+            text = json.dumps(line | {"n": 1})
+            result = Parse(format="json", **options).process(Batch.lines(f"{text}\n".encode(), offset=0, shared=SHARED))
 
-        assert result.whole()[0]["data_stream"] == STREAM
-        assert data_streams.of(result) in ("logs-app-prod", ["logs-app-prod"])
-        assert result.whole()[0]["labels"]
+            assert result.whole()[0]["data_stream"] == STREAM
+            assert data_streams.of(result) in ("logs-app-prod", ["logs-app-prod"])
+            assert result.whole()[0]["labels"]
 
 
 def test_a_data_stream_that_is_the_events_own_says_nothing_new() -> None:
@@ -147,15 +141,15 @@ def test_a_time_in_a_common_shape_is_the_time_of_the_event(written: Any) -> None
     assert parsed({"@timestamp": written, "a": 1})["@timestamp"] == "2026-05-17T10:34:56.789Z"
 
 
-@pytest.mark.parametrize("written", ["garbage", "2026-13-01T00:00:00Z", None, -1, ["x"]])
-def test_a_line_whose_time_is_none_is_parsed_and_tagged(written: Any) -> None:
-    event = parsed({"@timestamp": written, "a": 1, "error": {"message": "boom", "code": 7}, "tags": "x"})
+def test_a_line_whose_time_is_none_is_parsed_and_tagged() -> None:
+    for written in ["garbage", "2026-13-01T00:00:00Z", None, -1, ["x"]]:
+        event = parsed({"@timestamp": written, "a": 1, "error": {"message": "boom", "code": 7}, "tags": "x"})
 
-    assert event["@timestamp"] == OWN_TIME
-    assert event["tags"] == ["x", "processor_error"]
-    assert event["error"] == {"message": "parse: the @timestamp of the line is no time", "code": 7}
-    assert event["labels"] == {"@timestamp": written, "error_message": "boom"}
-    assert event["a"] == 1
+        assert event["@timestamp"] == OWN_TIME
+        assert event["tags"] == ["x", "processor_error"]
+        assert event["error"] == {"message": "parse: the @timestamp of the line is no time", "code": 7}
+        assert event["labels"] == {"@timestamp": written, "error_message": "boom"}
+        assert event["a"] == 1
 
 
 def test_a_line_whose_time_is_none_keeps_the_tags_that_all_have() -> None:
@@ -271,15 +265,15 @@ def test_long_names_above_many_values_do_not_make_a_long_event() -> None:
     assert len(orjson.dumps(parsed(line))) < 2 * len(orjson.dumps(line))
 
 
-@pytest.mark.parametrize("depth", [240, 1000])
-@pytest.mark.parametrize("name", ["a", "tags", "message", "labels"])
-def test_deep_lists_leave_the_others_of_their_batch_alone(name: str, depth: int) -> None:
-    deep = f'{{"{name}":' + "[" * depth + "]" * depth + "}"
-    first, second = check_processor(
-        Parse(format="json"), Batch.lines(f'{deep}\n{{"n":{{}}}}\n'.encode(), offset=0, shared=SHARED)
-    ).whole()
+def test_deep_lists_leave_the_others_of_their_batch_alone() -> None:
+    for name in ["a", "tags", "message", "labels"]:
+        for depth in [240, 1000]:
+            deep = f'{{"{name}":' + "[" * depth + "]" * depth + "}"
+            first, second = check_processor(
+                Parse(format="json"), Batch.lines(f'{deep}\n{{"n":{{}}}}\n'.encode(), offset=0, shared=SHARED)
+            ).whole()
 
-    assert ("n" in second, "processor_error" in first.get("tags", [])) == (True, depth == 1000)
+            assert ("n" in second, "processor_error" in first.get("tags", [])) == (True, depth == 1000)
 
 
 def test_a_long_name_above_many_values_in_a_list_takes_no_more_memory_than_the_line() -> None:
@@ -311,13 +305,13 @@ def test_thousands_of_values_of_one_label_are_kept_apart() -> None:
     assert sorted(parsed(line)["labels"].values()) == list(range(1, 1000))
 
 
-@pytest.mark.parametrize("name", ["a", ".".join("a" * 20)])
-@pytest.mark.parametrize("levels", [60, 200, 250])
-def test_an_object_that_becomes_too_deep_leaves_the_others_of_its_batch_alone(name: str, levels: int) -> None:
-    deep = f'{{"{name}":' * levels + "1" + "}" * levels
-    batch = Batch.lines(f'{deep}\n{{"n":1}}\n'.encode(), offset=0, shared=SHARED)
-    first, second = check_processor(Parse(format="json"), batch).whole()
+def test_an_object_that_becomes_too_deep_leaves_the_others_of_its_batch_alone() -> None:
+    for levels in [60, 200, 250]:
+        for name in ["a", ".".join("a" * 20)]:
+            deep = f'{{"{name}":' * levels + "1" + "}" * levels
+            batch = Batch.lines(f'{deep}\n{{"n":1}}\n'.encode(), offset=0, shared=SHARED)
+            first, second = check_processor(Parse(format="json"), batch).whole()
 
-    assert second["n"] == 1
-    assert first.get("message", deep) == deep
-    assert first.get("tags") == (["processor_error"] if "message" in first else None)
+            assert second["n"] == 1
+            assert first.get("message", deep) == deep
+            assert first.get("tags") == (["processor_error"] if "message" in first else None)

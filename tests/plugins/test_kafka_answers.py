@@ -6,9 +6,9 @@ from shipper.plugin import Code, Held, Later, Outcome
 from shipper_plugins.outputs import kafka_answers as codes
 
 
-@pytest.mark.parametrize("code", [3, 5, 6, 7, 19, 20, 56, 89, 4242])
-def test_what_is_over_in_time_is_later(code: int) -> None:
-    assert codes.answer(code, "t").outcome is Outcome.LATER
+def test_what_is_over_in_time_is_later() -> None:
+    for code in [3, 5, 6, 7, 19, 20, 56, 89, 4242]:
+        assert codes.answer(code, "t").outcome is Outcome.LATER
 
 
 @pytest.mark.parametrize("code", [29, 31, 35, 76])

@@ -4,7 +4,6 @@ from dataclasses import replace
 from typing import Any
 
 import orjson
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -34,9 +33,9 @@ def test_a_field_names_the_topic_of_the_events_that_have_it() -> None:
     assert topics(batch, layout) == ["a", "rest", "rest", "rest", "rest"]
 
 
-@pytest.mark.parametrize("name", ["with space", ".", "..", "x" * 250, "ä", "a\n"])
-def test_what_cannot_be_a_topic_is_none(name: str) -> None:
-    assert topics(events({"to": name}), Layout(topic_field=("to",))) == [""]
+def test_what_cannot_be_a_topic_is_none() -> None:
+    for name in ["with space", ".", "..", "x" * 250, "ä", "a\n"]:
+        assert topics(events({"to": name}), Layout(topic_field=("to",))) == [""]
 
 
 def test_keys_and_headers_are_fields_as_texts_or_json() -> None:

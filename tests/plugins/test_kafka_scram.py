@@ -28,9 +28,8 @@ def test_a_server_that_does_not_know_the_password_is_refused() -> None:
             client.check(end)
 
 
-@pytest.mark.parametrize(
-    "challenge",
-    [
+def test_a_challenge_that_cannot_be_is_refused() -> None:
+    for challenge in [
         _CHALLENGE.replace(b"i=4096", b"i=1"),
         _CHALLENGE.replace(b"i=4096", b"i=%d" % (MOST_ROUNDS + 1)),
         _CHALLENGE.replace(b"i=4096", b"i=many"),
@@ -38,11 +37,9 @@ def test_a_server_that_does_not_know_the_password_is_refused() -> None:
         _CHALLENGE.replace(b"s=W22", b"s=*"),
         b"",
         b"\xff",
-    ],
-)
-def test_a_challenge_that_cannot_be_is_refused(challenge: bytes) -> None:
-    with pytest.raises(ValueError):
-        scram().final(challenge)
+    ]:
+        with pytest.raises(ValueError):
+            scram().final(challenge)
 
 
 def test_a_name_is_escaped() -> None:

@@ -234,14 +234,18 @@ def test_the_fields_have_the_names_of_elasticsearchs_mappings():
     assert (batch.timestamps, batch.severities) == ((1_700_000_000_123_456_789,), (9,))
 
 
-@pytest.mark.parametrize(
-    ("body", "field"),
-    [({"a": 1}, "structured"), ([1, {}], "structured"), ([1], "text"), (7, "text"), (b"x", "text"), ({}, "structured")],
-)
-def test_objects_stand_in_the_structured_body_and_all_else_in_the_text(body, field):
-    [batch] = events.batches([Group(records=[Record(body=body)])])
+def test_objects_stand_in_the_structured_body_and_all_else_in_the_text():
+    for body, field in [
+        ({"a": 1}, "structured"),
+        ([1, {}], "structured"),
+        ([1], "text"),
+        (7, "text"),
+        (b"x", "text"),
+        ({}, "structured"),
+    ]:
+        [batch] = events.batches([Group(records=[Record(body=body)])])
 
-    assert batch.own()[0]["body"] == {field: body}
+        assert batch.own()[0]["body"] == {field: body}
 
 
 def test_a_resource_that_json_cannot_hold_stands_in_each_event():

@@ -92,12 +92,12 @@ def test_events_that_all_name_the_same_data_stream_need_not_say_so() -> None:
     assert one(Batch.events([{"data_stream": _STREAM}] * 2)).index == "logs-nginx-prod"
 
 
-@pytest.mark.parametrize("name", ['a"}}\n{"delete":{}}', "../x", "_search?q=", "a b", "é", "a\r\nHost: b", "A"])
-def test_a_name_that_is_not_plain_never_gets_into_the_url(name: str) -> None:
-    request = one(replace(lines(2), route=name))
+def test_a_name_that_is_not_plain_never_gets_into_the_url() -> None:
+    for name in ['a"}}\n{"delete":{}}', "../x", "_search?q=", "a b", "é", "a\r\nHost: b", "A"]:
+        request = one(replace(lines(2), route=name))
 
-    assert request.index is None
-    assert [action["create"]["_index"] for action, _ in pairs(request)] == [name, name]
+        assert request.index is None
+        assert [action["create"]["_index"] for action, _ in pairs(request)] == [name, name]
 
 
 def test_a_body_over_the_limit_is_several_requests_of_all_events_in_order() -> None:
@@ -208,9 +208,8 @@ def test_answers_of_a_later_request_have_their_place_in_the_batch() -> None:
     assert list(bulk.read(answer(second, {2: refused(409)}), second)) == [second.first + 2]
 
 
-@pytest.mark.parametrize(
-    ("status", "type", "outcome"),
-    [
+def test_status_and_type_decide() -> None:
+    for status, type, outcome in [
         (200, None, None),
         (201, None, None),
         (409, "version_conflict_engine_exception", Outcome.DUPLICATE),
@@ -235,17 +234,14 @@ def test_answers_of_a_later_request_have_their_place_in_the_batch() -> None:
         (0, None, Outcome.LATER),
         (302, None, Outcome.LATER),
         (999, None, Outcome.LATER),
-    ],
-)
-def test_status_and_type_decide(status: int, type: str | None, outcome: Outcome | None) -> None:
-    found = settlement(status, type)
+    ]:
+        found = settlement(status, type)
 
-    assert (found.outcome if found else None) == outcome
+        assert (found.outcome if found else None) == outcome
 
 
-@pytest.mark.parametrize(
-    ("status", "type", "of_index"),
-    [
+def test_what_an_index_is_the_cause_of_holds_for_all_its_events() -> None:
+    for status, type, of_index in [
         (403, "security_exception", True),
         (404, "index_not_found_exception", True),
         (403, "cluster_block_exception", True),
@@ -256,13 +252,11 @@ def test_status_and_type_decide(status: int, type: str | None, outcome: Outcome 
         (400, "mapper_parsing_exception", False),
         (409, "version_conflict_engine_exception", False),
         (500, None, False),
-    ],
-)
-def test_what_an_index_is_the_cause_of_holds_for_all_its_events(status: int, type: str | None, of_index: bool) -> None:
-    found = settlement(status, type)
+    ]:
+        found = settlement(status, type)
 
-    assert found is not None
-    assert found.of_target is of_index
+        assert found is not None
+        assert found.of_target is of_index
 
 
 @pytest.mark.parametrize(
@@ -319,13 +313,13 @@ _QUOTING = [
 ]
 
 
-@pytest.mark.parametrize("reason", _QUOTING)
-def test_a_reason_never_quotes_a_value(reason: str) -> None:
-    found = settlement(400, "document_parsing_exception", reason)
+def test_a_reason_never_quotes_a_value() -> None:
+    for reason in _QUOTING:
+        found = settlement(400, "document_parsing_exception", reason)
 
-    assert found is not None
-    assert found.reason.startswith("400 document_parsing_exception")
-    assert _SECRET not in found.reason
+        assert found is not None
+        assert found.reason.startswith("400 document_parsing_exception")
+        assert _SECRET not in found.reason
 
 
 @given(st.text(max_size=80), st.text(max_size=80))
@@ -336,9 +330,8 @@ def test_no_unknown_text_of_a_backend_is_repeated(type: str, reason: str) -> Non
     assert found.reason == "400"
 
 
-@pytest.mark.parametrize(
-    ("reason", "expected"),
-    [
+def test_type_and_field_are_told() -> None:
+    for reason, expected in [
         (_QUOTING[0], "400 x: failed to parse field [size] of type [long]"),
         (_QUOTING[1], "400 x: failed to parse field [a.b] of type [date]"),
         (
@@ -348,13 +341,11 @@ def test_no_unknown_text_of_a_backend_is_repeated(type: str, reason: str) -> Non
         ("no such index [logs-a] and [action.auto_create_index] is [false]", "400 x: no such index [logs-a]"),
         ("index [a] blocked by: [FORBIDDEN/8/index write (api)];", "400 x: index [a] blocked by"),
         ("Limit of total fields [1000] has been exceeded", "400 x: Limit of total fields [1000] has been exceeded"),
-    ],
-)
-def test_type_and_field_are_told(reason: str, expected: str) -> None:
-    found = settlement(400, "x", reason)
+    ]:
+        found = settlement(400, "x", reason)
 
-    assert found is not None
-    assert found.reason == expected
+        assert found is not None
+        assert found.reason == expected
 
 
 _DENIED = [
@@ -407,9 +398,8 @@ def test_no_beginning_of_an_answer_is_an_answer() -> None:
             bulk.read(whole[:length], request)
 
 
-@pytest.mark.parametrize(
-    "body",
-    [
+def test_an_answer_that_is_none_says_later() -> None:
+    for body in [
         b"",
         b"<html>502</html>",
         b"null",
@@ -428,11 +418,9 @@ def test_no_beginning_of_an_answer_is_an_answer() -> None:
         b'{"x":' + b"[" * 100_000,
         b"\xff\xfe",
         b'{"errors":false,"items":[{"create":{"_id":"\xff","status":201}},{"create":{"status":400}}]}',
-    ],
-)
-def test_an_answer_that_is_none_says_later(body: bytes) -> None:
-    with pytest.raises(Later):
-        bulk.read(body, one(lines(2)))
+    ]:
+        with pytest.raises(Later):
+            bulk.read(body, one(lines(2)))
 
 
 @given(st.binary(max_size=200))
@@ -523,19 +511,16 @@ def test_a_gzipped_answer_is_inflated(encoding: str) -> None:
     assert bulk.inflated(isal_zlib.compress(b"answer", 1, 31), encoding) == b"answer"
 
 
-@pytest.mark.parametrize(
-    ("body", "encoding"),
-    [
+def test_a_broken_or_strange_encoding_says_later() -> None:
+    for body, name in [
         (b"no gzip", "gzip"),
         (isal_zlib.compress(b"answer" * 100, 1, 31)[:-9], "gzip"),
         (b"", "gzip"),
         (b"x", "br"),
         (b"x", "gzip, gzip"),
-    ],
-)
-def test_a_broken_or_strange_encoding_says_later(body: bytes, encoding: str) -> None:
-    with pytest.raises(Later):
-        bulk.inflated(body, encoding)
+    ]:
+        with pytest.raises(Later):
+            bulk.inflated(body, name)
 
 
 def test_a_bomb_is_not_inflated(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -549,9 +534,8 @@ def test_a_bomb_is_not_inflated(monkeypatch: pytest.MonkeyPatch) -> None:
 # -- requests as a whole -----------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(
-    ("status", "body", "kind", "reason"),
-    [
+def test_a_request_that_was_refused_as_a_whole() -> None:
+    for status, body, kind, reason in [
         (401, b"Unauthorized", Held, "401 Unauthorized from es:9200"),
         (403, b"", Held, "403 Forbidden from es:9200"),
         (403, b'{"error":{"type":"security_exception","reason":"hunter2"}}', Held, "(security_exception)"),
@@ -571,14 +555,12 @@ def test_a_bomb_is_not_inflated(monkeypatch: pytest.MonkeyPatch) -> None:
         (415, b"", Held, "415"),
         (302, b"", Held, "302 Found from es:9200"),
         (407, b"", Held, "407"),
-    ],
-)
-def test_a_request_that_was_refused_as_a_whole(status: int, body: bytes, kind: type, reason: str) -> None:
-    error = bulk.refusal(status, {}, body, "es:9200")
+    ]:
+        error = bulk.refusal(status, {}, body, "es:9200")
 
-    assert type(error) is kind
-    assert reason in str(error)
-    assert _SECRET not in str(error)
+        assert type(error) is kind
+        assert reason in str(error)
+        assert _SECRET not in str(error)
 
 
 @given(st.binary(max_size=300), st.sampled_from([400, 401, 403, 413, 429, 500]), st.sampled_from(["", "gzip", "br"]))
@@ -597,9 +579,8 @@ def test_the_type_of_an_error_that_came_gzipped_is_read() -> None:
 _NOW = datetime(2026, 11, 20, 12, 0, tzinfo=UTC)
 
 
-@pytest.mark.parametrize(
-    ("value", "seconds"),
-    [
+def test_a_wish_to_wait_is_seconds_or_a_date_and_at_most_an_hour() -> None:
+    for value, seconds in [
         ("7", 7.0),
         (" 0 ", 0.0),
         ("999999", 3600.0),
@@ -612,10 +593,8 @@ _NOW = datetime(2026, 11, 20, 12, 0, tzinfo=UTC)
         ("1.5", None),
         ("٧", None),
         ("Fri, 99 Nov 2026 12:00:00 GMT", None),
-    ],
-)
-def test_a_wish_to_wait_is_seconds_or_a_date_and_at_most_an_hour(value: str, seconds: float | None) -> None:
-    assert bulk.retry_after({"Retry-After": value}, _NOW) == seconds
+    ]:
+        assert bulk.retry_after({"Retry-After": value}, _NOW) == seconds
 
 
 def test_a_date_is_compared_with_the_backends_own_clock() -> None:
@@ -634,19 +613,16 @@ def test_no_wish_to_wait_breaks_anything(value: str) -> None:
     assert seconds is None or 0 <= seconds <= 3600
 
 
-@pytest.mark.parametrize(
-    ("status", "code"),
-    [
+def test_a_refusal_has_the_code_of_its_status() -> None:
+    for status, code in [
         (401, "unauthorized"),
         (403, "forbidden"),
         (404, "refused"),
         (413, "too_large"),
         (429, "overloaded"),
         (503, "unavailable"),
-    ],
-)
-def test_a_refusal_has_the_code_of_its_status(status: int, code: str) -> None:
-    assert bulk.refusal(status, {}, b"", "es:9200").code == code
+    ]:
+        assert bulk.refusal(status, {}, b"", "es:9200").code == code
 
 
 def test_an_index_that_is_blocked_for_a_while_is_no_lack_of_a_privilege() -> None:

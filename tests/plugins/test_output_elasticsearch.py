@@ -329,14 +329,14 @@ _UGLY = {
 }
 
 
-@pytest.mark.parametrize("answer", _UGLY.values(), ids=_UGLY)
-async def test_an_ugly_answer_says_nothing(aio: Asyncio, answer: bytes) -> None:
-    async with raw_server(saying(answer)) as url, sender(aio, url) as main:
-        with pytest.raises(Later) as error:
-            await main.send(lines(1))
+async def test_an_ugly_answer_says_nothing(aio: Asyncio) -> None:
+    for answer in _UGLY.values():
+        async with raw_server(saying(answer)) as url, sender(aio, url) as main:
+            with pytest.raises(Later) as error:
+                await main.send(lines(1))
 
-    assert url.removeprefix("http://") in str(error.value)
-    assert len(str(error.value)) < 150
+        assert url.removeprefix("http://") in str(error.value)
+        assert len(str(error.value)) < 150
 
 
 async def test_an_answer_that_does_not_end_is_given_up(aio: Asyncio, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -552,15 +552,15 @@ async def counted(aio: Asyncio, *hosts: str, **settings: Any) -> AsyncIterator[t
         yield opened, context.requests
 
 
-@pytest.mark.parametrize("status", [200, 201, 301, 401, 403, 413, 429, 503, 999])
-async def test_every_answer_is_counted_by_its_status(aio: Asyncio, status: int) -> None:
-    talk = saying(http(b"{}", f"{status} Whatever"))
-    async with raw_server(talk) as url, counted(aio, url) as (main, requests):
-        with pytest.raises((Later, Held, TooLarge)):
-            await main.send(lines(1))
+async def test_every_answer_is_counted_by_its_status(aio: Asyncio) -> None:
+    for status in [200, 201, 301, 401, 403, 413, 429, 503, 999]:
+        talk = saying(http(b"{}", f"{status} Whatever"))
+        async with raw_server(talk) as url, counted(aio, url) as (main, requests):
+            with pytest.raises((Later, Held, TooLarge)):
+                await main.send(lines(1))
 
-    assert (requests.responses, requests.failures) == ({str(status): 1}, {})
-    assert requests.count == 1
+        assert (requests.responses, requests.failures) == ({str(status): 1}, {})
+        assert requests.count == 1
 
 
 async def test_a_dead_host_is_counted_though_the_next_one_takes_the_events(
@@ -1202,9 +1202,8 @@ def test_what_a_policy_writes_is_taken() -> None:
     assert (output.bulk_max_bytes, output.timeout, output.backoff.longest) == (1 << 20, 5.0, 120.0)
 
 
-@pytest.mark.parametrize(
-    "settings",
-    [
+def test_what_cannot_work_is_refused() -> None:
+    for settings in [
         {"hosts": []},
         {"hosts": "https://es"},
         {"hosts": ["es-1:9200"]},
@@ -1254,14 +1253,11 @@ def test_what_a_policy_writes_is_taken() -> None:
         {"backoff": {"first": "2m"}},
         {"backoff": {"first": "0s"}},
         {"retries": 3},
-    ],
-    ids=str,
-)
-def test_what_cannot_work_is_refused(settings: dict[str, Any]) -> None:
-    with pytest.raises(msgspec.ValidationError) as error:
-        configured(**settings)
+    ]:
+        with pytest.raises(msgspec.ValidationError) as error:
+            configured(**settings)
 
-    assert "canary" not in str(error.value)
+        assert "canary" not in str(error.value)
 
 
 def test_only_what_does_not_matter_to_queued_events_is_live() -> None:

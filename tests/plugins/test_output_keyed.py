@@ -433,19 +433,18 @@ async def test_a_data_stream_holds_the_versions_and_gives_none_up(aio: Asyncio, 
 _FENCED = "version conflict, current version [%d] is higher or equal to the one provided [5]"
 
 
-@pytest.mark.parametrize(
-    ("reason", "current"),
-    [
+def test_the_version_that_a_conflict_tells_of_is_read_from_its_end() -> None:
+    for reason, current in [
         (f"[:c:k]: {_FENCED % 7}", 7),
         (f"[{_FENCED % 9}]: {_FENCED % 7}", 7),
         (f"[{_FENCED % 9}]: something else", None),
         (f"[k]: {_FENCED % 2**63}", None),
         ("", None),
-    ],
-)
-def test_the_version_that_a_conflict_tells_of_is_read_from_its_end(reason: str, current: int | None) -> None:
-    (request,) = keyed.encode(state(("k", 5, b"{}")), template="x", deletions="mark", limit=1024, compression="none")
-    error = {"type": "version_conflict_engine_exception", "reason": reason}
-    answer = json.dumps({"items": [{"index": {"status": 409, "error": error}}]}).encode()
+    ]:
+        (request,) = keyed.encode(
+            state(("k", 5, b"{}")), template="x", deletions="mark", limit=1024, compression="none"
+        )
+        error = {"type": "version_conflict_engine_exception", "reason": reason}
+        answer = json.dumps({"items": [{"index": {"status": 409, "error": error}}]}).encode()
 
-    assert [conflict.current for conflict in keyed.read(answer, request, ["x"]).conflicts] == [current]
+        assert [conflict.current for conflict in keyed.read(answer, request, ["x"]).conflicts] == [current]

@@ -3,7 +3,6 @@
 import json
 
 import orjson
-import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -135,25 +134,23 @@ def test_lines_of_nginx_become_what_each_alone_becomes(lines: list[str], shared:
     assert_as_alone(Parse(format="nginx"), lines, shared)
 
 
-@pytest.mark.parametrize("place", range(len(ORDINARY)))
-def test_one_strange_part_changes_no_other_line(place: int) -> None:
-    ordinary = access_line(ORDINARY)
-    for strange in STRANGE[place]:
-        line = access_line([*ORDINARY[:place], strange, *ORDINARY[place + 1 :]])
-        for shared in SHARED:
-            assert_as_alone(Parse(format="nginx"), [ordinary, line, ordinary], shared)
+def test_one_strange_part_changes_no_other_line() -> None:
+    for place in range(len(ORDINARY)):
+        ordinary = access_line(ORDINARY)
+        for strange in STRANGE[place]:
+            line = access_line([*ORDINARY[:place], strange, *ORDINARY[place + 1 :]])
+            for shared in SHARED:
+                assert_as_alone(Parse(format="nginx"), [ordinary, line, ordinary], shared)
 
 
-@pytest.mark.parametrize("addresses", [["10.1.2.3"], ["10.1.2.3", "::1"], ["10.1.2.3", "web-1"]])
-@pytest.mark.parametrize("strange", ["", "hello", ERRORS[0]])
-def test_lines_of_more_bytes_than_are_read_together_become_what_each_alone_becomes(
-    addresses: list[str], strange: str
-) -> None:
-    lines = [access_line([addresses[n % len(addresses)], *ORDINARY[1:8], f"a{n}", ""]) for n in range(1500)]
-    for place in (0, 700, 1499):
-        lines[place] = strange
+def test_lines_of_more_bytes_than_are_read_together_become_what_each_alone_becomes() -> None:
+    for strange in ["", "hello", ERRORS[0]]:
+        for addresses in [["10.1.2.3"], ["10.1.2.3", "::1"], ["10.1.2.3", "web-1"]]:
+            lines = [access_line([addresses[n % len(addresses)], *ORDINARY[1:8], f"a{n}", ""]) for n in range(1500)]
+            for place in (0, 700, 1499):
+                lines[place] = strange
 
-    assert_as_alone(Parse(format="nginx"), lines, SHARED[1])
+            assert_as_alone(Parse(format="nginx"), lines, SHARED[1])
 
 
 def test_lines_of_which_none_is_ordinary_become_what_each_alone_becomes() -> None:
@@ -214,21 +211,17 @@ def test_objects_become_what_each_alone_becomes(lines: list[str], shared: Fields
     assert_as_alone(Parse(format="json", target=target), lines, shared)
 
 
-@pytest.mark.parametrize("place", [0, 1, 255, 256, 511, 512, 999])
-@pytest.mark.parametrize(
-    "text", ['{"@timestamp":"own"}', '{"tags":1,"@timestamp":2}', '{"host":{"ip":1}}', "bad", "{}"]
-)
-def test_one_object_of_many_may_have_a_shared_field(text: str, place: int) -> None:
-    lines = [f'{{"n":{number}}}' for number in range(1000)]
-    lines[place] = text
+def test_one_object_of_many_may_have_a_shared_field() -> None:
+    for text in ['{"@timestamp":"own"}', '{"tags":1,"@timestamp":2}', '{"host":{"ip":1}}', "bad", "{}"]:
+        for place in [0, 1, 255, 256, 511, 512, 999]:
+            lines = [f'{{"n":{number}}}' for number in range(1000)]
+            lines[place] = text
 
-    assert_as_alone(Parse(format="json"), lines, SHARED[2])
+            assert_as_alone(Parse(format="json"), lines, SHARED[2])
 
 
-@pytest.mark.parametrize("place", [0, 1, 299])
-@pytest.mark.parametrize(
-    "text",
-    [
+def test_one_object_of_many_may_have_other_groups() -> None:
+    for text in [
         *('{"a":{"b":{"c.d":1,"c":2}},"l":[{"x":1}]}', '{"a":{"b":{"":1}},"l":[{"x":1}]}', '{"n":{"c.d":1,"c":2}}'),
         *(
             '{"a":{"b":{"c":1}},"l":[{"x":1},{"x":{"y":1}}]}',
@@ -241,13 +234,12 @@ def test_one_object_of_many_may_have_a_shared_field(text: str, place: int) -> No
             '{"l":[[{"x":1},{"x":{"":1}}]]}',
             '{"a":{},"l":{"":1}}',
         ),
-    ],
-)
-def test_one_object_of_many_may_have_other_groups(text: str, place: int) -> None:
-    lines = ['{"a":{"b":{"c":1}},"l":[{"x":1},{"x":2}]}'] * 300
-    lines[place] = text
+    ]:
+        for place in [0, 1, 299]:
+            lines = ['{"a":{"b":{"c":1}},"l":[{"x":1},{"x":2}]}'] * 300
+            lines[place] = text
 
-    assert_as_alone(Parse(format="json"), lines, SHARED[2])
+            assert_as_alone(Parse(format="json"), lines, SHARED[2])
 
 
 # -- documents ---------------------------------------------------------------------------------------------------------

@@ -29,11 +29,9 @@ def test_fields_win_over_those_of_a_document() -> None:
     assert [event["service"] for event in result.whole()] == [{"name": "shop", "port": 0}, {"name": "shop", "port": 1}]
 
 
-@pytest.mark.parametrize(
-    "fields", [{}, {"": 1}, {"a..b": 1}, {"a": {"b.": 1}}, {"a": 1, "a.b": 2}, {"a": object()}, {"a": {3: 4}}]
-)
-def test_fields_that_make_no_sense_are_refused(fields: dict[str, object]) -> None:
-    with pytest.raises(BadOption) as caught:
-        AddFields(fields=fields)
+def test_fields_that_make_no_sense_are_refused() -> None:
+    for fields in [{}, {"": 1}, {"a..b": 1}, {"a": {"b.": 1}}, {"a": 1, "a.b": 2}, {"a": object()}, {"a": {3: 4}}]:
+        with pytest.raises(BadOption) as caught:
+            AddFields(fields=fields)
 
-    assert caught.value.at[0] == "fields"
+        assert caught.value.at[0] == "fields"

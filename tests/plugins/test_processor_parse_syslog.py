@@ -67,12 +67,12 @@ def test_a_missing_year_is_told_from_the_arrival() -> None:
     assert of("Dec 31 23:59:59 h a: x")["@timestamp"] == "2025-12-31T21:59:59Z"
 
 
-@pytest.mark.parametrize("text", ["", "hello", "su[23]: x", "<999>May 17 12:34:56 h a: x", "Feb 30 12:34:56 h a: x"])
-def test_a_line_that_is_none_of_syslog_is_tagged_and_kept(text: str) -> None:
-    event = of(text)
+def test_a_line_that_is_none_of_syslog_is_tagged_and_kept() -> None:
+    for text in ["", "hello", "su[23]: x", "<999>May 17 12:34:56 h a: x", "Feb 30 12:34:56 h a: x"]:
+        event = of(text)
 
-    assert event["error"]["message"].startswith("parse: the text is no ")
-    assert event["message"] == text
+        assert event["error"]["message"].startswith("parse: the text is no ")
+        assert event["message"] == text
 
 
 def test_an_unknown_zone_is_refused() -> None:

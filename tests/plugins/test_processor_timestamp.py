@@ -13,9 +13,8 @@ from shipper_plugins.processors.timestamp import Timestamp
 NOW = datetime(2026, 3, 1, 12, 0, tzinfo=UTC)
 
 
-@pytest.mark.parametrize(
-    ("layout", "text", "time"),
-    [
+def test_a_text_is_read_as_the_layout_has_it() -> None:
+    for layout, text, time in [
         ("02/Jan/2006:15:04:05 -0700", "17/May/2026:12:34:56 +0200", "2026-05-17T10:34:56Z"),
         ("2006-01-02T15:04:05.000Z07:00", "2026-05-17T12:34:56.789012Z", "2026-05-17T12:34:56.789012Z"),
         ("2006-01-02T15:04:05.999Z07:00", "2026-05-17T12:34:56+02:00", "2026-05-17T10:34:56Z"),
@@ -28,10 +27,8 @@ NOW = datetime(2026, 3, 1, 12, 0, tzinfo=UTC)
         ("UNIX", 1779014096.789, "2026-05-17T10:34:56.789Z"),
         ("UNIX", "1779014096", "2026-05-17T10:34:56.000Z"),
         ("UNIX_MS", 1779014096789, "2026-05-17T10:34:56.789Z"),
-    ],
-)
-def test_a_text_is_read_as_the_layout_has_it(layout: str, text: object, time: str) -> None:
-    assert reading(layout, UTC)(text, NOW) == time
+    ]:
+        assert reading(layout, UTC)(text, NOW) == time
 
 
 @pytest.mark.parametrize(
@@ -51,12 +48,10 @@ def test_a_time_without_a_zone_is_one_of_the_given_zone() -> None:
     assert reading("2006-01-02 15:04", ZoneInfo("Europe/Berlin"))("2026-07-01 12:00", NOW) == "2026-07-01T10:00:00Z"
 
 
-@pytest.mark.parametrize(
-    "text", ["", "2026-02-30 00:00:00", "2026-13-01 00:00:00", "2026-01-01 24:00:00", 7, None, "x" * 999]
-)
-def test_what_is_no_time_is_refused(text: object) -> None:
-    with pytest.raises(ValueError):
-        reading("2006-01-02 15:04:05", UTC)(text, NOW)
+def test_what_is_no_time_is_refused() -> None:
+    for text in ["", "2026-02-30 00:00:00", "2026-13-01 00:00:00", "2026-01-01 24:00:00", 7, None, "x" * 999]:
+        with pytest.raises(ValueError):
+            reading("2006-01-02 15:04:05", UTC)(text, NOW)
 
 
 @given(st.datetimes(datetime(1970, 1, 2), datetime(9000, 1, 1)), st.integers(-14 * 60, 14 * 60))
@@ -89,9 +84,8 @@ def test_an_event_without_a_time_keeps_the_one_it_has_and_is_tagged(event: Field
     assert made["tags"] == ["processor_error"]
 
 
-@pytest.mark.parametrize(
-    ("options", "at"),
-    [
+def test_settings_that_make_no_sense_are_refused_at_their_place() -> None:
+    for options, at in [
         ({"layouts": ("15:04:05",)}, ("layouts", 0)),
         ({"layouts": ("UNIX", "2006-01-02")}, ("layouts", 1)),
         ({"layouts": ("2006-01-02 03:04",)}, ("layouts", 0)),
@@ -99,12 +93,8 @@ def test_an_event_without_a_time_keeps_the_one_it_has_and_is_tagged(event: Field
         ({"layouts": ("UNIX",), "timezone": "Middle/Earth"}, ("timezone",)),
         ({"layouts": ("UNIX",), "timezone": "../../etc/passwd"}, ("timezone",)),
         ({"layouts": ("2006-01-02 15:04",), "test": ("2026-01-01 00:00", "tomorrow")}, ("test", 1)),
-    ],
-)
-def test_settings_that_make_no_sense_are_refused_at_their_place(
-    options: dict[str, object], at: tuple[object, ...]
-) -> None:
-    with pytest.raises(BadOption) as caught:
-        Timestamp(field="time", **options)  # type: ignore[arg-type]
+    ]:
+        with pytest.raises(BadOption) as caught:
+            Timestamp(field="time", **options)  # type: ignore[arg-type]
 
-    assert caught.value.at == at
+        assert caught.value.at == at

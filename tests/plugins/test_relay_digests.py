@@ -87,13 +87,18 @@ def test_no_bytes_of_the_other_side_do_more_than_be_unreadable(entries: set[Entr
             continue
 
 
-@pytest.mark.parametrize(
-    "question",
-    [b"", b"\0", b"\2", b"\1", b"\1" + b"\x11" + bytes(8), b"\1" + b"\x01" + bytes(7) + b"\1", b"\1" + bytes(9) * 257],
-)
-def test_a_question_that_cannot_be_is_unreadable(question: bytes) -> None:
-    with pytest.raises(Unreadable):
-        Digests(()).answer(question)
+def test_a_question_that_cannot_be_is_unreadable() -> None:
+    for question in [
+        b"",
+        b"\0",
+        b"\2",
+        b"\1",
+        b"\1" + b"\x11" + bytes(8),
+        b"\1" + b"\x01" + bytes(7) + b"\1",
+        b"\1" + bytes(9) * 257,
+    ]:
+        with pytest.raises(Unreadable):
+            Digests(()).answer(question)
 
 
 def test_entries_of_another_range_than_was_asked_for_are_unreadable() -> None:

@@ -23,9 +23,8 @@ def test_a_secret_that_is_no_value_of_a_header_is_not_quoted(fields):
     assert "canary" not in str(why.value)
 
 
-@pytest.mark.parametrize(
-    ("name", "reason"),
-    [
+def test_a_header_of_the_output_or_of_another_option_is_refused_at_its_place():
+    for name, reason in [
         ("Authorization", "name it by `credential`"),
         ("proxy-authorization", "name it by `credential`"),
         ("HOST", "leave it out"),
@@ -33,18 +32,15 @@ def test_a_secret_that_is_no_value_of_a_header_is_not_quoted(fields):
         ("Transfer-Encoding", "leave it out"),
         ("Accept", "leave it out"),
         ("X-A", "twice"),
-    ],
-)
-def test_a_header_of_the_output_or_of_another_option_is_refused_at_its_place(name, reason):
-    with pytest.raises(BadOption, match=reason) as why:
-        check_headers(headers={"x-a": "1"}, secret_headers=[name])
+    ]:
+        with pytest.raises(BadOption, match=reason) as why:
+            check_headers(headers={"x-a": "1"}, secret_headers=[name])
 
-    assert why.value.at == ("secret_headers", name)
+        assert why.value.at == ("secret_headers", name)
 
 
-@pytest.mark.parametrize(
-    ("name", "is_so"),
-    [
+def test_a_name_of_a_secret_is_recognized():
+    for name, is_so in [
         ("X-Api-Key", True),
         ("x-auth-token", True),
         ("Cookie", True),
@@ -52,7 +48,5 @@ def test_a_header_of_the_output_or_of_another_option_is_refused_at_its_place(nam
         ("X-Tenant", False),
         ("X-Keyboard", False),
         ("X-Author", False),
-    ],
-)
-def test_a_name_of_a_secret_is_recognized(name, is_so):
-    assert suspicious([name]) == [name] * is_so
+    ]:
+        assert suspicious([name]) == [name] * is_so

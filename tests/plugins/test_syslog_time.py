@@ -17,9 +17,8 @@ def at(text, zone=UTC, now=NOW):
     return None if found is None else found[0]
 
 
-@pytest.mark.parametrize(
-    ("text", "expected"),
-    [
+def test_every_form_is_read():
+    for text, expected in [
         ("2026-05-17T12:34:56Z", "2026-05-17T12:34:56Z"),
         ("2026-05-17T12:34:56.123456+02:00", "2026-05-17T10:34:56.123456Z"),
         ("2026-05-17T12:34:56.123456789Z", "2026-05-17T12:34:56.123456789Z"),
@@ -34,15 +33,12 @@ def at(text, zone=UTC, now=NOW):
         ("May 17 12:34:56 CEST: %SYS-5-X: y", "2026-05-17T10:34:56Z"),
         ("May 17 12:34:56 +03:00 host", "2026-05-17T09:34:56Z"),
         ("May 17 12:34:56 CRON: text", "2026-05-17T10:34:56Z"),
-    ],
-)
-def test_every_form_is_read(text, expected):
-    assert at(text, BERLIN) == expected
+    ]:
+        assert at(text, BERLIN) == expected
 
 
-@pytest.mark.parametrize(
-    "text",
-    [
+def test_what_no_calendar_has_is_no_time():
+    for text in [
         *("", "May 32 12:34:56", "Mai 17 12:34:56", "May 17 25:00:00", "2026-02-30T00:00:00Z", "May 17 12:34:56x"),
         *(
             "0000-01-01T00:00:00Z",
@@ -50,10 +46,8 @@ def test_every_form_is_read(text, expected):
             "9999-12-31T23:00:00-10:00",
             "2026-05-17T12:00:00+02:70",
         ),
-    ],
-)
-def test_what_no_calendar_has_is_no_time(text):
-    assert at(text) is None
+    ]:
+        assert at(text) is None
 
 
 def test_december_stays_in_the_old_year_after_the_new_one_has_begun():
@@ -102,10 +96,10 @@ def test_local_is_the_zone_of_this_host():
     assert at("May 17 12:34:56", zone_of("local")) == f"{local.replace(tzinfo=None).isoformat()}Z"
 
 
-@pytest.mark.parametrize("name", ["", "Mars/Base", "+25:00", "+02:99", "../../etc/passwd", "/etc/localtime", "a\0b"])
-def test_an_unknown_zone_is_refused(name):
-    with pytest.raises(ValueError, match="time zone"):
-        zone_of(name)
+def test_an_unknown_zone_is_refused():
+    for name in ["", "Mars/Base", "+25:00", "+02:99", "../../etc/passwd", "/etc/localtime", "a\0b"]:
+        with pytest.raises(ValueError, match="time zone"):
+            zone_of(name)
 
 
 @given(st.text(max_size=60) | st.text("MayJnDec 0123456789:.,+-TZ", max_size=40))

@@ -1,14 +1,12 @@
 """The streams that are known from what was stored of them."""
 
-import pytest
-
 from shipper_plugins.inputs.tail.known import Known
 
 SOUND = b'{"path":"/a","dev":1,"ino":2,"offset":3}'
 
 
-@pytest.mark.parametrize("damaged", [b"", b"{}", b"\xff", b'{"path":"\xff"}', b'{"x":' + b"[" * 5000])
-def test_a_position_that_is_damaged_is_no_stream_and_the_others_are_there(damaged):
-    known = Known({"1": damaged, "2": SOUND})
+def test_a_position_that_is_damaged_is_no_stream_and_the_others_are_there():
+    for damaged in [b"", b"{}", b"\xff", b'{"path":"\xff"}', b'{"x":' + b"[" * 5000]:
+        known = Known({"1": damaged, "2": SOUND})
 
-    assert [(stream.key, stream.offset) for stream in known.by_file.values()] == [("2", 3)]
+        assert [(stream.key, stream.offset) for stream in known.by_file.values()] == [("2", 3)]

@@ -54,9 +54,8 @@ def test_a_policy_without_tests_is_unchanged():
     assert split(root) == (root, None)
 
 
-@pytest.mark.parametrize(
-    ("test", "line", "told"),
-    [
+def test_every_mistake_has_its_place():
+    for test, line, told in [
         ("[]", 3, "expected a mapping of tests by name"),
         ("\n  a: 1", 4, "a test is a mapping with input, events and expect"),
         ("\n  a: {input: app, events: []}", 4, "the key is missing"),
@@ -71,14 +70,12 @@ def test_a_policy_without_tests_is_unchanged():
         ("\n  a: {input: app, events: [], expect: [], at: noon}", 4, "expected an instant with its zone"),
         ("\n  a: {input: app, events: [], expect: [], at: 2026-01-01}", 4, "expected an instant with its zone"),
         ("\n  '': {input: app, events: [], expect: []}", 4, "the name of a test has 1 to 200 printable characters"),
-    ],
-)
-def test_every_mistake_has_its_place(test, line, told):
-    with pytest.raises(PolicyError) as refused:
-        read(f"version: 1\n\ntests: {test}")
+    ]:
+        with pytest.raises(PolicyError) as refused:
+            read(f"version: 1\n\ntests: {test}")
 
-    assert refused.value.problems[0].line == line
-    assert told in str(refused.value)
+        assert refused.value.problems[0].line == line
+        assert told in str(refused.value)
 
 
 def test_all_mistakes_are_told_at_once():

@@ -57,9 +57,8 @@ def test_every_value_and_every_key_knows_its_place():
     assert root.value["bé"].value["c"].value[1] == Node("yy", Mark(2, 13, "p.yaml"))
 
 
-@pytest.mark.parametrize(
-    ("text", "value"),
-    [
+def test_a_scalar_is_what_the_core_schema_of_yaml_1_2_says():
+    for text, value in [
         ("no", "no"),
         ("on", "on"),
         ("Yes", "Yes"),
@@ -84,17 +83,15 @@ def test_every_value_and_every_key_knows_its_place():
         ("'1'", "1"),
         ('"true"', "true"),
         ("|\n  true", "true"),
-    ],
-)
-def test_a_scalar_is_what_the_core_schema_of_yaml_1_2_says(text, value):
-    found = read(f"a: {text}").value["a"].value
+    ]:
+        found = read(f"a: {text}").value["a"].value
 
-    assert (type(found), found) == (type(value), value)
+        assert (type(found), found) == (type(value), value)
 
 
-@pytest.mark.parametrize("text", ["", "\n", "# only a comment\n", "---\n", "---\n...\n"])
-def test_an_empty_text_is_null(text):
-    assert read(text).value is None
+def test_an_empty_text_is_null():
+    for text in ["", "\n", "# only a comment\n", "---\n", "---\n...\n"]:
+        assert read(text).value is None
 
 
 def test_a_byte_order_mark_is_not_part_of_the_text():
@@ -104,9 +101,8 @@ def test_a_byte_order_mark_is_not_part_of_the_text():
 # -- what is refused ---------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(
-    ("text", "place", "path", "remedy"),
-    [
+def test_a_refusal_names_place_path_and_remedy():
+    for text, place, path, remedy in [
         ("a: 1\nb: {c: 1, c: 2}", (2, 11), "b.c", "twice"),
         ("a: &x 1", (1, 4), "a", "an anchor is refused; remove it"),
         ("a: [*x]", (1, 5), "a[0]", "write the value out"),
@@ -132,13 +128,11 @@ def test_a_byte_order_mark_is_not_part_of_the_text():
         (b"a: 1\nb\xc3\xa9: \xff", (2, 5), "", "UTF-8"),
         ("\ud800", (1, 1), "", "UTF-8"),
         ("a: 1\r\nb: 2\r\na: 3", (3, 1), "a", "twice (first in line 1)"),
-    ],
-)
-def test_a_refusal_names_place_path_and_remedy(text, place, path, remedy):
-    problem = only(text)
+    ]:
+        problem = only(text)
 
-    assert ((problem.line, problem.column), problem.path) == (place, path)
-    assert remedy in problem.message
+        assert ((problem.line, problem.column), problem.path) == (place, path)
+        assert remedy in problem.message
 
 
 def test_all_problems_of_one_reading_are_told_together():
@@ -172,9 +166,9 @@ def test_one_mebibyte_is_read_and_a_byte_more_is_refused():
     assert "larger than 1MiB" in only("é" * (LARGEST // 2 + 1)).message
 
 
-@pytest.mark.parametrize("text", ["a: 'hunter2", "hunter2: @hunter2", "a: hunter2: b", "a: [hunter2", 'a: "\\hunter2"'])
-def test_a_syntax_error_never_quotes_the_line(text):
-    assert "hunter2" not in str(only(text))
+def test_a_syntax_error_never_quotes_the_line():
+    for text in ["a: 'hunter2", "hunter2: @hunter2", "a: hunter2: b", "a: [hunter2", 'a: "\\hunter2"']:
+        assert "hunter2" not in str(only(text))
 
 
 @example("a: [\n")

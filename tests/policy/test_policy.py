@@ -244,9 +244,8 @@ def test_a_file_is_read_when_the_policy_is_validated(authority):
 # -- what is refused, and where ----------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(
-    ("text", "place", "path", "message"),
-    [
+def test_a_mistake_is_named_at_its_place():
+    for text, place, path, message in [
         ("", (1, 1), "", "expected a mapping that begins with `version: 1`, got nothing"),
         ("[]", (1, 1), "", "expected a mapping that begins with `version: 1`, got a list"),
         ("inputs: {}", (1, 1), "version", "missing"),
@@ -356,13 +355,11 @@ def test_a_file_is_read_when_the_policy_is_validated(authority):
         ),
         ("version: 1\nlog_level: loud", (2, 12), "log_level", "expected one of debug, info, warning, error"),
         ("version: 1\nqueue: {max_bytes: 1}", (2, 20), "queue.max_bytes", "expected a size"),
-    ],
-)
-def test_a_mistake_is_named_at_its_place(text, place, path, message):
-    found = [problem for problem in problems(text) if problem[2] == path]
+    ]:
+        found = [problem for problem in problems(text) if problem[2] == path]
 
-    assert [(line, column) for line, column, *_ in found] == [place]
-    assert message in found[0][3]
+        assert [(line, column) for line, column, *_ in found] == [place]
+        assert message in found[0][3]
 
 
 @pytest.mark.parametrize(
@@ -461,9 +458,8 @@ def test_a_pipe_in_place_of_a_file_is_refused_and_not_waited_for(tmp_path):
 # -- secrets -----------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(
-    ("text", "path"),
-    [
+def test_a_secret_in_a_policy_is_refused_with_a_hint_that_never_quotes_it():
+    for text, path in [
         (SINK + "    credential: {api_key: hunter2}", "outputs.main.credential"),
         (SINK + "    credential: {file: /run/hunter2}", "outputs.main.credential"),
         (SINK + "    credential: [{hunter2: hunter2}]", "outputs.main.credential"),
@@ -483,18 +479,15 @@ def test_a_pipe_in_place_of_a_file_is_refused_and_not_waited_for(tmp_path):
         (MINIMUM + "processors: [{type: tag, fields: {password: hunter2}}]", "processors[0].fields.password"),
         (MINIMUM + "processors: [{type: tag, fields: {a: [{secret: hunter2}]}}]", "processors[0].fields.a[0].secret"),
         (SINK + "    extra: |\n      -----BEGIN PRIVATE KEY-----\n      hunter2", "outputs.main.extra"),
-    ],
-)
-def test_a_secret_in_a_policy_is_refused_with_a_hint_that_never_quotes_it(text, path):
-    found = {where: message for _, _, where, message in problems(text)}
+    ]:
+        found = {where: message for _, _, where, message in problems(text)}
 
-    assert "`credential: {file: …}`" in found[path]
-    assert "hunter2" not in str(found)
+        assert "`credential: {file: …}`" in found[path]
+        assert "hunter2" not in str(found)
 
 
-@pytest.mark.parametrize(
-    "text",
-    [
+def test_no_refusal_quotes_a_value():
+    for text in [
         SINK + "    workers: hunter2",
         SINK + "    tls: {verification: hunter2}",
         SINK + "    tls: {ca: hunter2}",
@@ -508,10 +501,8 @@ def test_a_secret_in_a_policy_is_refused_with_a_hint_that_never_quotes_it(text, 
         "version: hunter2",
         "hunter2",
         SINK + "    Id:hunter2: x",
-    ],
-)
-def test_no_refusal_quotes_a_value(text):
-    assert "hunter2" not in str(problems(text)).lower()
+    ]:
+        assert "hunter2" not in str(problems(text)).lower()
 
 
 @pytest.mark.parametrize("id", ["es-2", "main-3fa2b1c4d5e6f708192a3b4c", "1e9b5c0e-6f0a-4d57-9a8f-0c8f6f3f3f3f", "A"])
@@ -585,9 +576,8 @@ drain: {deadline: never}
     assert meaning(parse(one, REGISTRY)) == meaning(parse(other, REGISTRY))
 
 
-@pytest.mark.parametrize(
-    "more",
-    [
+def test_every_setting_is_part_of_the_meaning():
+    for more in [
         "    workers: 3\n",
         "    credential: b\n",
         "    timeout: 2m\n",
@@ -598,10 +588,8 @@ drain: {deadline: never}
         "processors: [{type: tag, fields: {a: 1}}]\n",
         "inputs: {i: {type: tail, paths: [a]}}\n",
         "  other: {type: console}\n",
-    ],
-)
-def test_every_setting_is_part_of_the_meaning(more):
-    assert meaning(parse(SINK + more, REGISTRY)) != meaning(parse(SINK, REGISTRY))
+    ]:
+        assert meaning(parse(SINK + more, REGISTRY)) != meaning(parse(SINK, REGISTRY))
 
 
 def test_the_order_of_processors_and_the_choice_of_outputs_are_part_of_the_meaning():

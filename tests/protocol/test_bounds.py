@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Callable
 
 import pytest
 
@@ -86,9 +85,9 @@ def nack() -> Outbound:
     return message
 
 
-@pytest.mark.parametrize("make", [lambda: observed(1), lambda: observed(1000), ack, ready, nack])
-def test_the_longest_of_each_message_has_room_in_a_line(make: Callable[[], Outbound]) -> None:
-    assert MAX_LINE_BYTES // 8 < len(make().line()) <= MAX_LINE_BYTES
+def test_the_longest_of_each_message_has_room_in_a_line() -> None:
+    for make in [lambda: observed(1), lambda: observed(1000), ack, ready, nack]:
+        assert MAX_LINE_BYTES // 8 < len(make().line()) <= MAX_LINE_BYTES
 
 
 def test_of_drains_the_oldest_are_listed_and_the_others_are_counted() -> None:

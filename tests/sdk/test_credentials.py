@@ -42,20 +42,20 @@ JSON = st.recursive(
 )
 
 
-@pytest.mark.parametrize(("fields", "shape"), EXAMPLES)
-def test_each_shape_is_told_by_its_keys(fields, shape):
-    credential = Credential.parse(fields)
+def test_each_shape_is_told_by_its_keys():
+    for fields, shape in EXAMPLES:
+        credential = Credential.parse(fields)
 
-    assert (credential.shape_name, credential.fields) == (shape, fields)
-    assert [one.name for one in SHAPES if credential.fits(one)] == [shape]
+        assert (credential.shape_name, credential.fields) == (shape, fields)
+        assert [one.name for one in SHAPES if credential.fits(one)] == [shape]
 
 
-@pytest.mark.parametrize(("fields", "shape"), EXAMPLES)
-def test_what_a_redactor_hides_is_the_secret_and_no_name(fields, shape):
-    secrets = Credential.parse(fields).secrets()
+def test_what_a_redactor_hides_is_the_secret_and_no_name():
+    for fields, _ in EXAMPLES:
+        secrets = Credential.parse(fields).secrets()
 
-    assert any("hunter2" in text for text in secrets)
-    assert not {fields.get("username"), fields.get("certificate")} & set(secrets)
+        assert any("hunter2" in text for text in secrets)
+        assert not {fields.get("username"), fields.get("certificate")} & set(secrets)
 
 
 @pytest.mark.parametrize("given", ["id:hunter2", "aWQ6aHVudGVyMg=="])
@@ -72,18 +72,17 @@ def test_a_password_is_hidden_in_the_form_of_its_header_and_in_that_of_a_url_too
     assert {"a/b c", "a%2Fb%20c", base64.b64encode(b"u:a/b c").decode()} <= set(secrets)
 
 
-@pytest.mark.parametrize(("fields", "shape"), EXAMPLES)
-def test_nothing_that_shows_a_credential_shows_its_secret(fields, shape):
-    credential = Credential.parse(fields)
-    shown = [repr(credential), str(credential), f"{credential}", f"{[credential]!r}", pretty_repr(credential)]
+def test_nothing_that_shows_a_credential_shows_its_secret():
+    for fields, shape in EXAMPLES:
+        credential = Credential.parse(fields)
+        shown = [repr(credential), str(credential), f"{credential}", f"{[credential]!r}", pretty_repr(credential)]
 
-    assert shown[0] == f"<Credential {shape}>"
-    assert not any("hunter2" in text for text in shown)
+        assert shown[0] == f"<Credential {shape}>"
+        assert not any("hunter2" in text for text in shown)
 
 
-@pytest.mark.parametrize(
-    "value",
-    [
+def test_what_is_no_small_mapping_of_texts_is_refused_without_a_word_of_it():
+    for value in [
         "hunter2",
         None,
         ["hunter2"],
@@ -100,13 +99,11 @@ def test_nothing_that_shows_a_credential_shows_its_secret(fields, shape):
         {"bearer_token": "hunter2\x7f"},
         {"username": "hunter2\r", "password": "hunter2"},
         {5: "hunter2"},
-    ],
-)
-def test_what_is_no_small_mapping_of_texts_is_refused_without_a_word_of_it(value):
-    with pytest.raises(ValueError) as caught:
-        Credential.parse(value)
+    ]:
+        with pytest.raises(ValueError) as caught:
+            Credential.parse(value)
 
-    assert "hunter2" not in "".join(traceback.format_exception_only(caught.value))
+        assert "hunter2" not in "".join(traceback.format_exception_only(caught.value))
 
 
 @given(JSON)
@@ -155,9 +152,9 @@ def test_an_api_key_is_recognized_by_its_form_and_named_by_its_public_part(key):
     assert (credential.fields, public_name(credential.fields)) == ({"api_key": key}, "id")
 
 
-@pytest.mark.parametrize("text", ["", "hunter2.x", "a: b", "{hunter2", "id:hunter 2", "h\xfcnter"])
-def test_another_text_is_not_recognized(text):
-    assert recognized(text) is None
+def test_another_text_is_not_recognized():
+    for text in ["", "hunter2.x", "a: b", "{hunter2", "id:hunter 2", "h\xfcnter"]:
+        assert recognized(text) is None
 
 
 def test_a_bare_text_can_have_the_shapes_of_one_field():

@@ -49,28 +49,24 @@ def test_an_address_is_the_same_however_it_is_written(address, port):
     assert Endpoint.parse(f"[{address.exploded}]:{port}") == Endpoint("tcp", str(ipaddress.ip_address(address)), port)
 
 
-@pytest.mark.parametrize(
-    ("text", "expected"),
-    [
+def test_every_form_is_read():
+    for text, expected in [
         ("127.0.0.1:514", Endpoint("tcp", "127.0.0.1", 514)),
         (":514", Endpoint("tcp", "", 514)),
         ("udp://:514", Endpoint("udp", "", 514)),
         ("tls://Logs.Example:6514", Endpoint("tls", "logs.example", 6514)),
         ("unix:/run/app.sock", Endpoint("unix", path="/run/app.sock")),
         ("unixgram:/dev/log", Endpoint("unixgram", path="/dev/log")),
-    ],
-)
-def test_every_form_is_read(text, expected):
-    assert Endpoint.parse(text) == expected
+    ]:
+        assert Endpoint.parse(text) == expected
 
 
 def test_the_usual_scheme_is_that_of_a_text_without_one():
     assert Endpoint.parse(":514", usual="udp") == Endpoint("udp", "", 514)
 
 
-@pytest.mark.parametrize(
-    ("text", "message"),
-    [
+def test_what_is_none_is_refused_with_the_reason():
+    for text, message in [
         ("::1:514", "brackets"),
         ("[::x]:514", "not an IPv6 address"),
         ("[::1]", "address is"),
@@ -85,11 +81,9 @@ def test_the_usual_scheme_is_that_of_a_text_without_one():
         ("unix:/run/../x", "names a file"),
         ("unix:/" + "x" * LONGEST_PATH, "at most"),
         ("", "host:port"),
-    ],
-)
-def test_what_is_none_is_refused_with_the_reason(text, message):
-    with pytest.raises(BadOption, match=message):
-        Endpoint.parse(text)
+    ]:
+        with pytest.raises(BadOption, match=message):
+            Endpoint.parse(text)
 
 
 @pytest.mark.parametrize("scheme", sorted(SCHEMES - {"tcp"}))

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from dataclasses import replace
-from typing import Any
 
 import pytest
 
@@ -16,9 +15,8 @@ def test_an_output_is_fed_as_its_settings_say_unless_it_states_more() -> None:
     assert Output(workers=3, flush=Duration(0.5)).feeding() == Feeding(in_flight=3, linger=0.5)
 
 
-@pytest.mark.parametrize(
-    ("name", "value"),
-    [
+def test_a_statement_that_cannot_be_is_a_fault_that_names_it() -> None:
+    for name, value in [
         ("bytes", 0),
         ("bytes", True),
         ("bytes", "1MiB"),
@@ -40,11 +38,9 @@ def test_an_output_is_fed_as_its_settings_say_unless_it_states_more() -> None:
         ("backoff", (1, 2, 3)),
         ("client", "ever"),
         ("client", []),
-    ],
-)
-def test_a_statement_that_cannot_be_is_a_fault_that_names_it(name: str, value: Any) -> None:
-    with pytest.raises(PluginFault, match=f"cannot be fed as it states: {name}$"):
-        replace(Feeding(), **{name: value})
+    ]:
+        with pytest.raises(PluginFault, match=f"cannot be fed as it states: {name}$"):
+            replace(Feeding(), **{name: value})
 
 
 def test_in_strict_order_one_request_is_under_way() -> None:

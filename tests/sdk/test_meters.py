@@ -20,10 +20,10 @@ def test_a_name_that_is_asked_for_again_is_the_same_figure():
     assert figures.view()["size"]["buckets"] == [("1.0", 0), ("10.0", 1), ("+Inf", 1)]
 
 
-@pytest.mark.parametrize("name", ["", "Lost", "1st", "a-b", "a b", "a\n", "x" * 49, "lost_total", "x_bucket", "x_sum"])
-def test_a_name_that_metrics_cannot_have_is_refused(name):
-    with pytest.raises(ValueError, match="the name of a figure"):
-        Meters().counter(name, "")
+def test_a_name_that_metrics_cannot_have_is_refused():
+    for name in ["", "Lost", "1st", "a-b", "a b", "a\n", "x" * 49, "lost_total", "x_bucket", "x_sum"]:
+        with pytest.raises(ValueError, match="the name of a figure"):
+            Meters().counter(name, "")
 
 
 @pytest.mark.parametrize("help", ["two\nlines", "x" * 201])

@@ -11,27 +11,23 @@ from shipper.sdk.proxies import Proxy, always, no_proxy, of_environment, status_
 PROXY = {"HTTPS_PROXY": "http://proxy:3128"}
 
 
-@pytest.mark.parametrize(
-    ("text", "url", "user", "password"),
-    [
+def test_a_proxy_is_the_url_of_a_host() -> None:
+    for text, url, user, password in [
         ("http://proxy:3128", "http://proxy:3128", "", ""),
         ("http://proxy:3128/", "http://proxy:3128", "", ""),
         ("proxy", "http://proxy:80", "", ""),
         ("proxy:3128", "http://proxy:3128", "", ""),
         ("http://[::1]:3128", "http://[::1]:3128", "", ""),
         ("http://ann:p%40ss@proxy:3128", "http://proxy:3128", "ann", "p@ss"),
-    ],
-)
-def test_a_proxy_is_the_url_of_a_host(text: str, url: str, user: str, password: str) -> None:
-    proxy = Proxy.parse(text)
+    ]:
+        proxy = Proxy.parse(text)
 
-    assert (proxy.url, proxy.user, proxy.password) == (url, user, password)
-    assert proxy.address == url.removeprefix("http://")
+        assert (proxy.url, proxy.user, proxy.password) == (url, user, password)
+        assert proxy.address == url.removeprefix("http://")
 
 
-@pytest.mark.parametrize(
-    "text",
-    [
+def test_what_is_no_proxy_is_refused_and_not_quoted() -> None:
+    for text in [
         "https://canary:canary@proxy",
         "socks5://proxy",
         "http://",
@@ -40,13 +36,11 @@ def test_a_proxy_is_the_url_of_a_host(text: str, url: str, user: str, password: 
         "a b",
         "http://ann:[canary]@proxy:3128",
         "http://ann:canary\u2100@proxy:3128",
-    ],
-)
-def test_what_is_no_proxy_is_refused_and_not_quoted(text: str) -> None:
-    with pytest.raises(ValueError, match="proxy") as why:
-        Proxy.parse(text)
+    ]:
+        with pytest.raises(ValueError, match="proxy") as why:
+            Proxy.parse(text)
 
-    assert "canary" not in str(why.value)
+        assert "canary" not in str(why.value)
 
 
 def test_a_password_is_not_shown() -> None:
@@ -71,9 +65,8 @@ def test_a_tunnel_is_asked_for_with_the_proxys_own_credential() -> None:
     assert b"Authorization" not in Proxy.parse("proxy").opening("es:9200")
 
 
-@pytest.mark.parametrize(
-    ("head", "status"),
-    [
+def test_the_status_of_a_proxys_answer_is_read() -> None:
+    for head, status in [
         (b"HTTP/1.1 200 Connection established\r\n\r\n", 200),
         (b"HTTP/1.0 200\r\nVia: x\r\n\r\n", 200),
         (b"HTTP/1.1 407 Proxy Authentication Required\r\n\r\n", 407),
@@ -81,10 +74,8 @@ def test_a_tunnel_is_asked_for_with_the_proxys_own_credential() -> None:
         (b"HTTP/1.1 20\r\n\r\n", None),
         (b"SSH-2.0-x\r\n\r\n", None),
         (b"", None),
-    ],
-)
-def test_the_status_of_a_proxys_answer_is_read(head: bytes, status: int | None) -> None:
-    assert status_of(head) == status
+    ]:
+        assert status_of(head) == status
 
 
 @given(st.binary())
@@ -120,9 +111,8 @@ def test_a_wrong_variable_is_named_and_its_value_is_not_quoted() -> None:
     assert "canary" not in str(why.value)
 
 
-@pytest.mark.parametrize(
-    ("without", "host", "is_direct"),
-    [
+def test_hosts_of_no_proxy_are_asked_directly() -> None:
+    for without, host, is_direct in [
         ("*", "https://es:9200", True),
         ("", "https://es:9200", False),
         ("es", "https://es:9200", True),
@@ -145,10 +135,8 @@ def test_a_wrong_variable_is_named_and_its_value_is_not_quoted() -> None:
         ("fd00::/8", "https://[fd00::1]:9200", True),
         ("[fd00::1]:9200", "https://[fd00::1]:9200", True),
         ("10.0.0.0/8", "https://es:9200", False),
-    ],
-)
-def test_hosts_of_no_proxy_are_asked_directly(without: str, host: str, is_direct: bool) -> None:
-    assert (of_environment([host], {**PROXY, "no_proxy": without}) == {}) is is_direct
+    ]:
+        assert (of_environment([host], {**PROXY, "no_proxy": without}) == {}) is is_direct
 
 
 @given(st.text())

@@ -21,10 +21,10 @@ def test_a_compact_document_is_one_line_and_keeps_its_numbers():
     )
 
 
-@pytest.mark.parametrize("text", [b"", b"[]", b"1", b"{", b'{"a":1}{', b'{"a":"\xff"}', b"nonsense", b"[" * 9999])
-def test_what_is_no_json_object_is_no_document(text):
-    with pytest.raises(ValueError, match="it is no JSON"):
-        compact(text)
+def test_what_is_no_json_object_is_no_document():
+    for text in [b"", b"[]", b"1", b"{", b'{"a":1}{', b'{"a":"\xff"}', b"nonsense", b"[" * 9999]:
+        with pytest.raises(ValueError, match="it is no JSON"):
+            compact(text)
 
 
 @given(st.integers(0, 2**32 - 1), st.integers(0, 2**31 - 1))

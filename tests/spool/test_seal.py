@@ -55,16 +55,13 @@ def test_every_truncation_is_detected() -> None:
             sealer.open("batch", 1, 0, 7, sealed[:length])
 
 
-@pytest.mark.parametrize(
-    "place",
-    [("rest", 1, 0, 7), ("batch", 2, 0, 7), ("batch", "1", 0, 7), ("batch", 1, 1, 7), ("batch", 1, 0, 8)],
-)
-def test_a_value_does_not_open_in_another_place(place: tuple[str, int | str, int, int]) -> None:
-    sealer = a_sealer()
-    sealed = sealer.seal("batch", 1, 0, 7, b"an event")
+def test_a_value_does_not_open_in_another_place() -> None:
+    for place in [("rest", 1, 0, 7), ("batch", 2, 0, 7), ("batch", "1", 0, 7), ("batch", 1, 1, 7), ("batch", 1, 0, 8)]:
+        sealer = a_sealer()
+        sealed = sealer.seal("batch", 1, 0, 7, b"an event")
 
-    with pytest.raises(Damaged):
-        sealer.open(*place, sealed)
+        with pytest.raises(Damaged):
+            sealer.open(*place, sealed)
 
 
 def test_a_value_does_not_open_in_another_spool_with_the_same_key() -> None:

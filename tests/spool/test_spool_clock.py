@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import pytest
-
 from shipper.spool import clock
 from shipper.spool.clock import Clock
 from shipper.values import Revision
@@ -31,9 +29,8 @@ def test_time_passes_for_the_clocks_that_are_named_and_still_there() -> None:
     assert reading.clocks == {barrier: 1.75, Clock(0, 60 * SECOND): 2.5}
 
 
-@pytest.mark.parametrize(
-    ("deadlines", "runs"),
-    [
+def test_a_deadline_that_is_shorter_has_a_clock_of_its_own() -> None:
+    for deadlines, runs in [
         ([60.0], True),  # shorter than for ever
         ([60.0, 8.0], True),
         ([60.0, 60.0], False),
@@ -41,19 +38,17 @@ def test_time_passes_for_the_clocks_that_are_named_and_still_there() -> None:
         ([60.0, None], False),
         ([60.0, None, 90.0], True),
         ([None], False),
-    ],
-)
-def test_a_deadline_that_is_shorter_has_a_clock_of_its_own(deadlines: list[float | None], runs: bool) -> None:
-    spool = Spool()
-    for deadline in deadlines[:1]:
-        clock.set_deadline(spool.db, deadline)
-        clock.advance(spool.db, dict.fromkeys(own(spool), 60.0) if len(deadlines) > 1 else {})
-    for deadline in deadlines[1:]:
-        clock.set_deadline(spool.db, deadline)
-    last = deadlines[-1]
+    ]:
+        spool = Spool()
+        for deadline in deadlines[:1]:
+            clock.set_deadline(spool.db, deadline)
+            clock.advance(spool.db, dict.fromkeys(own(spool), 60.0) if len(deadlines) > 1 else {})
+        for deadline in deadlines[1:]:
+            clock.set_deadline(spool.db, deadline)
+        last = deadlines[-1]
 
-    assert (list(own(spool).values()) == [0.0]) == runs
-    assert last is None or clock.read(spool.db).effective(last) != runs
+        assert (list(own(spool).values()) == [0.0]) == runs
+        assert last is None or clock.read(spool.db).effective(last) != runs
 
 
 def test_a_revision_with_the_same_deadline_changes_nothing_of_its_clock() -> None:

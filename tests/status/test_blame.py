@@ -21,15 +21,12 @@ def test_the_innermost_module_of_a_plugins_package_is_blamed(modules: tuple[str,
     assert blamed(modules, MODULES) == module
 
 
-@pytest.mark.parametrize(
-    ("module", "found"),
-    [
+def test_a_module_belongs_to_the_units_of_its_package_or_to_that_of_its_class() -> None:
+    for module, found in [
         ("stranger.parsing", {"inputs.a"}),
         ("shipper_plugins.outputs.file", {"outputs.b"}),
         ("shipper_plugins.outputs.encoding", set()),
         ("other", {"outputs.c"}),
         ("nobody", set()),
-    ],
-)
-def test_a_module_belongs_to_the_units_of_its_package_or_to_that_of_its_class(module: str, found: set[str]) -> None:
-    assert units(module, PLUGINS) == found
+    ]:
+        assert units(module, PLUGINS) == found

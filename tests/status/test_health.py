@@ -87,16 +87,16 @@ def test_the_worst_unit_is_named() -> None:
     assert whole == ("DEGRADED", "output main: 401", "code_401")
 
 
-@pytest.mark.parametrize(
-    "code", ["unauthorized", "forbidden", "credential_missing", "dead_letters_full", "disk_full", "locked"]
-)
-def test_a_unit_that_needs_a_person_is_named_before_one_that_mends_itself_and_after_a_failed_one(code: str) -> None:
-    harmless = Unit("inputs.a", "input", "file", "DEGRADED", "no file yet", code="file_missing")
-    held = Unit("outputs.main", "output", "fake", "DEGRADED", "held", code=code)
-    failed = Unit("outputs.z", "output", "fake", "FAILED", "broken", code="failed")
+def test_a_unit_that_needs_a_person_is_named_before_one_that_mends_itself_and_after_a_failed_one() -> None:
+    for code in ["unauthorized", "forbidden", "credential_missing", "dead_letters_full", "disk_full", "locked"]:
+        harmless = Unit("inputs.a", "input", "file", "DEGRADED", "no file yet", code="file_missing")
+        held = Unit("outputs.main", "output", "fake", "DEGRADED", "held", code=code)
+        failed = Unit("outputs.z", "output", "fake", "FAILED", "broken", code="failed")
 
-    assert overall([harmless, held], failure=None, running=True, configuring=False).message == "output main: held"
-    assert overall([harmless, held, failed], failure=None, running=True, configuring=False).message.endswith("broken")
+        assert overall([harmless, held], failure=None, running=True, configuring=False).message == "output main: held"
+        assert overall([harmless, held, failed], failure=None, running=True, configuring=False).message.endswith(
+            "broken"
+        )
 
 
 def test_a_failed_spool_outweighs_everything() -> None:

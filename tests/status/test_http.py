@@ -123,9 +123,9 @@ async def test_an_unready_shipper_answers_503_with_the_reason():
     assert json.loads(body) == {"ready": False, "reason": "FAILED: the disk is gone"}
 
 
-@pytest.mark.parametrize(
-    ("state", "running", "ready"),
-    [
+def test_ready_means_that_a_policy_takes_events_in_however_well():
+    """A revision that was active in an earlier process takes none; one that is prepared stops none."""
+    for state, running, ready in [
         ("HEALTHY", True, True),
         ("DEGRADED", True, True),
         ("CONFIGURING", True, True),
@@ -134,11 +134,8 @@ async def test_an_unready_shipper_answers_503_with_the_reason():
         ("STARTING", False, False),
         ("FAILED", True, False),
         ("STOPPING", True, False),
-    ],
-)
-def test_ready_means_that_a_policy_takes_events_in_however_well(state, running, ready):
-    """A revision that was active in an earlier process takes none; one that is prepared stops none."""
-    assert readiness({"state": state, "running": running, "revisions": {"active": [0, 1]}}) == (ready, state)
+    ]:
+        assert readiness({"state": state, "running": running, "revisions": {"active": [0, 1]}}) == (ready, state)
 
 
 async def test_metrics_say_what_the_status_says():
@@ -235,9 +232,8 @@ async def test_a_trio_loop_that_hangs_is_not_alive(monkeypatch):
     assert answers == [503]
 
 
-@pytest.mark.parametrize(
-    ("host", "status"),
-    [
+async def test_a_host_that_is_not_ours_is_refused():
+    for host, status in [
         ("localhost", 200),
         ("localhost:1234", 200),
         ("127.0.0.1:99", 200),
@@ -246,11 +242,9 @@ async def test_a_trio_loop_that_hangs_is_not_alive(monkeypatch):
         ("evil.example:80", 421),
         ("127.0.0.1.evil.example", 421),
         ("", 421),
-    ],
-)
-async def test_a_host_that_is_not_ours_is_refused(host, status):
-    async with open_asyncio() as aio, serve_status(aio, ":0", lambda: HEALTHY) as address:
-        assert (await ask(address, "/status", headers={"Host": host}))[0] == status
+    ]:
+        async with open_asyncio() as aio, serve_status(aio, ":0", lambda: HEALTHY) as address:
+            assert (await ask(address, "/status", headers={"Host": host}))[0] == status
 
 
 async def test_nothing_can_be_changed_by_http():
@@ -291,21 +285,18 @@ async def test_the_server_ends_at_once_when_its_block_is_cancelled():
             await ask(address, "/livez")
 
 
-@pytest.mark.parametrize(
-    ("text", "address"),
-    [
+def test_an_address_without_a_host_is_loopback():
+    for text, address in [
         ("127.0.0.1:6780", ("127.0.0.1", 6780)),
         (":6780", ("127.0.0.1", 6780)),
         ("6780", ("127.0.0.1", 6780)),
         ("[::1]:0", ("::1", 0)),
         ("0.0.0.0:80", ("0.0.0.0", 80)),
-    ],
-)
-def test_an_address_without_a_host_is_loopback(text, address):
-    assert parse_address(text) == address
+    ]:
+        assert parse_address(text) == address
 
 
-@pytest.mark.parametrize("text", ["", "localhost", "localhost:", "::1:80", "host:http", "host:70000", "host:-1"])
-def test_an_address_that_is_none_is_refused(text):
-    with pytest.raises(OptionError, match="address"):
-        parse_address(text)
+def test_an_address_that_is_none_is_refused():
+    for text in ["", "localhost", "localhost:", "::1:80", "host:http", "host:70000", "host:-1"]:
+        with pytest.raises(OptionError, match="address"):
+            parse_address(text)

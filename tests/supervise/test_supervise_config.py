@@ -25,9 +25,8 @@ def complaint(file: Path, text: str, environment: dict[str, str] | None = None) 
     return str(caught.value).replace(str(file), "c.yaml")
 
 
-@pytest.mark.parametrize(
-    ("text", "expected"),
-    [
+def test_a_mistake_is_named_by_its_place_and_the_remedy(file: Path) -> None:
+    for text, expected in [
         ("htpp: x\n", 'c.yaml:1:1: htpp: unknown key "htpp" (did you mean "http"?)'),
         ("http: 6780\n", "c.yaml:1:7: http: expected string, got integer; quote it"),
         ("http: localhost\n", "c.yaml:1:7: http: the address 'localhost' has no port"),
@@ -52,10 +51,8 @@ def complaint(file: Path, text: str, environment: dict[str, str] | None = None) 
         ),
         ("state_key: [{file: nosuch}]\n", "c.yaml:1:13: state_key[0]: "),
         ("- x\n", "c.yaml:1:1: expected a mapping, got a list"),
-    ],
-)
-def test_a_mistake_is_named_by_its_place_and_the_remedy(file: Path, text: str, expected: str) -> None:
-    assert complaint(file, text).startswith(expected)
+    ]:
+        assert complaint(file, text).startswith(expected)
 
 
 def test_all_mistakes_are_named_at_once_and_no_key_is_quoted(file: Path) -> None:

@@ -361,9 +361,8 @@ def test_a_sidecar_that_fails_before_it_is_ready_ends_the_supervisor() -> None:
     assert Finish(78) in list(talk().received(observed("FAILED")))
 
 
-@pytest.mark.parametrize(
-    ("code", "lasts"),
-    [
+def test_only_what_a_person_must_mend_in_the_state_directory_makes_a_first_start_hopeless() -> None:
+    for code, lasts in [
         ("state_newer", True),
         ("state_unusable", True),
         ("disk_failed", False),
@@ -371,21 +370,17 @@ def test_a_sidecar_that_fails_before_it_is_ready_ends_the_supervisor() -> None:
         ("state_busy", False),
         ("one_that_nobody_knows_yet", False),
         ("", False),
-    ],
-)
-def test_only_what_a_person_must_mend_in_the_state_directory_makes_a_first_start_hopeless(
-    code: str, lasts: bool
-) -> None:
-    conversation = talk()
-    failure = Error(line_number=1, message="the state directory has format 2, in other words", code=code)
-    assert said(list(conversation.received(failure))) == ["start_failed"]
-    assert said(list(conversation.received(failure))) == []
-    assert conversation.hopeless is lasts
+    ]:
+        conversation = talk()
+        failure = Error(line_number=1, message="the state directory has format 2, in other words", code=code)
+        assert said(list(conversation.received(failure))) == ["start_failed"]
+        assert said(list(conversation.received(failure))) == []
+        assert conversation.hopeless is lasts
 
-    list(conversation.received(ready()))
-    conversation.ended()
-    list(conversation.received(failure))
-    assert not conversation.hopeless
+        list(conversation.received(ready()))
+        conversation.ended()
+        list(conversation.received(failure))
+        assert not conversation.hopeless
 
 
 def test_an_error_after_ready_is_about_a_line_that_was_sent() -> None:

@@ -120,22 +120,19 @@ async def test_a_command_that_writes_a_great_deal_ends_all_the_same() -> None:
     assert await failure("head -c 3000000 /dev/zero | tr '\\0' x >&2; exit 1") == f"exit status 1: {'x' * 300}…"
 
 
-@pytest.mark.parametrize(
-    ("chunks", "expected"),
-    [
+def test_the_last_line_that_is_not_blank_is_kept() -> None:
+    for chunks, expected in [
         ([b"one\ntw", b"o\n", b"\n  \n"], "two"),
         ([b"10 %\r20 %\rcurl: (22) 403\r\n"], "curl: (22) 403"),
         ([b"one\nnot ended"], "not ended"),
         ([b"\xff\x1b]0;title\x07"], "\ufffd\ufffd]0;title\ufffd"),
         ([], ""),
-    ],
-)
-def test_the_last_line_that_is_not_blank_is_kept(chunks: list[bytes], expected: str) -> None:
-    last = LastLine()
-    for chunk in chunks:
-        last.feed(chunk)
+    ]:
+        last = LastLine()
+        for chunk in chunks:
+            last.feed(chunk)
 
-    assert str(last) == expected
+        assert str(last) == expected
 
 
 def test_of_a_line_that_is_cut_no_secret_shows_its_beginning() -> None:

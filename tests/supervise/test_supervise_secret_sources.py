@@ -145,22 +145,19 @@ def test_a_kind_that_fails_is_an_error_of_its_reference_and_ends_nothing(monkeyp
     assert exposed(reference) == "the secret vault:x: its access rights are unknown: KeyError"
 
 
-@pytest.mark.parametrize(
-    ("written", "message"),
-    [
+def test_what_is_wrong_with_its_reference_is_said_without_quoting_it() -> None:
+    for written, message in [
         ("{vault: es, hunter2: x}", "beside `vault` a reference has field or `as`, and no other key"),
         ("{vault: es, password: hunter2}", "a policy must not contain a secret"),
         ("{vault: [hunter2]}", "`vault` is followed by a text"),
         ("{vault: es, field: [hunter2]}", "`field` is followed by a text"),
         ("{broken: hunter2}", r"secret source broken \(stranger_vault:Nothing\) cannot be loaded: AttributeError"),
         ("{nosuch: hunter2}", r"{file: PATH}, {env: NAME}, .* {secret: {name: NAME, key: KEY}} or {vault: OBJECT}"),
-    ],
-)
-def test_what_is_wrong_with_its_reference_is_said_without_quoting_it(written: str, message: str) -> None:
-    with pytest.raises(PolicyError, match=message) as caught:
-        referring(written)
+    ]:
+        with pytest.raises(PolicyError, match=message) as caught:
+            referring(written)
 
-    assert "hunter2" not in str(caught.value)
+        assert "hunter2" not in str(caught.value)
 
 
 def test_what_has_no_path_is_polled_and_its_variables_are_secret(vault: Path, tmp_path: Path) -> None:

@@ -101,9 +101,8 @@ def test_a_secret_of_a_shape_that_is_not_taken_at_its_place_is_a_problem_there()
     assert "hunter2" not in str(problem)
 
 
-@pytest.mark.parametrize(
-    "written",
-    [
+def test_a_literal_secret_is_refused_with_a_hint_and_is_not_quoted() -> None:
+    for written in [
         "hunter2-secret",
         "{api_key: 'hunter2:secret'}",
         "{file: hunter2-secret, env: x}",
@@ -112,20 +111,17 @@ def test_a_secret_of_a_shape_that_is_not_taken_at_its_place_is_a_problem_there()
         "{systemd: hunter2/secret}",
         "{env: X, as: hunter2-secret}",
         "[hunter2-secret]",
-    ],
-)
-def test_a_literal_secret_is_refused_with_a_hint_and_is_not_quoted(written: str) -> None:
-    tree = document.read(f"outputs:\n  main:\n    type: elasticsearch\n    credential: {written}\n", file="p.yaml")
+    ]:
+        tree = document.read(f"outputs:\n  main:\n    type: elasticsearch\n    credential: {written}\n", file="p.yaml")
 
-    with pytest.raises(PolicyError, match=r"p\.yaml:4:17: outputs\.main\.credential") as caught:
-        references(tree, INSTALLED)
+        with pytest.raises(PolicyError, match=r"p\.yaml:4:17: outputs\.main\.credential") as caught:
+            references(tree, INSTALLED)
 
-    assert "hunter2" not in str(caught.value)
+        assert "hunter2" not in str(caught.value)
 
 
-@pytest.mark.parametrize(
-    ("written", "message"),
-    [
+def test_what_is_wrong_with_a_reference_is_said() -> None:
+    for written, message in [
         ("{api_key: id:secret}", "a policy must not contain a secret"),
         ("id:secret", "a policy must not contain a secret"),
         ("{vault: A}", "exactly one kind: {file: PATH}"),
@@ -135,40 +131,35 @@ def test_a_literal_secret_is_refused_with_a_hint_and_is_not_quoted(written: str)
         ("{file: }", "`file` is followed by a text"),
         ("{file: a, mode: b}", "exactly one kind: {file: PATH}"),
         ("{file: a, password: b}", "a policy must not contain a secret"),
-    ],
-)
-def test_what_is_wrong_with_a_reference_is_said(written: str, message: str) -> None:
-    with pytest.raises(PolicyError, match=re.escape(message)):
-        references(document.read(f"outputs:\n  main:\n    type: elasticsearch\n    credential: {written}\n"), INSTALLED)
+    ]:
+        with pytest.raises(PolicyError, match=re.escape(message)):
+            references(
+                document.read(f"outputs:\n  main:\n    type: elasticsearch\n    credential: {written}\n"), INSTALLED
+            )
 
 
-@pytest.mark.parametrize(
-    ("content", "shape"),
-    [
+def test_the_shapes_of_a_secrets_content() -> None:
+    for content, shape in [
         ("id:secret\n", "api_key"),
         ("id:secret\r\n", "api_key"),
         (base64.b64encode(b"id:secret").decode(), "api_key"),
         ("username: elastic\npassword: 'x y'\n", "basic"),
         ('{"bearer_token": "t"}', "bearer_token"),
         ("certificate: |\n  -----BEGIN\nkey: |\n  -----BEGIN\n", "certificate"),
-    ],
-)
-def test_the_shapes_of_a_secrets_content(content: str, shape: str) -> None:
-    assert interpreted(content).shape_name == shape
+    ]:
+        assert interpreted(content).shape_name == shape
 
 
 def test_a_bare_text_is_what_the_reference_says_it_is() -> None:
     assert interpreted("eyJ.x.y\n", "bearer_token").fields == {"bearer_token": "eyJ.x.y"}
 
 
-@pytest.mark.parametrize(
-    "content", ["", "\n", "  ", "hunter2.x", "a b: c", "{hunter2", "- hunter2", "api_key: [hunter2]"]
-)
-def test_content_that_is_no_secret_is_refused_without_quoting_it(content: str) -> None:
-    with pytest.raises(ValueError) as caught:
-        interpreted(content)
+def test_content_that_is_no_secret_is_refused_without_quoting_it() -> None:
+    for content in ["", "\n", "  ", "hunter2.x", "a b: c", "{hunter2", "- hunter2", "api_key: [hunter2]"]:
+        with pytest.raises(ValueError) as caught:
+            interpreted(content)
 
-    assert "hunter2" not in str(caught.value)
+        assert "hunter2" not in str(caught.value)
 
 
 @given(st.text())
@@ -269,9 +260,8 @@ def encoded(text: bytes) -> str:
     return base64.b64encode(text).decode()
 
 
-@pytest.mark.parametrize(
-    ("fields", "name"),
-    [
+def test_the_name_of_a_credential_is_its_public_part() -> None:
+    for fields, name in [
         ({"api_key": "VuaCfGcBCdbkQm:hunter2"}, "VuaCfGcBCdbkQm"),
         ({"api_key": encoded(b"VuaCfGcBCdbkQm:hunter2")}, "VuaCfGcBCdbkQm"),
         ({"api_key": "id:hunter:2"}, "id"),
@@ -283,15 +273,13 @@ def encoded(text: bytes) -> str:
         ({"bearer_token": "a:hunter2"}, ""),
         ({"token": "a:hunter2"}, ""),
         ({"certificate": "c", "key": "hunter2"}, ""),
-    ],
-)
-def test_the_name_of_a_credential_is_its_public_part(fields: dict[str, str], name: str) -> None:
-    kept = Kept("es-1", fields, ["file:/es"], ["outputs.main", "inputs.bulk"])
+    ]:
+        kept = Kept("es-1", fields, ["file:/es"], ["outputs.main", "inputs.bulk"])
 
-    assert variables(kept) == {
-        "SHIPPER_CREDENTIAL_NAME": name,
-        "SHIPPER_CREDENTIAL_ID": "es-1",
-        "SHIPPER_CREDENTIAL_SOURCE": "file:/es",
-        "SHIPPER_OUTPUTS": "main",
-        "SHIPPER_INPUTS": "bulk",
-    }
+        assert variables(kept) == {
+            "SHIPPER_CREDENTIAL_NAME": name,
+            "SHIPPER_CREDENTIAL_ID": "es-1",
+            "SHIPPER_CREDENTIAL_SOURCE": "file:/es",
+            "SHIPPER_OUTPUTS": "main",
+            "SHIPPER_INPUTS": "bulk",
+        }

@@ -119,9 +119,8 @@ def test_a_value_can_never_become_structure(tmp_path: Path) -> None:
     assert document.plain(found) == {"x": "a\nb: {c: d}"}
 
 
-@pytest.mark.parametrize(
-    ("text", "expected"),
-    [
+def test_the_forms_of_a_variable() -> None:
+    for text, expected in [
         ("${A}", "1"),
         ("${EMPTY}", ""),
         ("${EMPTY:-d}", "d"),
@@ -131,16 +130,14 @@ def test_a_value_can_never_become_structure(tmp_path: Path) -> None:
         ("$A ^x$", "$A ^x$"),
         ("${A:?needed}", "1"),
         ("${LOOP}", "${A}"),
-    ],
-)
-def test_the_forms_of_a_variable(text: str, expected: str) -> None:
-    assert replaced(text, {"A": "1", "EMPTY": "", "LOOP": "${A}"}) == expected
+    ]:
+        assert replaced(text, {"A": "1", "EMPTY": "", "LOOP": "${A}"}) == expected
 
 
-@pytest.mark.parametrize("text", ["${NONE}", "${NONE:?}", "${}", "${A", "${A:x}", "${1}", "${A-B}"])
-def test_a_variable_that_is_not_set_or_not_well_written_is_an_error(text: str) -> None:
-    with pytest.raises(ValueError, match="variable"):
-        replaced(text, {"A": "1"})
+def test_a_variable_that_is_not_set_or_not_well_written_is_an_error() -> None:
+    for text in ["${NONE}", "${NONE:?}", "${}", "${A", "${A:x}", "${1}", "${A-B}"]:
+        with pytest.raises(ValueError, match="variable"):
+            replaced(text, {"A": "1"})
 
 
 def test_the_authors_own_message_is_shown() -> None:
@@ -153,12 +150,15 @@ def test_any_text_with_its_dollars_doubled_comes_back(text: str) -> None:
     assert replaced(text.replace("$", "$$"), {}) == text
 
 
-@pytest.mark.parametrize(
-    ("text", "expected"),
-    [("${A}-${B}", "<A>-<B>"), ("${A:-a}${B:-}", "a"), ("${A:?why}", "<A>"), ("$$ $A", "$ $A"), ("none", "none")],
-)
-def test_variables_of_another_host_are_imagined_where_they_have_no_default(text: str, expected: str) -> None:
-    assert imagined(text, lambda name: f"<{name}>") == expected
+def test_variables_of_another_host_are_imagined_where_they_have_no_default() -> None:
+    for text, expected in [
+        ("${A}-${B}", "<A>-<B>"),
+        ("${A:-a}${B:-}", "a"),
+        ("${A:?why}", "<A>"),
+        ("$$ $A", "$ $A"),
+        ("none", "none"),
+    ]:
+        assert imagined(text, lambda name: f"<{name}>") == expected
 
 
 @pytest.mark.parametrize("text", ["${", "${A B}", "${A:+b}"])

@@ -37,21 +37,18 @@ def drained(generation: int = 7) -> PolicyStatus:
 # -- stages ------------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(
-    ("stages", "expected"),
-    [
+def test_a_stage_is_reached_when_every_member_has_reached_it():
+    for stages, expected in [
         (["announced"], "FFF"),
         (["received"], "TFF"),
         (["active"], "TTF"),
         (["drained"], "TTT"),
         (["drained", "active"], "TTF"),
         (["drained", "announced"], "FFF"),
-    ],
-)
-def test_a_stage_is_reached_when_every_member_has_reached_it(stages, expected):
-    found = says(judged(policy(), *(member(str(number), entry(7, stage)) for number, stage in enumerate(stages))))
+    ]:
+        found = says(judged(policy(), *(member(str(number), entry(7, stage)) for number, stage in enumerate(stages))))
 
-    assert "".join(found[type][0] for type in ("Received", "Active", "Drained")) == expected
+        assert "".join(found[type][0] for type in ("Received", "Active", "Drained")) == expected
 
 
 def test_a_stage_of_an_older_generation_counts_for_nothing():
@@ -215,20 +212,17 @@ def test_a_refusal_keeps_received_false_and_names_the_place_first():
     assert found.members.refused == 1
 
 
-@pytest.mark.parametrize(
-    ("reason", "expected"),
-    [
+def test_each_cause_of_a_refusal_is_a_reason():
+    for reason, expected in [
         ("invalid", "Invalid"),
         ("conflict", "Conflict"),
         ("secret_missing", "SecretMissing"),
         ("unsupported", "Unsupported"),
         ("failed", "Failed"),
-    ],
-)
-def test_each_cause_of_a_refusal_is_a_reason(reason, expected):
-    found = judged(policy(), member("a", entry(6, nack=nack(reason=reason))))
+    ]:
+        found = judged(policy(), member("a", entry(6, nack=nack(reason=reason))))
 
-    assert condition(found, "Received").reason == expected
+        assert condition(found, "Received").reason == expected
 
 
 def test_a_generation_that_was_announced_and_then_refused_is_not_received():
