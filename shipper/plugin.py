@@ -45,7 +45,7 @@ The other public modules:
 from __future__ import annotations
 
 import socket
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass, field
 from typing import Annotated, Any, ClassVar, Protocol
@@ -592,6 +592,10 @@ def _nobody_asks() -> None:
     """Of a context that is made by hand."""
 
 
+async def _nothing_to_store() -> None:
+    """Of a context that is made by hand."""
+
+
 def _always() -> bool:
     return True
 
@@ -628,10 +632,10 @@ class OutputContext:
     """Takes the result and the duration of each request of an output with `counts_requests`."""
     meters: Meters = field(default_factory=Meters, repr=False, compare=False, kw_only=True)
     """The output's own counters, by names of its own; shown in `observed` and in the metrics, kept over revisions."""
-    answered: Callable[[], None] = field(default=_nobody_asks, repr=False, compare=False, kw_only=True)
-    """To call in trio's thread at the first sign that the destination has read a request: an answer, of any status.
-
-    Call it as soon as this is known, however the request ends, once or often. See `Output.tells_of_answers`.
+    begins: Callable[[], Awaitable[None]] = field(default=_nothing_to_store, repr=False, compare=False, kw_only=True)
+    """To await in trio's thread once a connection stands, before the first byte of a request: when it returns, it is
+    durable that events may be on their way. Once or often, cheap from the second time on. Raises NotBegun where that
+    cannot be stored. See `Output.contacts`.
     """
     may_begin: Callable[[], bool] = field(default=_always, repr=False, compare=False, kw_only=True)
     """Whether a request may begin now: not after the supervisor's lease has ended, nor with a withdrawn secret.
@@ -704,9 +708,6 @@ class Output(Settings, frozen=True):
     relays: ClassVar[bool] = False
     """Whether its destination is another shipper, which may answer when it has stored the events: see
     `OutputContext.delivers`."""
-    tells_of_answers: ClassVar[bool] = False
-    """Whether it calls `OutputContext.answered`. Then the shipper knows that a destination that never answered, for
-    example after a typo, has received no event. Otherwise it must assume that events arrived."""
 
     workers: Annotated[int, msgspec.Meta(ge=1, le=64)] = 2
     """Requests under way at once; one more where log events and keyed state wait together."""
@@ -729,6 +730,14 @@ class Output(Settings, frozen=True):
     def takes_events(self) -> bool:
         """Whether it sends batches without `Batch.versions`; depends on the settings alone."""
         return True
+
+    def contacts(self) -> Sequence[str]:
+        """Returns the hosts that it asks, as URLs or `host:port`, if it awaits `OutputContext.begins` before it does.
+
+        Then the shipper knows that hosts to which no request ever began, for example after a typo, have received no
+        event. Otherwise it must assume that events arrived. Depends on the settings alone.
+        """
+        return ()
 
     def feeding(self) -> Feeding:
         """Returns how the lane hands out batches; depends on the settings alone."""

@@ -59,7 +59,7 @@ from shipper.revisions.requeue import Requeuing
 from shipper.revisions.rollout import Rollout
 from shipper.revisions.statements import Statement
 from shipper.sdk.codes import Code
-from shipper.sdk.errors import Later, TooLarge
+from shipper.sdk.errors import Later
 from shipper.sdk.event import Batch, Fields
 from shipper.spool.queue import Arrival, Packed
 from shipper.spool.revisions import Text
@@ -76,10 +76,6 @@ class Pace:
     longest: float = 0.02
 
 
-class Nobody(Later):
-    """No answer came, of any kind."""
-
-
 class Destination:
     """What a scripted output does, and what happened to it."""
 
@@ -90,6 +86,8 @@ class Destination:
         """The `n` of each event that was answered as delivered."""
         self.asked: list[int] = []
         self.send: Send = self.deliver
+        self.is_there = True
+        """Whether a request can begin: otherwise its name is unknown, or its port is closed."""
         self.target: Callable[[int], str] = lambda n: ""
         """Of the event with this `n`."""
         self.refused: set[str] = set()
@@ -110,6 +108,10 @@ class Destination:
         self.sending = 0
         self.hanging = 0
         self._news = trio.Event()
+
+    def vanish(self) -> None:
+        """From now on no request can begin."""
+        self.is_there, self.send = False, self.raising(Later("connection refused"))
 
     async def shelve(self, batch: Batch) -> Answers:
         """Take versions, unless there is a newer one of the key."""
@@ -264,14 +266,18 @@ class ShelfOutput(ScriptedOutput, frozen=True):
 
 
 class TellingOutput(ScriptedOutput, frozen=True):
-    """The same, and it tells of every answer but `Nobody`."""
+    """The same, and it says when a request begins, which is never where nobody `is_there`."""
 
-    tells_of_answers: ClassVar[bool] = True
+    index: str = ""
+    """Another one is another lane to the same host."""
+
+    def contacts(self) -> Sequence[str]:
+        return [self.to]
 
 
 class _Scripted:
     def __init__(self, script: Destination, context: OutputContext) -> None:
-        self.script, self.answered = script, context.answered
+        self.script, self.begins = script, context.begins
         script.contexts.append(context)
 
     def ending(self) -> None:
@@ -283,11 +289,9 @@ class _Scripted:
         self.script.sending += 1
         self.script.notify()
         try:
+            if self.script.is_there:
+                await self.begins()
             return await self.script.send(batch)
-        except (Held, Later, TooLarge) as error:
-            if not isinstance(error, Nobody):
-                self.answered()
-            raise
         finally:
             self.script.sending -= 1
             self.script.notify()
@@ -774,11 +778,13 @@ def policy(
     more: str = "",
     type: str = "scripted",
     to: str = "main",
+    index: str = "",
     output: str = "main",
 ) -> str:
     """A policy of one scripted input and one scripted output."""
     key = f", credential: {credential}" if credential else ""
     key += f", to: {to}" if to != "main" else ""
+    key += f", index: {index}" if index else ""
     if inputs is None:
         inputs = f'inputs:\n  in: {{type: scripted, at: "{at}", flavour: "{flavour}"}}\n'
     return f"version: 1\n{inputs}outputs:\n  {output}: {{type: {type}{key}}}\n{more}"

@@ -44,12 +44,13 @@ from shipper.process import log
 from shipper.process.environment import REAL, Environment
 from shipper.sdk.aio import Asyncio
 from shipper.sdk.codes import Code, Why, checked
-from shipper.sdk.errors import raised_at
+from shipper.sdk.errors import NotBegun, raised_at
 from shipper.sdk.event import Batch
 from shipper.sdk.meters import Meters
 from shipper.sdk.retry import backoff
 from shipper.spool.revisions import LaneKey, LaneRow
 from shipper.spool.spool import Spool
+from shipper.spool.store import StoreFailed
 
 _log = log.get(__name__)
 
@@ -425,7 +426,7 @@ class Lane:
             is_active=lambda: self.active,
             settle_barrier=partial(self._settle_barrier, connected=True),
             on_end=self._tell_ending,
-            on_answer=self._note_reached,
+            on_answer=self._note_answer,
             on_success=self._succeeded,
             on_moved=self._on_moved,
             feeding=self._feeding,
@@ -489,7 +490,7 @@ class Lane:
             self._keyring.of(self.key.credentials),
             requests=self._requests,
             meters=self.meters,
-            answered=self._note_reached,
+            begins=self._note_reached,
             may_begin=self.may_begin,
             lane=self.id,
             lowest=lambda: self._backlogs.logs.lowest(),
@@ -587,12 +588,23 @@ class Lane:
             self._trouble = trouble
             self._put_off(trouble)
 
-    def _note_reached(self) -> None:
-        """Somebody may have received events of this lane: from now on none of them goes elsewhere, unless it is
-        ordered."""
+    async def _note_reached(self) -> None:
+        """Somebody may receive events of this lane: from now on none of them goes elsewhere, unless it is ordered.
+
+        Returns when that is durable. Raises NotBegun if it cannot be stored.
+        """
+        if not self._is_reached:
+            try:
+                await self._spool.note_reached(self.id)
+            except StoreFailed:
+                raise NotBegun("the state directory takes nothing") from None
+            self._is_reached = True
+
+    def _note_answer(self) -> None:
+        """Of an output that does not say when its requests begin, or not always."""
         if not self._is_reached:
             self._is_reached = True
-            self._spool.note_reached(self.id)
+            self._spool.note_answered(self.id)
 
     def _tell(self, trouble: Trouble) -> None:
         text = f"{trouble.reason}, events held" if trouble.held else trouble.reason

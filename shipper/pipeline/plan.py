@@ -11,6 +11,7 @@ import hashlib
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
+from urllib.parse import urlsplit
 
 from shipper.plugin import Material, Processor
 from shipper.policy.document import Node, followed, read
@@ -167,6 +168,20 @@ def _output(spec: OutputSpec) -> OutputPlan:
 def lane_key(spec: OutputSpec) -> LaneKey:
     """Returns the identity of an output's lane."""
     return LaneKey(spec.name, spec.type, destination(spec), _ids(uses(spec.config)))
+
+
+def contacts(spec: OutputSpec) -> tuple[str, ...]:
+    """Returns digests of the hosts that an output asks, one for each host and port however they are written.
+
+    Empty where it does not say when it asks them.
+    """
+    return tuple(sorted({digest(_host_and_port(host)) for host in spec.config.contacts()}))
+
+
+def _host_and_port(host: str) -> str:
+    url = urlsplit(host if "://" in host else f"//{host}")
+    port = url.port or {"http": 80, "https": 443}.get(url.scheme)
+    return f"{(url.hostname or '').rstrip('.')}:{port}"
 
 
 def lane_settings(spec: OutputSpec) -> LaneSettings:

@@ -22,7 +22,7 @@ from shipper.pipeline.delivery import Delivery
 from shipper.pipeline.intake import Closing, Intake
 from shipper.pipeline.keyring import Keyring
 from shipper.pipeline.libraries import load_all
-from shipper.pipeline.plan import Plan, make
+from shipper.pipeline.plan import Plan, contacts, make
 from shipper.plugin import Output
 from shipper.policy.policy import restore_output
 from shipper.policy.registry import Registry
@@ -329,8 +329,8 @@ class Rollout:
 
     async def _cut(self, plan: Plan) -> Cut:
         wanted = [(output.key, output.settings) for output in plan.outputs.values()]
-        telling = [name for name, output in plan.outputs.items() if output.spec.config.tells_of_answers]
-        return await self._spool.cut(plan.at, wanted, plan.limits, telling, plan.state)
+        asked = {name: contacts(output.spec) for name, output in plan.outputs.items()}
+        return await self._spool.cut(plan.at, wanted, plan.limits, asked, plan.state)
 
     async def _resume(self, plan: Plan) -> Cut:
         """Returns the stored lanes after a restart, even if files that the policy names have changed since.

@@ -136,11 +136,6 @@ class Asyncio:
             raise cancelled or asyncio.CancelledError
         return cast(outcome.Outcome[Result], end)
 
-    def tell(self, function: Callable[[], object]) -> None:
-        """From a coroutine of the loop: schedules a function in trio, before the end of any `call` that ends after
-        this."""
-        self._soon(function)
-
     def _soon(self, function: Callable[..., Any], *args: Any) -> None:
         with contextlib.suppress(trio.RunFinishedError):  # the process is ending, and no task waits any more
             self._token.run_sync_soon(function, *args)

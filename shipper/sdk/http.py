@@ -29,8 +29,9 @@ from __future__ import annotations
 import asyncio
 import socket
 import ssl
-from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
+from functools import partial
 from typing import Any, Literal
 from weakref import WeakSet
 
@@ -121,7 +122,7 @@ async def open_client(
     connections: int,
     seconds: float,
     idle: float = IDLE_SECONDS,
-    answered: Callable[[], object] = lambda: None,
+    begins: Callable[[], Awaitable[None]] = trio.lowlevel.checkpoint,
     may_begin: Callable[[], bool] = lambda: True,
     requests: Requests | None = None,
     proxy: Choice = no_proxy,
@@ -131,7 +132,7 @@ async def open_client(
     `headers` are sent with each request; without a User-Agent among them, it names this program. `tls` is False where
     no host is asked by https; `server_name` is asked for and checked instead of the host's. There are at most so many
     `connections`, each kept for `idle` seconds after a request, and a request takes so many `seconds`, a wait for one
-    of them included. `answered`, `may_begin` and, for an output that `counts_requests`, `requests` are those of
+    of them included. `begins`, `may_begin` and, for an output that `counts_requests`, `requests` are those of
     `OutputContext`; a request that was cancelled or did not begin is not counted. `proxy` chooses the proxy of a host;
     one that makes no tunnel is told as Unreachable.
     """
@@ -143,7 +144,7 @@ async def open_client(
         connections=connections,
         seconds=seconds,
         idle=idle,
-        answered=answered,
+        begins=begins,
         may_begin=may_begin,
         proxy=proxy,
     )
@@ -159,8 +160,8 @@ async def open_client(
 class Pool:
     """The client in the asyncio thread, where its coroutines run.
 
-    `answered` is called, in trio, when the first answer of any status begins. `may_begin` is asked, here, in the
-    instant before each request is written.
+    `begins` is awaited, in trio, before the first request is written, on a connection that stands. `may_begin` is
+    asked, here, in the instant before each request is written.
     """
 
     def __init__(
@@ -173,7 +174,7 @@ class Pool:
         connections: int,
         seconds: float,
         idle: float = IDLE_SECONDS,
-        answered: Callable[[], object] = lambda: None,
+        begins: Callable[[], Awaitable[None]] = trio.lowlevel.checkpoint,
         may_begin: Callable[[], bool] = lambda: True,
         proxy: Choice = no_proxy,
     ) -> None:
@@ -187,14 +188,14 @@ class Pool:
         self._seconds = float(seconds)
         self._idle = float(idle)
         self._connecting = min(_CONNECT, self._seconds)
-        self._may_begin = may_begin
-        self._answered: Callable[[], object] | None = answered
+        self._may_begin, self._begins = may_begin, begins
         self._sockets: WeakSet[socket.socket] = WeakSet()
 
     async def open(self) -> None:
         """Make the session; contacts nobody."""
         self._session = aiohttp.ClientSession(
             connector=_Connector(
+                partial(self.aio.answer, self._begins),
                 self._may_begin,
                 limit=self._connections,
                 keepalive_timeout=self._idle,
@@ -239,18 +240,12 @@ class Pool:
                 server_hostname=self._server_name if host.startswith("https://") else None,
                 **_by_proxy(proxy, shown, is_tunnel=host.startswith("https://")),
             ) as response:
-                self._note_answer()
                 return await _read(response, most)
         except (aiohttp.ClientError, OSError) as error:
             forget_frames(error)
             kind = Unreachable if isinstance(error, _NOTHING_SENT) else NoAnswer
             where = by_way_of(address(host), proxy)
             raise kind(f"{where}: {self._cause(error)}", _failure(error), _code(error)) from None
-
-    def _note_answer(self) -> None:
-        if self._answered is not None:
-            self.aio.tell(self._answered)
-            self._answered = None
 
     def _cause(self, error: Exception) -> str:
         """The cause in a few words, none of them the peer's."""
@@ -375,13 +370,15 @@ class _Connector(aiohttp.TCPConnector):
     Its own `close` lets a transport flush: a cancelled request of 1 MB went on until the peer had all of it. And it
     takes what came while a connection was idle for the answer to the next request.
 
-    Each request takes its connection here, a new or an idle one, and writes at once: `may_begin` is asked in between.
-    And before a proxy is asked for a tunnel, which shows it a credential of its own.
+    Each request takes its connection here, a new or an idle one, and writes at once. In between, `begins` is awaited
+    for the first request of all, and `may_begin` is asked; this one also before a proxy is asked for a tunnel, which
+    shows it a credential of its own.
     """
 
-    def __init__(self, may_begin: Callable[[], bool], **options: Any) -> None:
+    def __init__(self, begins: Callable[[], Awaitable[None]], may_begin: Callable[[], bool], **options: Any) -> None:
         super().__init__(**options)
-        self._may_begin = may_begin
+        self._begins, self._may_begin = begins, may_begin
+        self._has_begun = False
 
     async def connect(
         self,
@@ -397,8 +394,11 @@ class _Connector(aiohttp.TCPConnector):
                 connection.close()
                 raise aiohttp.ServerDisconnectedError
         try:
+            if not self._has_begun:
+                await self._begins()
+                self._has_begun = True
             self._check()
-        except NotBegun:
+        except BaseException:
             connection.close()
             raise
         return connection

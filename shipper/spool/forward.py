@@ -3,10 +3,9 @@
 Whether and where to is decided in the transaction that stores the order: before it, a cut may change either lane. Later
 the target may be retired too; it drains the moved entries all the same.
 
-Without an order, entries are forwarded only under two durable conditions. The lane was never *reached*: no answer of
-any kind came from its destination since the lane was made (an unknown name, a closed port, an untrusted certificate;
-but also a request without an answer, whose events may then arrive twice). And its output kept its credentials. A lane
-of an output that does not report answers, or of an earlier version of the spool, counts as reached from the start.
+Without an order, entries are forwarded only under two durable conditions. The lane was never *reached* (`contact`): no
+request to its hosts has begun (an unknown name, a closed port, an untrusted certificate), so nothing of it can be in
+flight. And its output kept its credentials.
 """
 
 from __future__ import annotations
@@ -32,11 +31,6 @@ class NotForwarded(ShipperError):
 
 class Ended(NotForwarded):
     """The drain has ended: nothing waits any more."""
-
-
-def note_reached(db: sqlite3.Connection, lane: int) -> None:
-    """Stores that the destination of a lane has answered."""
-    db.execute("UPDATE lane SET reached = 1 WHERE id = ? AND NOT reached", (lane,))
 
 
 def never_reached(db: sqlite3.Connection) -> list[int]:
@@ -92,7 +86,7 @@ def place_forward(
     doubt.act(db)
     to = target(db, lane, closed)
     if unasked and lane not in never_reached(db):
-        raise NotForwarded("an answer came meanwhile, or a newer revision wants it otherwise")
+        raise NotForwarded("a request has begun meanwhile, or a newer revision wants it otherwise")
     (last,) = db.execute("SELECT max(seq) FROM barrier WHERE lane = ?", (lane,)).fetchone()
     if last is None:
         raise Ended("its drain has ended meanwhile")

@@ -13,12 +13,13 @@ from __future__ import annotations
 import json
 import sqlite3
 from collections.abc import Collection, Iterable, Mapping, Sequence
+from types import MappingProxyType
 from typing import Literal, NamedTuple
 
 import msgspec
 
 from shipper.process import log
-from shipper.spool import credentials, doubt, feeding, lineages
+from shipper.spool import contact, credentials, doubt, feeding, lineages
 from shipper.spool.lane_settings import LaneSettings
 from shipper.spool.queue import Moved
 from shipper.spool.schema import BARRIER, get_meta, next_seq, packed_ids, set_meta
@@ -236,20 +237,22 @@ def cut(
     sealer: Sealer,
     at: Revision,
     wanted: Sequence[tuple[LaneKey, LaneSettings]],
-    telling: Collection[str] = (),
+    contacts: Mapping[str, Sequence[str]] = MappingProxyType({}),
     state: Sequence[feeding.Route] = (),
     now: float = 0.0,
 ) -> Cut:
     """Makes a received revision active, with these lanes; puts a barrier into every lane that it retires.
 
     `state` are its inputs of keyed state: new destinations are fed with all of their current keys.
-    New lanes count as reached at once, except those of the outputs `telling`, which report answers (see `forward`).
+    `contacts` are digests of the hosts of each output that says when it asks them (see `contact`); the lanes of others
+    count as reached at once.
     """
     doubt.act(db)
+    contact.judge(db)
     retracted = feeding.retract(db, sealer, now, _active(db), state)
     seq = next_seq(db)
     before = {row[0] for row in db.execute("SELECT id FROM lane WHERE active")}
-    now_active = [_adopt(db, sealer, key, settings, key.output not in telling) for key, settings in wanted]
+    now_active = [_adopt(db, sealer, key, settings, contacts.get(key.output, ())) for key, settings in wanted]
     retired = before - {row.id for row in now_active}
     for lane in sorted(retired):
         _put_barrier(db, lane, seq, at)
@@ -264,8 +267,11 @@ def cut(
     return Cut(seq, now_active, frozenset(retired), fed, retracted)
 
 
-def _adopt(db: sqlite3.Connection, sealer: Sealer, key: LaneKey, settings: LaneSettings, reached: bool) -> LaneRow:
-    id = _find_lane(db, key) or _insert_lane(db, key, reached)
+def _adopt(
+    db: sqlite3.Connection, sealer: Sealer, key: LaneKey, settings: LaneSettings, contacts: Sequence[str]
+) -> LaneRow:
+    id = _find_lane(db, key) or _insert_lane(db, key, reached=not contacts)
+    db.execute("UPDATE lane SET contacts = ? WHERE id = ?", (packed_ids(contacts), id))
     _keep_settings(db, sealer, id, settings)
     db.execute("UPDATE lane SET active = 1 WHERE id = ?", (id,))
     confirmed = db.execute("SELECT confirmed, confirmed_versions FROM lane WHERE id = ?", (id,)).fetchone()
@@ -280,8 +286,8 @@ def adopt_rebound(db: sqlite3.Connection, sealer: Sealer, lane: int, old: str, n
     id = _find_lane(db, key)
     if id is not None:
         return rows[id]
-    (reached,) = db.execute("SELECT reached FROM lane WHERE id = ?", (lane,)).fetchone()
-    id = _insert_lane(db, key, bool(reached))
+    reached, contacts = db.execute("SELECT reached, contacts FROM lane WHERE id = ?", (lane,)).fetchone()
+    id = _insert_lane(db, key, reached=bool(reached), contacts=contacts)
     settings = None if like.settings is None else like.settings.rebound(old, new)
     if settings is not None:
         _keep_settings(db, sealer, id, settings)
@@ -300,11 +306,11 @@ def _find_lane(db: sqlite3.Connection, key: LaneKey) -> int | None:
     return None if row is None else int(row[0])
 
 
-def _insert_lane(db: sqlite3.Connection, key: LaneKey, reached: bool) -> int:
+def _insert_lane(db: sqlite3.Connection, key: LaneKey, *, reached: bool, contacts: str = "[]") -> int:
     row = db.execute(
-        "INSERT INTO lane (output, type, destination, credentials, settings, active, reached)"
-        " VALUES (?, ?, ?, ?, x'', 0, ?) RETURNING id",
-        (*key.columns(), reached),
+        "INSERT INTO lane (output, type, destination, credentials, settings, active, reached, contacts)"
+        " VALUES (?, ?, ?, ?, x'', 0, ?, ?) RETURNING id",
+        (*key.columns(), reached, contacts),
     ).fetchone()
     return int(row[0])
 

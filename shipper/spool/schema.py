@@ -9,8 +9,10 @@
     barrier  the counts of each open barrier; (lane, seq) of its entry; `confirmed` is the weakest `Confirmed` of its
              answers, and of the last ones before its cut
     lane     one destination identity, with the ids of its credentials as a JSON list; `active` where the active
-             revision routes events to it, `reached` once its destination has given any answer, `confirmed` and
-             `confirmed_versions` what its last answers for log events and for keyed state are worth
+             revision routes events to it, `reached` once a request to one of its hosts has begun, `contacts` digests of
+             these hosts as a JSON list, `confirmed` and `confirmed_versions` what its last answers for log events and
+             for keyed state are worth
+    contact  the hosts to which a request of any lane has begun
     keyed    the current version of each key of keyed state; `own` is 1 if its place was given here, 2 if those of its
              key before were not all; `name` and `point` are digests, the key itself is sealed; `settled` is, of a
              deletion of which nothing waits, the first part of the owner, else NULL
@@ -62,7 +64,9 @@ CREATE TABLE IF NOT EXISTS revision (
 CREATE TABLE IF NOT EXISTS lane (
     id INTEGER PRIMARY KEY AUTOINCREMENT, output TEXT NOT NULL, type TEXT NOT NULL, destination TEXT NOT NULL,
     credentials TEXT, settings BLOB NOT NULL, active INTEGER NOT NULL, reached INTEGER NOT NULL DEFAULT 1,
-    confirmed INTEGER NOT NULL DEFAULT 0, confirmed_versions INTEGER NOT NULL DEFAULT 0);
+    confirmed INTEGER NOT NULL DEFAULT 0, confirmed_versions INTEGER NOT NULL DEFAULT 0,
+    contacts TEXT NOT NULL DEFAULT '[]');
+CREATE TABLE IF NOT EXISTS contact (host TEXT PRIMARY KEY) WITHOUT ROWID;
 CREATE TABLE IF NOT EXISTS batch (
     seq INTEGER PRIMARY KEY, epoch INTEGER NOT NULL, revision INTEGER NOT NULL, count INTEGER NOT NULL,
     bytes INTEGER NOT NULL, at REAL NOT NULL, origin BLOB NOT NULL, lanes TEXT NOT NULL, body BLOB NOT NULL);
@@ -137,6 +141,7 @@ _LATER: Final = (
     ("settled", "confirmed", "INTEGER NOT NULL DEFAULT 0"),
     ("holding", "known", "INTEGER NOT NULL DEFAULT 0"),
     ("keyed", "settled", "TEXT"),
+    ("lane", "contacts", "TEXT NOT NULL DEFAULT '[]'"),
 )
 """Columns that tables of an earlier version lack; each stands last in its table, and its default is for old rows."""
 _OF_LATER: Final = "CREATE INDEX IF NOT EXISTS keyed_settled ON keyed (settled, place) WHERE settled IS NOT NULL"

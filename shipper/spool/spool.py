@@ -10,6 +10,7 @@ from collections.abc import AsyncIterator, Callable, Collection, Iterable, Itera
 from contextlib import asynccontextmanager, suppress
 from functools import partial
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any, Literal, NamedTuple, TypeVar
 
 import trio
@@ -21,6 +22,7 @@ from shipper.sdk.state import Change, Mark, Quota, Version
 from shipper.spool import (
     audit,
     awaited,
+    contact,
     credentials,
     dead_letters,
     doubt,
@@ -368,18 +370,19 @@ class Spool:
         at: Revision,
         wanted: Sequence[tuple[LaneKey, LaneSettings]],
         limits: SpoolLimits = kept.DEFAULTS,
-        telling: Collection[str] = (),
+        contacts: Mapping[str, Sequence[str]] = MappingProxyType({}),
         state: Sequence[feeding.Route] = (),
     ) -> Cut:
         """Makes a revision active, puts the barriers, and stores its limits, in one transaction.
 
-        `telling` are the outputs that report answers, `state` the inputs of keyed state.
+        `contacts` are digests of the hosts of each output that says when it asks them (`forward` has the rule), `state`
+        the inputs of keyed state.
         """
         now = self._now()
 
         def cut(db: sqlite3.Connection) -> Cut:
             kept.store(db, limits)
-            return revisions.cut(db, self.store.sealer, at, wanted, telling, state, now)
+            return revisions.cut(db, self.store.sealer, at, wanted, contacts, state, now)
 
         done, figures = await self._config(self._counted(cut))
         figures.moved(done.retracted)
@@ -487,10 +490,14 @@ class Spool:
         """Returns the lanes to forward without an order."""
         return await self.store.read(forward.never_reached)
 
-    def note_reached(self, lane: int) -> None:
+    async def note_reached(self, lane: int) -> None:
+        """Stores that a request to the hosts of a lane begins; returns when that is durable. Raises StoreFailed."""
+        await self.store.do(lambda db: contact.note(db, lane), urgent=True)
+
+    def note_answered(self, lane: int) -> None:
         """Stores that the destination of a lane has answered; durable before later calls are."""
         with suppress(StoreFailed):  # the process ends then, and some callers must not raise
-            self.store.post(lambda db: forward.note_reached(db, lane), urgent=True)
+            self.store.post(lambda db: contact.note(db, lane), urgent=True)
 
     async def lineages(self, lane: int) -> dict[str, Confirmed]:
         """Returns what the destination of a lane has confirmed, by its lineage, with all that was noted before."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from shipper.pipeline.plan import Plan, digest, make
+from shipper.pipeline.plan import Plan, _host_and_port, digest, make
 from shipper.sdk.errors import PolicyError
 from shipper.values import Revision
 from tests.fakes import REGISTRY
@@ -97,3 +97,16 @@ def test_a_bad_policy_names_its_problems() -> None:
         plan(BASE + "  bad: {type: nothing}\n")
 
     assert raised.value.problems[0].path == "outputs.bad.type"
+
+
+@pytest.mark.parametrize(
+    ("one", "other"),
+    [
+        ("https://es-1", "https://ES-1:443/"),
+        ("http://es-1:80", "http://es-1./path"),
+        ("https://es-1:9200", "http://es-1:9200"),
+        ("kafka-1:9092", "kafka-1:9092"),
+    ],
+)
+def test_a_host_is_one_contact_however_it_is_written(one: str, other: str) -> None:
+    assert len({_host_and_port(one), _host_and_port(other), _host_and_port("https://es-2:443")}) == 2

@@ -409,11 +409,15 @@ async def test_a_proxy_is_shown_its_own_credential_alone(aio: Asyncio) -> None:
 )
 async def test_a_proxy_that_makes_no_tunnel_is_named(aio: Asyncio, refusal: bytes, reason: str) -> None:
     told: list[None] = []
+
+    async def begins() -> None:
+        told.append(None)
+
     async with behind_a_proxy(aio, login="ann:other", refusal=refusal) as (destination, proxy):
         output = ElasticsearchOutput(
             hosts=(f"https://{ES}",), credential=CredentialId("es"), tls=TRUST, proxy=proxy.url
         )
-        context = OutputContext("main", aio, CREDENTIALS, answered=lambda: told.append(None))
+        context = OutputContext("main", aio, CREDENTIALS, begins=begins)
         async with output.open(context) as main:
             with pytest.raises(Later) as why:
                 await main.send(documents(b"{}"))

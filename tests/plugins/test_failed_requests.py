@@ -283,12 +283,12 @@ async def test_where_a_broker_refuses_records(aio: Asyncio) -> None:
 @asynccontextmanager
 async def broker_failing(aio: Asyncio, key: int, what: str) -> AsyncIterator[tuple[int, trio.Event]]:
     """Yields the port of a broker that gives no answer to requests of this key, and what is set when one has come."""
-    there = trio.Event()
+    there, loop = trio.Event(), trio.lowlevel.current_trio_token()
 
     async def answer(asked: int, text: bytes) -> bytes | None:
         if asked != key:
             return await cluster.answer(asked, text)
-        aio.tell(there.set)
+        loop.run_sync_soon(there.set)
         if what == "silent":
             await over.wait()
         return None

@@ -27,7 +27,7 @@ _PORTS: dict[int, int] = {}
 @asynccontextmanager
 async def broker(aio: Asyncio, answer: Answer, *versions: bytes) -> AsyncIterator[Access]:
     async with open_broker(aio, answer, *versions) as port:
-        access = Access(aio, None, None, None, None, 2.0, lambda: True)
+        access = Access(aio, None, None, None, None, 2.0, trio.lowlevel.checkpoint, lambda: True)
         _PORTS[id(access)] = port
         try:
             yield access
@@ -149,7 +149,7 @@ async def test_a_broker_that_throttles_is_left_alone_for_so_long(aio: Asyncio) -
     async with broker(aio, answer) as access:
 
         async def run() -> None:
-            client = Client([("127.0.0.1", _PORTS[id(access)])], access, lambda: None)
+            client = Client([("127.0.0.1", _PORTS[id(access)])], access)
             try:
                 for _ in range(3):
                     await client.places(["t"])
@@ -171,7 +171,7 @@ async def test_an_answer_of_nulls_names_no_topic(aio: Asyncio) -> None:
     async with broker(aio, answer) as access:
 
         async def run() -> object:
-            client = Client([("127.0.0.1", _PORTS[id(access)])], access, lambda: None)
+            client = Client([("127.0.0.1", _PORTS[id(access)])], access)
             try:
                 return await client.places(["t"])
             finally:
@@ -189,7 +189,7 @@ async def test_a_flood_of_topics_is_not_remembered(aio: Asyncio, monkeypatch: py
     async with broker(aio, answer) as access:
 
         async def run() -> int:
-            client = Client([("127.0.0.1", _PORTS[id(access)])], access, lambda: None)
+            client = Client([("127.0.0.1", _PORTS[id(access)])], access)
             try:
                 for n in range(50):
                     await client.places([f"{n}-{m}" for m in range(10)])
@@ -206,7 +206,7 @@ async def test_nothing_is_written_when_nothing_may_begin(aio: Asyncio) -> None:
 
     async with broker(aio, answer) as open_access:
         may = [True, True, False]
-        access = Access(aio, None, None, None, None, 2.0, lambda: may.pop(0))
+        access = Access(aio, None, None, None, None, 2.0, trio.lowlevel.checkpoint, lambda: may.pop(0))
         _PORTS[id(access)] = _PORTS[id(open_access)]
         with pytest.raises(NotBegun):
             await ask(aio, access)

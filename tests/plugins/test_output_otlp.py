@@ -485,14 +485,20 @@ async def test_no_request_begins_when_none_may(protocol):
 
 
 @both
-async def test_an_answer_of_any_kind_is_told_and_counted(protocol):
+async def test_a_request_is_told_before_it_is_written_and_its_answer_counted(protocol):
     told = []
-    context = OutputContext("main", None, answered=lambda: told.append(True))
-    async with sending(protocol, Receiver(refusing(Grpc.UNAVAILABLE)), context=context) as sender:
+
+    async def begins():
+        assert not receiver.peers
+        told.append(True)
+
+    receiver = Receiver(refusing(Grpc.UNAVAILABLE))
+    context = OutputContext("main", None, begins=begins)
+    async with sending(protocol, receiver, context=context) as sender:
         with pytest.raises(Later):
             await sender.send(BATCH)
 
-    assert told
+    assert told == [True]
     assert context.requests.responses == {"503": 1}
 
 

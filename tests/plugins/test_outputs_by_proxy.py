@@ -142,9 +142,13 @@ async def test_a_proxy_of_grpc_is_shown_its_own_credential_alone(aio: Asyncio) -
 @pytest.mark.parametrize(("refusal", "reason"), NO_TUNNEL)
 async def test_a_proxy_that_makes_no_tunnel_is_named(aio: Asyncio, protocol: str, refusal: bytes, reason: str) -> None:
     told: list[None] = []
+
+    async def begins() -> None:
+        told.append(None)
+
     async with behind_a_proxy(login="ann:other", refusal=refusal) as (receiver, proxy):
         output = otlp(protocol=protocol, proxy=proxy.url, proxy_credential=CredentialId("login"))
-        async with output.open(context(aio, answered=lambda: told.append(None))) as main:
+        async with output.open(context(aio, begins=begins)) as main:
             with pytest.raises(Later) as why:
                 await main.send(BATCH)
 

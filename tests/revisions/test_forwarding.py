@@ -24,7 +24,6 @@ from tests.fakes import (
     PATIENCE,
     SPRINGS,
     Destination,
-    Nobody,
     Theatre,
     bench,
     events,
@@ -54,7 +53,8 @@ async def emit(first: int = 0, count: int = COUNT) -> None:
 async def wrong_at_first(on: Theatre, error: Exception | None = None, **parts: Any) -> None:
     """Revision 1 sends to `other`, where by default nobody answers; its events wait."""
     script = DESTINATIONS["other"]
-    script.send = script.raising(error or Nobody("name not found"))
+    script.is_there = error is not None
+    script.send = script.raising(error or Later("name not found"))
     await activate(on, 1, to="other", **parts)
     await emit()
     await script.until(lambda: bool(script.asked))
@@ -390,7 +390,7 @@ async def test_what_waits_for_a_destination_that_never_answered_goes_to_the_corr
 ) -> None:
     async with theatre(tmp_path) as on:
         script = DESTINATIONS["other"]
-        script.send = script.raising(Nobody("name not found"))
+        script.vanish()
         await activate(on, 1, credential, to="other")
         await emit()
         await activate(on, 2, credential)
@@ -405,7 +405,7 @@ async def test_several_corrections_in_a_row_end_at_the_right_destination(tmp_pat
     async with theatre(tmp_path) as on:
         for name in ("typo", "another"):
             DESTINATIONS[name] = Destination()
-            DESTINATIONS[name].send = DESTINATIONS[name].raising(Nobody("connection refused"))
+            DESTINATIONS[name].vanish()
         await activate(on, 1, to="typo")
         await emit(0)
         await activate(on, 2, to="another")
@@ -456,7 +456,7 @@ async def test_after_one_answer_of_any_kind_nothing_goes_elsewhere_without_an_or
         await activate(on, 1, to="other")
         await emit()
         await script.until(lambda: bool(script.asked) and not script.sending)
-        script.send = script.raising(Nobody("connection refused"))
+        script.vanish()
         await activate(on, 2)
         await looked(on)
         assert [line for line in await lanes_of(on) if line[2]] == [("other", "k1", COUNT)]
@@ -511,38 +511,51 @@ async def test_it_goes_on_in_the_process_after_a_crash(tmp_path: Path) -> None:
         assert (await on.ack(2, "drained")).ledger == Counts(accepted=COUNT, delivered=COUNT)
 
 
-async def test_an_answer_that_comes_while_the_order_is_placed_has_its_say(tmp_path: Path) -> None:
-    """What is under way is ended first, and what it brought is durable before the order is decided."""
+async def test_what_is_or_may_be_in_flight_goes_nowhere_else_by_itself(tmp_path: Path) -> None:
+    """The first request of all is under way when the next revision comes, and when the process is killed."""
     async with theatre(tmp_path) as on:
         script = DESTINATIONS["other"]
         script.send = script.hang
         await activate(on, 1, to="other")
         await emit(0, 1)
         await script.until(lambda: script.sending > 0)
-        (lane,) = on.delivery.lanes.values()
-        gate = trio.Event()
-        settled = lane.suspended
-
-        def answering() -> Any:
-            lane._note_reached()
-            gate.set()
-            return settled()
-
-        lane.suspended = answering  # type: ignore[method-assign]
         await activate(on, 2)
-        with trio.fail_after(PATIENCE):
-            await gate.wait()
+        await looked(on)
+        assert ("other", "k1", 1) in await lanes_of(on)
+    async with theatre(tmp_path, keep=True) as on:
+        on.keyring.keep({"k1": secret("k1")})
+        DESTINATIONS["other"].vanish()
+        await activate(on, 3, more="log_level: warning\n")
         await looked(on)
 
         assert ("other", "k1", 1) in await lanes_of(on)
         assert DESTINATIONS["main"].received == []
 
 
+async def test_where_a_host_was_asked_once_nothing_leaves_any_lane_to_it(tmp_path: Path) -> None:
+    """A revision that changes the index alone makes another lane to the same host, which nobody has heard of yet."""
+    async with theatre(tmp_path) as on:
+        script = DESTINATIONS["main"]
+        await activate(on, 1)
+        await emit(0, 1)
+        await script.until(lambda: script.received == [0])
+        script.vanish()
+        await activate(on, 2, index="two")
+        await emit(1, 1)
+        await activate(on, 3, index="three")
+        await looked(on)
+        assert [line[2] for line in await lanes_of(on)] == [1, 0]
+
+        script.is_there, script.send = True, script.deliver
+        await on.ack(3, "drained")
+        assert script.received == [0, 1]
+
+
 async def test_a_lane_of_a_spool_that_counted_no_answers_is_reached(tmp_path: Path) -> None:
     async with theatre(tmp_path) as on:
         await wrong_at_first(on)
         await activate(on, 2, "k2")
-        for later in ("confirmed_versions", "confirmed", "reached"):  # such a spool has none of them
+        for later in ("contacts", "confirmed_versions", "confirmed", "reached"):  # such a spool has none of them
             await on.spool.store.do(lambda db, later=later: db.execute(f"ALTER TABLE lane DROP COLUMN {later}"))
     async with theatre(tmp_path, keep=True) as on:
         on.keyring.keep({"k1": secret("k1")})
@@ -579,7 +592,7 @@ async def test_what_was_rebound_after_an_answer_stays_though_its_new_credential_
     """It is the same destination, and may have taken what was never answered."""
     async with theatre(tmp_path) as on:
         await wrong_at_first(on, Held("401"))
-        DESTINATIONS["other"].send = DESTINATIONS["other"].raising(Nobody("connection refused"))
+        DESTINATIONS["other"].vanish()
         await activate(on, 2, "k2", to="other")
         with trio.fail_after(PATIENCE):
             await on.orders.rebind("k1", "k2")

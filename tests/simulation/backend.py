@@ -150,11 +150,13 @@ BACKENDS: dict[str, Backend] = {}
 class SimulatedOutput(Output, frozen=True):
     """Delivers to a simulated destination."""
 
-    tells_of_answers: ClassVar[bool] = True
     backoff: ClassVar[Pace] = Pace()
 
     to: str = "east"
     credential: Annotated[CredentialId, takes(API_KEY)] | None = None
+
+    def contacts(self) -> Sequence[str]:
+        return [self.to]
 
     def feeding(self) -> Feeding:
         pace = (self.backoff.first, self.backoff.longest)
@@ -198,7 +200,7 @@ async def _fail_sooner_or_later(stage: Stage) -> None:
 class _Connection:
     def __init__(self, stage: Stage, backend: Backend, context: OutputContext, credential: str) -> None:
         self.stage, self.backend, self.output, self.credential = stage, backend, context.name, credential
-        self._answered = context.answered
+        self._begins = context.begins
         self._before: Sequence[Told] = ()
         """What was sent before: the network may deliver it once more."""
 
@@ -208,11 +210,14 @@ class _Connection:
         if stage.scenario.is_fenced:
             stage.note("begun", output=self.output, credential=self.credential, boottime=stage.boottime)
         try:
-            await stage.pause("net")
-            await self._hang()
             if self.backend.is_nowhere and not stage.healed:
                 arrived = True  # there is nobody whom it could reach
+                await stage.pause("net")
+                await self._hang()
                 raise Later("name not found")
+            await self._begin()
+            await stage.pause("net")
+            await self._hang()
             stage.effect()
             arrived = True
             self._echo()
@@ -229,7 +234,6 @@ class _Connection:
             return Answers(batch.count - 1)
         if stage.strikes("output_bug"):
             raise KeyError("items")
-        self._tell()
         self._note_answers(events, others)
         return Answers(batch.count, others)
 
@@ -250,7 +254,6 @@ class _Connection:
         try:
             return self._arrive(events)
         except (Held, Later, TooLarge) as refusal:
-            self._tell()
             if isinstance(refusal, Later) and refusal.retry_after is not None:
                 self.stage.note(
                     "busy", backend=self.backend.name, output=self.output, credential=self.credential,
@@ -264,10 +267,10 @@ class _Connection:
         self._before = cast(list[Told], events)
         return self.backend.take_versions(self.output, self.credential, self._before)
 
-    def _tell(self) -> None:
-        """An answer is heard."""
-        self.stage.note("heard", output=self.output, backend=self.backend.name, credential=self.credential)
-        self._answered()
+    async def _begin(self) -> None:
+        """From now on somebody may receive what is sent, and it is durable that somebody may."""
+        await self._begins()
+        self.stage.note("contacted", backend=self.backend.name)
 
     def _arrive_unheard(self, events: _Sent) -> None:
         if self.backend.is_nowhere and not self.stage.healed:

@@ -30,7 +30,7 @@ from shipper.policy.document import Node
 from shipper.policy.policy import Policy
 from shipper.policy.registry import Registry
 from shipper.revisions.rollout import Rollout
-from shipper.spool import drain_orders, revisions, schema
+from shipper.spool import contact, drain_orders, revisions, schema
 from shipper.spool.queue import Arrival
 from shipper.spool.seal import Sealer
 from shipper.spool.spool import Spool
@@ -329,9 +329,17 @@ def forwarded_without_barriers(patch: pytest.MonkeyPatch) -> None:
     )
 
 
-def answers_are_forgotten(patch: pytest.MonkeyPatch) -> None:
-    """Every lane looks as if nobody had ever answered there."""
-    patch.setattr(Spool, "note_reached", lambda self, lane: None)
+def requests_are_forgotten(patch: pytest.MonkeyPatch) -> None:
+    """Every lane looks as if nobody had ever asked its hosts for anything."""
+
+    async def note_reached(spool: Spool, lane: int) -> None: ...
+
+    patch.setattr(Spool, "note_reached", note_reached)
+
+
+def hosts_are_forgotten(patch: pytest.MonkeyPatch) -> None:
+    """A lane knows of its own requests alone."""
+    patch.setattr(contact, "judge", lambda db: None)
 
 
 def leases_are_forgotten(patch: pytest.MonkeyPatch) -> None:
@@ -373,7 +381,8 @@ MUTANTS: dict[Callable[[pytest.MonkeyPatch], None], str] = {
     slots_are_kept: "L1",
     nobody_watches: "L8",
     forwarded_without_barriers: "B1",
-    answers_are_forgotten: "T1",
+    requests_are_forgotten: "T1",
+    hosts_are_forgotten: "T1",
     leases_are_forgotten: "O7",
     **mutants_of_keys.MUTANTS,
 }

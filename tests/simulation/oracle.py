@@ -275,15 +275,15 @@ def nothing_is_lost(case: Case) -> Iterator[Violation]:
 
 
 def nothing_goes_elsewhere_unasked(case: Case) -> Iterator[Violation]:
-    """T1: without an order, events go elsewhere only where nobody answered, with the credential that they had.
+    """T1: without an order, events go elsewhere only from where no request ever began, with the credential they had.
 
-    An answer counts that was heard while the lane was active, in this process or in one that ended well: another one
-    may have died before it was durable; and later the lane may have been active again, without the events.
+    Whichever output and identity it was of, in this life or an earlier one, crashed or not.
     """
     if case.may_forward:
         return
-    crashed = {note.life for note in case.notes if note.kind == "crashed"}
-    heard = [note for note in case.notes if note.kind == "heard"]
+    contacted: dict[str, int] = {}
+    for note in (note for note in case.notes if note.kind == "contacted"):
+        contacted.setdefault(note.facts["backend"], note.n)
     for note in (note for note in case.notes if note.kind == "request"):
         output, backend, credential = (note.facts[name] for name in ("output", "backend", "credential"))
         for stamp in {event.stamp for event in note.facts["events"]}:
@@ -292,12 +292,8 @@ def nothing_goes_elsewhere_unasked(case: Case) -> Iterator[Violation]:
                 continue
             if own.credential != credential:
                 yield Violation("T1", f"what entered under {stamp} went to {backend} with {credential}, unasked")
-            begun, until = case.sent[case.by_stamp[stamp].at], min(note.n, case.replaced(output, stamp))
-            for answer in heard:
-                place = tuple(answer.facts[name] for name in ("output", "backend", "credential"))
-                lives = answer.life == note.life or answer.life not in crashed
-                if place == (output, own.to, own.credential) and begun < answer.n < until and lives:
-                    yield Violation("T1", f"what entered under {stamp} left {own.to} after an answer, unasked")
+            if contacted.get(own.to, note.n) < min(note.n, case.replaced(output, stamp)):
+                yield Violation("T1", f"what entered under {stamp} left {own.to}, where a request had begun, unasked")
 
 
 def every_event_has_one_id(case: Case) -> Iterator[Violation]:

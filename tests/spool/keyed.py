@@ -54,7 +54,7 @@ class Shelf:
         routes = {INPUT: tuple(outputs)} if inputs is None else inputs
         state = [Route(input, names, retracts) for input, names in routes.items()]
         wanted = [(key, LaneSettings({"credential": key.credentials[0]}, (("credential",),))) for key in keys]
-        cut = revisions.cut(self.db, self.sealer, self.at, wanted, (), state, NOW)
+        cut = revisions.cut(self.db, self.sealer, self.at, wanted, {}, state, NOW)
         self.lanes = {row.key.output: row.id for row in cut.lanes}
         return cut
 

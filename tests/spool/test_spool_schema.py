@@ -50,7 +50,7 @@ def test_rows_that_a_repair_copied_as_they_were_become_sets_too(old: sqlite3.Con
     new = sqlite3.connect(":memory:", isolation_level=None)
     schema.prepare(new)
     for row in old.execute("SELECT * FROM lane WHERE credential IS NULL OR credential = 'k1'").fetchall():
-        new.execute("INSERT INTO lane VALUES (?, ?, ?, ?, ?, ?, ?, ?, 0, 0)", row)
+        new.execute("INSERT INTO lane VALUES (?, ?, ?, ?, ?, ?, ?, ?, 0, 0, '[]')", row)
     schema.prepare(new)
 
     assert [row.key.credentials for row in revisions.lanes(new, new_sealer())] == [("k1",), ()]

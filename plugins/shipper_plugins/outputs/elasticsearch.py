@@ -100,7 +100,6 @@ class ElasticsearchOutput(Output, frozen=True, kw_only=True):
 
     live: ClassVar[frozenset[str]] = Output.live | {"compression", "bulk_max_bytes", "timeout", "backoff"}
     counts_requests: ClassVar[bool] = True
-    tells_of_answers: ClassVar[bool] = True
 
     hosts: Annotated[tuple[Host, ...], msgspec.Meta(min_length=1, max_length=64)] | None = None
     """URLs of the nodes of one cluster, such as https://es-1:9200; requests take turns. Required without `cloud_id`."""
@@ -203,6 +202,10 @@ class ElasticsearchOutput(Output, frozen=True, kw_only=True):
         """See `Output.takes_state`."""
         return True
 
+    def contacts(self) -> Sequence[str]:
+        """See `Output.contacts`."""
+        return self.urls
+
     def feeding(self) -> Feeding:
         """See `Output.feeding`; what is known of several hosts outlives a failure of one."""
         backoff = self.backoff.first, self.backoff.longest
@@ -252,7 +255,7 @@ class ElasticsearchOutput(Output, frozen=True, kw_only=True):
                 server_name=self.tls.server_name,
                 connections=self.workers + 1 + (len(hosts) > 1),  # see `Feeding.in_flight`; one for probes
                 seconds=self.timeout,
-                answered=context.answered,
+                begins=context.begins,
                 may_begin=context.may_begin,
                 requests=context.requests,
                 proxy=proxy,

@@ -103,7 +103,6 @@ class KafkaOutput(Output, frozen=True, kw_only=True):
     """Writes events to topics of Kafka 2.4 or newer, each once; needs `pip install 'shipper[kafka]'`."""
 
     live: ClassVar[frozenset[str]] = Output.live | {"compression", "request_max_bytes", "timeout"}
-    tells_of_answers: ClassVar[bool] = True
 
     hosts: Annotated[tuple[Host, ...], msgspec.Meta(min_length=1, max_length=64)]
     """Some brokers of one cluster, such as kafka-1:9092; they name the others."""
@@ -144,6 +143,10 @@ class KafkaOutput(Output, frozen=True, kw_only=True):
             raise BadOption("timeout is above 0 and at most 1h", "timeout")
         if not 1024 <= self.request_max_bytes <= 16 << 20:
             raise BadOption("request_max_bytes is at least 1KiB and at most 16MiB", "request_max_bytes")
+
+    def contacts(self) -> Sequence[str]:
+        """See `Output.contacts`."""
+        return self.hosts
 
     def feeding(self) -> Feeding:
         """See `Output.feeding`."""
@@ -220,9 +223,10 @@ def _client(output: KafkaOutput, context: OutputContext) -> Client:
         None if output.sasl is None else output.sasl.mechanism,
         None if output.sasl is None else context.credentials[output.sasl.credential],
         float(output.timeout),
+        context.begins,
         context.may_begin,
     )
-    return Client([_address(host) for host in output.hosts], access, context.answered)
+    return Client([_address(host) for host in output.hosts], access)
 
 
 class _Kafka:

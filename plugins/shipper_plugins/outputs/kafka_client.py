@@ -112,12 +112,12 @@ class Verdict:
 
 
 class Client:
-    """Connections, metadata and sequence numbers; calls `answered`, in trio, after the first answer to records."""
+    """Connections, metadata and sequence numbers."""
 
-    def __init__(self, bootstrap: Sequence[Address], access: Access, answered: Callable[[], object]) -> None:
+    def __init__(self, bootstrap: Sequence[Address], access: Access) -> None:
         self._bootstrap = random.sample(bootstrap, len(bootstrap))
         self._access = access
-        self._answered: Callable[[], object] | None = answered
+        self._has_begun = False
         self._connections: dict[Address, Connection] = {}
         self._connecting: dict[Address, asyncio.Lock] = {}
         self._opened: list[Connection] = []
@@ -396,12 +396,12 @@ class Client:
     async def _ask_leader(self, leader: Address, chunks: Sequence[Chunk]) -> list[Verdict]:
         try:
             connection = await self._connection(leader)
+            if not self._has_begun:
+                await self._access.aio.answer(self._access.begins)
+                self._has_begun = True
             answer = await connection.request(self._request(chunks))
         except (Later, Held, NotBegun) as error:
             return [Verdict(chunk, error=anew(error)) for chunk in chunks]
-        if self._answered is not None:
-            self._access.aio.tell(self._answered)
-            self._answered = None
         answers = {
             (topic, number): (code, [place for place, _ in records or ()])
             for topic, partitions in answer.topics or ()

@@ -14,7 +14,7 @@ import ssl
 import struct
 import time
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
@@ -60,6 +60,7 @@ class Access:
     mechanism: str | None
     credential: Credential | None
     seconds: float
+    begins: Callable[[], Awaitable[None]]
     may_begin: Callable[[], bool]
     sockets: WeakSet[socket.socket] = field(default_factory=WeakSet)
     """All opened sockets."""

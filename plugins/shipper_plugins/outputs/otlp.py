@@ -16,7 +16,7 @@ from __future__ import annotations
 
 import ssl
 from collections import deque
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, replace
 from functools import partial
@@ -105,7 +105,6 @@ class OtlpOutput(Output, frozen=True, kw_only=True):
         "backoff",
     }
     counts_requests: ClassVar[bool] = True
-    tells_of_answers: ClassVar[bool] = True
 
     endpoint: Host
     """URL of the receiver, such as https://collector:4317. For `http`, `/v1/logs` is appended to its path."""
@@ -158,6 +157,10 @@ class OtlpOutput(Output, frozen=True, kw_only=True):
             raise BadOption("backoff.first is above 0 and at most backoff.longest", "backoff", "first")
         if self.request_max_bytes < 1024:
             raise BadOption("request_max_bytes is at least 1KiB", "request_max_bytes")
+
+    def contacts(self) -> Sequence[str]:
+        """See `Output.contacts`."""
+        return [self.endpoint]
 
     def feeding(self) -> Feeding:
         """See `Output.feeding`: an event takes about twice its text."""
@@ -253,7 +256,7 @@ async def _over_grpc(
         headers,
         server_name=output.tls.server_name,
         seconds=output.timeout,
-        answered=context.answered,
+        begins=context.begins,
         may_begin=context.may_begin,
         proxy=proxy(output.endpoint),
     ) as channel:
@@ -288,7 +291,7 @@ async def _over_http(
         server_name=output.tls.server_name,
         connections=output.workers,
         seconds=output.timeout,
-        answered=context.answered,
+        begins=context.begins,
         may_begin=context.may_begin,
         requests=context.requests,
         proxy=proxy,

@@ -12,7 +12,7 @@ from __future__ import annotations
 import base64
 import binascii
 import ssl
-from collections.abc import AsyncIterator, Callable, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import asynccontextmanager
 
 import trio
@@ -62,7 +62,7 @@ class Channel:
         *,
         server_name: str | None,
         seconds: float,
-        answered: Callable[[], object],
+        begins: Callable[[], Awaitable[None]],
         may_begin: Callable[[], bool],
         proxy: Proxy | None,
     ) -> None:
@@ -73,7 +73,7 @@ class Channel:
         pseudo = {":method": "POST", ":scheme": scheme, ":authority": self.address, ":path": grpc.PATH}
         self._headers = [*pseudo.items(), *headers.items()]
         self._seconds = float(seconds)
-        self._answered, self._may_begin = answered, may_begin
+        self._begins, self._may_begin = begins, may_begin
         self._idle: list[_Connection] = []
         self._open: set[_Connection] = set()
 
@@ -87,8 +87,9 @@ class Channel:
     async def _call(self, body: bytes) -> Reply:
         connection = await self._fresh() or await self._connected()
         try:
+            await self._begins()
             self._check()
-            reply = await connection.ask(self._headers, body, self._answered)
+            reply = await connection.ask(self._headers, body)
         except (*_GONE, _Broken, ProtocolError) as error:
             await self._drop(connection)
             raise self._no_answer(error) from None
@@ -164,7 +165,7 @@ async def open_channel(
     *,
     server_name: str | None,
     seconds: float,
-    answered: Callable[[], object],
+    begins: Callable[[], Awaitable[None]],
     may_begin: Callable[[], bool],
     proxy: Proxy | None = None,
 ) -> AsyncIterator[Channel]:
@@ -179,7 +180,7 @@ async def open_channel(
         headers,
         server_name=server_name,
         seconds=seconds,
-        answered=answered,
+        begins=begins,
         may_begin=may_begin,
         proxy=proxy,
     )
@@ -227,7 +228,7 @@ class _Connection:
             return False
         return not self._is_leaving
 
-    async def ask(self, headers: list[tuple[str, str]], body: bytes, answered: Callable[[], object]) -> Reply:
+    async def ask(self, headers: list[tuple[str, str]], body: bytes) -> Reply:
         """Sends a request and returns its answer; raises `_Broken`, and errors of h2 and trio."""
         self.is_usable = False
         call = _Call(self._h2.get_next_available_stream_id())
@@ -243,8 +244,6 @@ class _Connection:
             if not block:
                 raise _Broken("connection closed before the answer")
             self._note(self._h2.receive_data(bytes(block)), call)
-            if call.headers:
-                answered()
         self.is_usable = sent == len(body) and not self._is_leaving
         return _reply(call)
 

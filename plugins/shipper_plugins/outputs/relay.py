@@ -69,7 +69,6 @@ class RelayOutput(Output, frozen=True, kw_only=True):
     live: ClassVar[frozenset[str]] = frozenset({"flush", "timeout", "backoff"})
     relays: ClassVar[bool] = True
     counts_requests: ClassVar[bool] = True
-    tells_of_answers: ClassVar[bool] = True
 
     workers: Annotated[int, msgspec.Meta(ge=1, le=1)] = 1
     """Requests for log events under way at once: one, of many batches. A session has at most three connections."""
@@ -107,6 +106,10 @@ class RelayOutput(Output, frozen=True, kw_only=True):
             raise BadOption("timeout is above 0 and at most 1h", "timeout")
         if not 0 < self.backoff.first <= self.backoff.longest:
             raise BadOption("backoff.first is above 0 and at most backoff.longest", "backoff", "first")
+
+    def contacts(self) -> Sequence[str]:
+        """See `Output.contacts`."""
+        return self.hosts
 
     def feeding(self) -> Feeding:
         """See `Output.feeding`."""
@@ -172,7 +175,7 @@ class RelayOutput(Output, frozen=True, kw_only=True):
             connections=self.workers + _BESIDE,
             seconds=self.timeout,
             idle=IDLE_SECONDS,
-            answered=context.answered,
+            begins=context.begins,
             may_begin=context.may_begin,
             requests=context.requests,
             proxy=proxy,

@@ -89,8 +89,10 @@ class Backend:
 class StoreOutput(Output, frozen=True):
     """Delivers to the backend of the world."""
 
-    tells_of_answers: ClassVar[bool] = True
     backoff: ClassVar[Pace] = Pace()
+
+    def contacts(self) -> Sequence[str]:
+        return ["store"]
 
     def feeding(self) -> Any:
         return replace(super().feeding(), backoff=(self.backoff.first, self.backoff.longest))
@@ -114,10 +116,10 @@ class _Connection:
         from tests.simulation.relayed.world import current
 
         site = self._site
+        await self._context.begins()
         await site.pause("net")
         site.effect()
         others = current().backend.take(site, batch)
-        self._context.answered()
         await site.pause("net")
         if site.strikes("answer_lost"):
             await trio.sleep(site.random("net").uniform(0.0, 1.0))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING, Annotated, ClassVar
 from urllib.parse import urlsplit
@@ -37,7 +37,6 @@ class HttpJson(Output, frozen=True, kw_only=True):
     """Posts batches; a status of 200 means that the server has all events of the batch."""
 
     live: ClassVar[frozenset[str]] = Output.live | {"timeout"}
-    tells_of_answers: ClassVar[bool] = True
 
     url: Annotated[str, msgspec.Meta(pattern=r"^https?://[^/?#\s]+(/\S*)?(?!\n)$")]
     """URL to post to, such as `https://logs.example/events`."""
@@ -52,6 +51,9 @@ class HttpJson(Output, frozen=True, kw_only=True):
         super().__post_init__()
         if not 0 < self.timeout <= 3600:
             raise BadOption("timeout is above 0 and at most 1h", "timeout")
+
+    def contacts(self) -> Sequence[str]:
+        return [self.url]
 
     def load(self) -> None:
         from shipper.sdk import http  # noqa: F401
@@ -70,7 +72,7 @@ class HttpJson(Output, frozen=True, kw_only=True):
             server_name=self.tls.server_name,
             connections=self.workers,
             seconds=self.timeout,
-            answered=context.answered,
+            begins=context.begins,
             may_begin=context.may_begin,
         ) as client:
             yield Poster(client, self.url)
