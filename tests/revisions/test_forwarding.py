@@ -532,6 +532,26 @@ async def test_what_is_or_may_be_in_flight_goes_nowhere_else_by_itself(tmp_path:
         assert DESTINATIONS["main"].received == []
 
 
+async def test_a_request_that_has_not_begun_is_ended_before_its_events_go_elsewhere(tmp_path: Path) -> None:
+    async with theatre(tmp_path) as on:
+        script, right = DESTINATIONS["other"], DESTINATIONS["main"]
+        beside = []
+
+        async def take(batch: Batch) -> Answers:
+            beside.append(script.sending)
+            return await right.deliver(batch)
+
+        script.vanish()
+        script.send, right.send = script.hang, take
+        await activate(on, 1, to="other")
+        await emit(0, 1)
+        await script.until(lambda: script.sending > 0)
+        await activate(on, 2)
+        await on.ack(2, "drained")
+
+        assert (right.received, beside) == ([0], [0])
+
+
 async def test_where_a_host_was_asked_once_nothing_leaves_any_lane_to_it(tmp_path: Path) -> None:
     """A revision that changes the index alone makes another lane to the same host, which nobody has heard of yet."""
     async with theatre(tmp_path) as on:

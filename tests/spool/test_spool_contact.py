@@ -62,6 +62,14 @@ def test_it_stays_once_one_of_its_hosts_was_asked_by_any_lane(rows: Rows, who: s
     assert wrong not in rows.moving()
 
 
+def test_it_stays_once_a_request_of_its_own_has_begun_though_its_successor_is_there(rows: Rows) -> None:
+    slow = rows.revision("es:1")
+    rows.revision("es:2")
+    contact.note(rows.db, slow)
+
+    assert rows.moving() == []
+
+
 def test_what_waited_for_want_of_an_authority_moves_though_its_successor_was_faster(rows: Rows) -> None:
     """The host is the same: the successor's first request to it begins before the order to move is placed."""
     distrusting = rows.revision("es:1", index="one")
