@@ -3,13 +3,13 @@
 import os
 import signal
 from collections.abc import Iterator
-from contextlib import ExitStack
+from contextlib import ExitStack, nullcontext
 from typing import TYPE_CHECKING
 
 import pytest
 from hypothesis import HealthCheck, settings
 
-from tests import needs
+from tests import forks, needs
 
 if TYPE_CHECKING:
     from tests.backends.kubernetes import Kubernetes
@@ -29,6 +29,18 @@ for _name in ("COLUMNS", "LINES"):  # pytest's workers set them
 os.environ.pop("PYTHONDONTWRITEBYTECODE", None)  # each process that a test starts would compile us anew, in 0.12 s
 
 signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell ignores it for what it runs in the background
+
+forks.install()
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_protocol(item):
+    with forks.off() if item.get_closest_marker("executed") else nullcontext():
+        return (yield)
+
+
+def pytest_unconfigure():
+    forks.close()
 
 
 def pytest_runtest_setup(item):

@@ -60,6 +60,7 @@ def memory(sidecar: Sidecar) -> int:
     return int(status.split("VmHWM:")[1].split()[0]) * 1024
 
 
+@pytest.mark.executed
 async def test_a_line_of_a_hundred_megabytes_and_one_without_end_take_no_memory(tmp_path: Path) -> None:
     async with launched(tmp_path / "state") as sidecar:
         await sidecar.hello()
@@ -103,6 +104,7 @@ async def test_hostile_lines_change_nothing_for_the_pipeline_that_runs(tmp_path:
     assert lines == list(range(3, 3 + len(harmless)))
 
 
+@pytest.mark.executed
 async def test_a_flood_of_empty_and_small_lines_is_answered_and_forgotten(tmp_path: Path) -> None:
     """A supervisor that reads its answers gets one for each line, be it empty; memory stays."""
     async with launched(tmp_path / "state") as sidecar:

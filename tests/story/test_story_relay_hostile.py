@@ -161,6 +161,7 @@ async def a_slow_reader(made: Peers) -> None:
                 await stream.send_all(Hostile.head("relay/heartbeat", 2).replace(b"Connection: close\r\n", b"") + b"{}")
 
 
+@pytest.mark.executed
 @pytest.mark.parametrize("attack", [half_a_body, half_a_body_of_nobody, a_huge_head, a_slow_reader])
 async def test_t117_9_a_hostile_peer_costs_bounded_memory_and_another_edge_nothing(tmp_path: Path, attack: Any) -> None:
     async with peers(tmp_path) as made, running(made.relay.edge_state) as edge:
@@ -180,6 +181,7 @@ async def test_t117_9_a_hostile_peer_costs_bounded_memory_and_another_edge_nothi
     assert {unit["state"] for unit in observed["units"] if unit["kind"] == "output"} == {"HEALTHY"}
 
 
+@pytest.mark.executed
 async def test_a_flood_of_sessions_ends_no_session_of_another_edge(tmp_path: Path) -> None:
     async with peers(tmp_path) as made, running(made.relay.edge_state) as edge:
         await made.relay.offer_edge(edge, 1, "k1")

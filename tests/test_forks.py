@@ -1,0 +1,161 @@
+"""A forked process is what an executed one would be: a child of ours, with all that was asked for and nothing else."""
+
+from __future__ import annotations
+
+import os
+import re
+import signal
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests import forks
+from tests.limits import descriptors_at_most
+from tests.supervise.driver import Site
+
+COMMAND = [sys.executable, "-m", "shipper"]
+PAUSING = [sys.executable, "-m", "shipper_demo.leash", "--stopped", "999999999"]
+"""It waits for a signal, and is not hardened, so that everybody may look."""
+PIPE = subprocess.PIPE
+
+pytestmark = pytest.mark.skipif(not forks.is_possible(), reason="everything is executed here")
+
+
+def run(*arguments: str, **more: Any) -> subprocess.CompletedProcess[str]:
+    return subprocess.run([*COMMAND, *arguments], capture_output=True, text=True, timeout=60, **more)
+
+
+def fields(pid: int) -> list[str]:
+    """Those of proc_pid_stat(5); the third is the first here."""
+    return Path(f"/proc/{pid}/stat").read_text().rpartition(") ")[2].split()
+
+
+def is_forked(pid: int) -> bool:
+    """The arguments of an executed process are on its stack."""
+    stack, arguments = (int(fields(pid)[number - 3]) for number in (28, 48))
+    return arguments < stack
+
+
+def is_running(pid: int) -> bool:
+    """Neither gone nor a zombie."""
+    try:
+        return fields(pid)[0] != "Z"
+    except OSError:
+        return False
+
+
+def children_of(pid: int) -> set[int]:
+    tasks = Path(f"/proc/{pid}/task").glob("*/children")
+    return {int(child) for task in tasks for child in task.read_text().split()}
+
+
+def status(pid: int) -> dict[str, str]:
+    text = Path(f"/proc/{pid}/status").read_text()
+    return {name: value.strip() for name, _, value in (line.partition(":") for line in text.splitlines())}
+
+
+def facts(pid: int) -> dict[str, Any]:
+    """What can be seen of a process, without what differs from one to the next."""
+    place = Path(f"/proc/{pid}")
+    names = ("PPid", "Uid", "Gid", "Groups", "Umask", "SigBlk", "SigIgn", "SigCgt", "CapEff", "NoNewPrivs", "Threads")
+    found: dict[str, Any] = {name: value for name, value in status(pid).items() if name in names}
+    found |= {name: (place / name).read_bytes() for name in ("cmdline", "environ", "comm", "limits")}
+    group, session = (int(fields(pid)[number - 3]) for number in (5, 6))
+    descriptors = {int(link.name): os.readlink(link) for link in (place / "fd").iterdir()}
+    return found | {
+        "cwd": os.readlink(place / "cwd"),
+        "exe": os.readlink(place / "exe"),
+        "group": group == pid or group,
+        "session": session == pid or session,
+        "descriptors": {number: re.sub(r"\d+", "", link) for number, link in descriptors.items() if number < 200},
+    }
+
+
+@contextmanager
+def pausing(**more: Any) -> Iterator[subprocess.Popen[bytes]]:
+    """A process that has come to where it waits."""
+    more = {"env": dict(os.environ)} | more  # C libraries set variables that only an executed process would see
+    with subprocess.Popen(PAUSING, stdin=PIPE, stdout=PIPE, stderr=PIPE, **more) as process:
+        while (now := status(process.pid))["Threads"] == "1" or now["SigBlk"].startswith("ffff"):  # it starts a thread
+            os.sched_yield()
+        yield process
+        process.kill()
+
+
+WAYS: dict[str, Callable[[Path], dict[str, Any]]] = {
+    "plain": lambda directory: {},
+    "a session": lambda directory: {"start_new_session": True},
+    "a directory": lambda directory: {"cwd": directory},
+    "an environment": lambda directory: {"env": {**os.environ, "A": "1", "B": "é=\n", "PYTHONSAFEPATH": ""}},
+    "a umask": lambda directory: {"umask": 0o027},
+    "a descriptor": lambda directory: {"pass_fds": [os.open(directory / "passed", os.O_CREAT | os.O_RDWR)]},
+}
+
+
+@pytest.mark.parametrize("way", WAYS)
+def test_a_forked_process_is_what_an_executed_one_would_be(tmp_path: Path, way: str) -> None:
+    more = WAYS[way](tmp_path)
+    with pausing(**more) as forked, forks.off(), pausing(**more) as executed:
+        assert is_forked(forked.pid)
+        assert not is_forked(executed.pid)
+        assert facts(forked.pid) == facts(executed.pid)
+    for descriptor in more.get("pass_fds", []):
+        os.close(descriptor)
+
+
+def test_it_has_our_limits_and_ignores_what_we_ignore() -> None:
+    before = signal.signal(signal.SIGUSR2, signal.SIG_IGN)
+    try:
+        with descriptors_at_most(250), pausing() as forked, forks.off(), pausing() as executed:
+            assert is_forked(forked.pid)
+            assert facts(forked.pid) == facts(executed.pid)
+    finally:
+        signal.signal(signal.SIGUSR2, before)
+
+
+def test_its_streams_are_those_of_a_fresh_interpreter(tmp_path: Path) -> None:
+    (tmp_path / "é.yaml").write_text("version: 2\n")
+    forked = run("validate", "é.yaml", cwd=tmp_path)
+    with forks.off():
+        executed = run("validate", "é.yaml", cwd=tmp_path)
+
+    assert "é.yaml:1" in forked.stderr + forked.stdout
+    assert (forked.returncode, forked.stdout, forked.stderr) == (executed.returncode, executed.stdout, executed.stderr)
+
+
+@pytest.mark.parametrize(("number", "status"), [(signal.SIGKILL, -9), (signal.SIGUSR1, -10), (signal.SIGABRT, -6)])
+def test_a_signal_arrives_and_its_status_is_ours(number: int, status: int) -> None:
+    with pausing() as process:
+        assert process.poll() is None
+        process.send_signal(number)
+
+        assert process.wait(60) == status
+
+
+async def test_a_forked_supervisor_forks_its_sidecar_and_leaves_no_zygote_when_it_is_killed(tmp_path: Path) -> None:
+    site = Site(tmp_path, fake_sidecar=False)
+    async with site.supervisor() as supervisor:
+        sidecar = (await site.until("launched"))["pid"]
+        children = children_of(supervisor.pid)
+        assert is_forked(supervisor.pid)
+        assert is_forked(sidecar)
+        assert len(children) == 2
+        assert sidecar in children
+    await site.when(lambda: not any(is_running(pid) for pid in children))
+
+
+def test_variables_of_an_interpreter_are_for_an_executed_one() -> None:
+    ended = run("--version", env={**os.environ, "PYTHONVERBOSE": "1"})
+
+    assert "import 'shipper'" in ended.stderr
+
+
+@pytest.mark.executed
+def test_a_test_may_ask_for_execution() -> None:
+    with pausing() as process:
+        assert not is_forked(process.pid)
