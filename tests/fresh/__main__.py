@@ -5,7 +5,6 @@ from __future__ import annotations
 import argparse
 import shlex
 import sys
-import tempfile
 import time
 from pathlib import Path
 
@@ -13,7 +12,8 @@ from tests.backends.recipe import Unavailable
 from tests.fresh.debian import Debian, fresh
 
 ROOT = Path(__file__).parents[2]
-LAST_LINES = 60
+LOGS = ROOT / "build" / "fresh"
+LAST_LINES = 20
 SECONDS = 3600.0
 """For one of the commands."""
 
@@ -29,25 +29,26 @@ def main() -> int:
 
 
 def _passes(suite: str, commands: list[str]) -> bool:
+    log = LOGS / f"{suite}.log"
+    LOGS.mkdir(parents=True, exist_ok=True)
+    log.unlink(missing_ok=True)
     try:
         with fresh(suite) as machine:
             machine.clone(ROOT)
-            return all(_goes_well(suite, machine, command) for command in commands)
+            return all(_goes_well(suite, machine, command, log) for command in commands)
     except Unavailable as why:
         _say(f"{suite}: {why}")
         return False
 
 
-def _goes_well(suite: str, machine: Debian, command: str) -> bool:
+def _goes_well(suite: str, machine: Debian, command: str, log: Path) -> bool:
     _say(f"{suite}: {command}")
     begun = time.monotonic()
-    with tempfile.NamedTemporaryFile(prefix="fresh-", suffix=".log") as file:
-        log = Path(file.name)
-        status = machine.run(command, log, SECONDS)
-        lines = log.read_text(errors="replace").splitlines()
+    status = machine.run(command, log, SECONDS)
     _say(f"{suite}: {command}: {time.monotonic() - begun:.0f} s, {f'status {status}' if status else 'well'}")
     if status:
-        _say("\n".join(f"    {line}" for line in lines[-LAST_LINES:]))
+        lines = log.read_text(errors="replace").splitlines()
+        _say("\n".join(["    ...", *(f"    {line}" for line in lines[-LAST_LINES:]), f"all of it: {log}"]))
     return status == 0
 
 
