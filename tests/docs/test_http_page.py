@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import pytest
+
 from shipper_demo.ports import free_port
 from tests.docs.reader import environment, furnish, running, shell, until
 from tests.readme import Block, Page
@@ -11,6 +13,7 @@ from tests.readme import Block, Page
 PAGE = "docs/http.md"
 
 
+@pytest.mark.needs("curl")
 async def test_what_is_posted_is_counted_in_the_answer(tmp_path: Path) -> None:
     page, address = Page(PAGE), f"127.0.0.1:{free_port()}"
     place = furnish(tmp_path, {})

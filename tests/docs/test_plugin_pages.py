@@ -45,6 +45,7 @@ def test_every_plugin_has_an_example_that_uses_it() -> None:
     assert without == []
 
 
+@pytest.mark.needs("journalctl")
 async def test_the_examples_of_inputs_and_outputs_run(host: Host) -> None:
     """In one process, each under the name of its plugin."""
     made: dict[str, dict[str, Any]] = {"inputs": {}, "outputs": {}}
