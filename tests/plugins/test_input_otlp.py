@@ -25,6 +25,7 @@ from opentelemetry.proto.collector.trace.v1.trace_service_pb2_grpc import TraceS
 from shipper.plugin import BadOption, Credential, Endpoint, Material
 from shipper.sdk import bodies
 from shipper.testing import RecordingInputContext
+from shipper_plugins.inputs import http_connection
 from shipper_plugins.inputs.otlp import OtlpInput, OtlpServerTls
 from shipper_plugins.otlp import events, jsons, libraries, protobuf, status
 from shipper_plugins.otlp import grpc as otlp_grpc
@@ -345,7 +346,8 @@ async def test_a_client_that_waits_is_told_to_continue():
 
 @pytest.mark.parametrize("garbage", [b"GET\r\n\r\n", b"\0" * 100, b"POST /v1/logs HTTP/1.1\r\n\r\n"])
 @both
-async def test_garbage_ends_the_connection(protocol, garbage, caplog):
+async def test_garbage_ends_the_connection(protocol, garbage, caplog, monkeypatch):
+    monkeypatch.setattr(http_connection, "_LINGER_SECONDS", 0.1)
     async with receiving(protocol) as receiver, await trio.open_tcp_stream("127.0.0.1", receiver.port) as stream:
         await stream.send_all(garbage)
         with trio.fail_after(30):

@@ -213,7 +213,7 @@ def test_objects_become_what_each_alone_becomes(lines: list[str], shared: Fields
 
 def test_one_object_of_many_may_have_a_shared_field() -> None:
     for text in ['{"@timestamp":"own"}', '{"tags":1,"@timestamp":2}', '{"host":{"ip":1}}', "bad", "{}"]:
-        for place in [0, 1, 255, 256, 511, 512, 999]:
+        for place in [0, 255, 512, 999]:
             lines = [f'{{"n":{number}}}' for number in range(1000)]
             lines[place] = text
 
@@ -235,7 +235,7 @@ def test_one_object_of_many_may_have_other_groups() -> None:
             '{"a":{},"l":{"":1}}',
         ),
     ]:
-        for place in [0, 1, 299]:
+        for place in [0, 299]:
             lines = ['{"a":{"b":{"c":1}},"l":[{"x":1},{"x":2}]}'] * 300
             lines[place] = text
 

@@ -322,6 +322,7 @@ async def test_a_file_that_is_another_one_whenever_it_is_opened_is_told_of_and_l
         opened += 1
         raise content.Moved(errno.ENOENT, "another file is there")
 
+    monkeypatch.setattr(tailer, "SAFETY", 0.5)
     monkeypatch.setattr(open_files, "open_content", moved)
     append(tmp_path / "a.log", lines(0, 3))
     store = Store()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import time
+from functools import cache
 
 import pytest
 
@@ -34,11 +35,13 @@ WORST = "\x01" * 100_000
 UNITS = [Unit(f"outputs.{number}", "output", "elasticsearch", "DEGRADED", cut(WORST)) for number in range(5000)]
 
 
+@cache
 def observed(outputs: int) -> Observed:
-    """Of ten thousand drains of so many outputs each, and five thousand units, all with the longest of reasons."""
+    """Of ten thousand drains, the first of them of so many outputs each, and five thousand units, all with the longest
+    of reasons."""
     lanes = {lane: LaneView(lane, f"{lane}", "file", False, WORST) for lane in range(outputs)}
     totals = {Revision(MOST, number): Amount(number, 10 * number) for number in range(10_000)}
-    amounts = [(at, lane, Amount(1, 1)) for at in list(totals)[:256] for lane in lanes]
+    amounts = [(at, lane, Amount(1, 1)) for at in list(totals)[: 256 if outputs == 1 else 32] for lane in lanes]
     drains, left_out = draining(lanes, amounts, totals, {}, time.time())
     return Observed(
         state="DEGRADED",
