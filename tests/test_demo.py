@@ -116,17 +116,6 @@ async def test_two_edges_lose_nothing_through_cuts_kills_and_rotations(tmp_path:
     assert not processes_of(kept)
 
 
-async def test_an_interrupt_ends_the_relay_in_order_with_the_count(tmp_path: Path) -> None:
-    async with demo(tmp_path, command=RELAY) as process:
-        text = await printed(process, "connection is cut")
-        process.send_signal(signal.SIGINT)
-        text = await rest(process, text)
-
-    assert process.returncode == 0, text
-    assert columns(text, "lost") == [0, 0]
-    assert not os.listdir(tmp_path)
-
-
 @pytest.mark.parametrize(("lines_of_log", "as_promised"), [(1, True), (2, False)])
 async def test_a_line_that_an_edge_lost_is_seen(tmp_path: Path, lines_of_log: int, as_promised: bool) -> None:
     (line,) = lines(tmp_path, 1)

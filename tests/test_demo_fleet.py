@@ -77,22 +77,6 @@ async def test_interrupted_while_hosts_are_killed_it_starts_them_again_and_count
     assert not os.listdir(tmp_path)
 
 
-@pytest.mark.timeout(120)
-@pytest.mark.usefixtures("installed")
-async def test_two_interrupts_end_it_at_once_while_a_host_hangs(tmp_path: Path) -> None:
-    async with demo(tmp_path, command=FLEET) as process:
-        await printed(process, "paris hangs")
-        process.send_signal(signal.SIGINT)
-        process.send_signal(signal.SIGTERM)
-        await rest(process, seconds=20)
-
-    assert process.returncode == 130
-    assert not os.listdir(tmp_path)
-    with trio.fail_after(PATIENCE):
-        while processes_of(tmp_path):  # noqa: ASYNC110 (they are not ours to wait for)
-            await trio.sleep(0.05)
-
-
 @pytest.mark.skipif(not Path("/proc/self").exists(), reason="processes are found by /proc")
 @pytest.mark.timeout(120)
 @pytest.mark.usefixtures("installed")

@@ -5,17 +5,13 @@ import re
 import pytest
 
 from tests.backends import etcd as backend
-from tests.backends.kubernetes_build import KUBERNETES
-from tests.backends.recipe import Unavailable
 from tests.benchmarks import (
     barrier,
     classes,
-    cluster,
     far_barrier,
     fleet,
     latency,
     relay,
-    resync,
 )
 from tests.benchmarks.job import access_log
 from tests.benchmarks.producer import Schedule
@@ -37,13 +33,6 @@ def test_every_event_of_a_class_arrives(target, name, tmp_path):
 
     assert run.events == target.counts()["items"] > 0
     assert min(run.seconds, run.cpu, run.peak_mib) > 0
-
-
-def test_slow_files_give_a_figure_for_each_column(target):
-    cells = classes.slow(target, TINY.sources, TINY.seconds)
-
-    assert cells[0] == "20 slow files"
-    assert all(_numbers(cells[1:]))
 
 
 def test_every_probe_of_a_load_has_a_delay(target):
@@ -98,16 +87,6 @@ def test_an_edge_says_drained_after_the_last_answer_of_the_backend(target):
     assert _numbers(str(far_barrier.table(taken)).splitlines()[1].split()[-6:-3]) != [None] * 3
 
 
-def test_a_reconnect_costs_a_comparison_and_what_has_changed(target):
-    found = resync.resyncs(target, 500, 1)
-    (unchanged,), (changed,) = found.values()
-
-    assert 0 < unchanged.there + unchanged.back < changed.there + changed.back < 64 << 10
-    assert unchanged.requests < changed.requests
-    assert min(unchanged.cpu, changed.cpu) > 0
-    assert len(resync.table(found, 500).rows) == 2
-
-
 @pytest.fixture
 def etcd():
     try:
@@ -128,29 +107,6 @@ def test_a_fleet_has_all_its_figures_and_is_offered_nothing_twice_over_an_outage
     assert rows["lines over an outage"][0][3:] == ["0", "0", "0"]
 
 
-@pytest.mark.backend
-def test_a_supervisor_is_measured_in_a_fleet_and_in_none(etcd):
-    (table,) = _of_fleet("supervise")
-
-    assert [row[0] for row in table.rows] == ["alone", "in a fleet"]
-    assert all(_numbers([cell for row in table.rows for cell in row[1:]]))
-
-
 def _of_fleet(parts):
     small = "--members 6 --nodes 1 --lease 3 --runs 1 --seconds 0.5 --apart 0.05 --outage 0.5 --busy 1 --only"
     return fleet.measure(fleet.parser().parse_args([*small.split(), parts]))
-
-
-@pytest.mark.backend
-def test_a_fleet_on_an_api_server_has_all_its_figures_and_keeps_its_aims():
-    try:
-        KUBERNETES.made()
-    except Unavailable as why:
-        pytest.skip(str(why))
-    small = "--members 6 --lease 3 --runs 1 --seconds 6 --apart 0.05"
-    rest, versions = cluster.measure(cluster.parser().parse_args(small.split()))
-
-    assert all(_numbers([row[-1] for row in rest.rows]))
-    assert 0.5 <= float(rest.rows[0][1]) <= cluster.AIM_WRITES + 0.1
-    assert rest.rows[4] == ["lists of everything in 6 s", "0"]
-    assert all(float(row[1]) <= cluster.AIM_VERSION + float(row[2]) for row in versions.rows)

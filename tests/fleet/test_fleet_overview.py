@@ -1,9 +1,12 @@
 """`overview`: the whole fleet at a glance."""
 
+import msgspec
+from hypothesis import given
+
 from shipper.fleet.overview import overview
 from shipper.fleet.records import Head, Lost, Undelivered
 from shipper.values import Counts
-from tests.fleet.test_fleet_judge import refusing, report, v, view
+from tests.fleet.test_fleet_judge import refusing, report, v, view, views
 
 
 def test_the_overview_shows_who_is_behind_first_and_why():
@@ -59,3 +62,10 @@ def test_the_overview_says_how_the_fleet_is():
         (view(report("a", v(7)), restored=True), "store_restored"),
     ]:
         assert overview(seen).state == state
+
+
+@given(views())
+def test_an_overview_can_be_made_of_anything_and_written_as_json(seen):
+    fleet = overview(seen)
+
+    assert msgspec.json.decode(msgspec.json.encode(fleet), type=type(fleet)) == fleet

@@ -80,7 +80,7 @@ class Own:
             return
         self._passed = newest(self._passed, version(found))
         if event.type == "DELETED":
-            self._there = ""
+            self._there = "" if uid(found) == self._there else self._there
             self.gone = self.gone or uid(found) == self.uid
             return
         self._there = uid(found)
