@@ -222,7 +222,9 @@ def _move_all(
             step.settled.append((order.target, gave_way))
         if answer is None:
             step.moved.append((entry, _move(db, order, entry)))
-        elif change := queue.settle(db, sealer, order.lane, entry.seq, Settlement(answer), limits, now):
+        elif change := queue.settle(  # pragma: no branch - the entry was read in this transaction
+            db, sealer, order.lane, entry.seq, Settlement(answer), limits, now
+        ):
             step.settled.append((order.lane, change))
     return step
 

@@ -110,6 +110,14 @@ def test_an_order_to_requeue_that_cannot_be_true_is_forgotten() -> None:
         assert requeue.standing(spool.db) == []
 
 
+def test_the_items_of_a_batch_that_is_waited_for_are_believed_if_they_are_numbers() -> None:
+    spool = Spool()
+    rows = [("a", b"\x92\x01\x02"), ("b", b"\xff")]
+    spool.db.executemany("INSERT INTO awaited (input, key, open, answers, items) VALUES ('in', ?, 0, x'', ?)", rows)
+
+    assert audited(spool) == {"awaited": 1}
+
+
 def test_bytes_that_are_no_text_are_taken_out_too() -> None:
     spool = draining()
     spool.db.execute("UPDATE revision SET meaning = CAST(x'ff' AS TEXT) WHERE number = 2")

@@ -91,3 +91,11 @@ def test_an_input_that_is_routed_nowhere_is_not_removed(shelf: Shelf) -> None:
 
     shelf.activate({}, main=A)
     assert shelf.count("keyed") == 0
+
+
+def test_a_key_that_does_not_open_is_not_deleted_with_its_input(shelf: Shelf) -> None:
+    shelf.activate(retracts=True, main=A)
+    shelf.keep("k", ONE)
+    shelf.db.execute("UPDATE keyed SET body = x'00'")
+
+    assert shelf.activate({}, main=A).retracted == []

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from shipper.sdk.state import Change, place_of
-from shipper.spool import places
+from shipper.spool import lifting, places
+from shipper.spool.queue import Settlement
+from shipper.values import Counts
 from tests.spool.keyed import NOW, Shelf, To
 
 ONE, TWO = b'{"n":1}', b'{"n":2}'
@@ -63,3 +65,21 @@ def test_a_fence_at_the_end_of_all_places_is_not_gone_above(shelf: Shelf) -> Non
     assert shelf.answer(lane, entry.seq, kept.place, 2**63 - 1) == []
     assert shelf.entries(lane) == []
     assert shelf.keep("k", TWO).is_new
+
+
+def test_a_fence_of_what_does_not_open_is_not_gone_above(shelf: Shelf) -> None:
+    lane = shelf.lanes["main"]
+    kept = shelf.keep("k", ONE)
+    (entry,) = shelf.entries(lane)
+    shelf.db.execute("UPDATE keyed SET body = x'00'")
+
+    assert shelf.answer(lane, entry.seq, kept.place, kept.place + 1) == []
+
+
+def test_an_answer_without_a_fence_sends_nothing_again(shelf: Shelf) -> None:
+    lane = shelf.lanes["main"]
+    kept = shelf.keep("k", ONE)
+    (entry,) = shelf.entries(lane)
+    delivered = Settlement(Counts(delivered=1), place=kept.place)
+
+    assert lifting.reissue(shelf.db, shelf.sealer, NOW, lane, entry.seq, delivered, shelf.epoch) == []

@@ -40,3 +40,9 @@ def test_a_place_was_given_by_this_directory_up_to_the_last_one_of_its_epoch(she
         assert not places.has_given(shelf.db, "", place + 1)
         shelf.epoch = places.begin(shelf.db, NOW)
     assert not places.has_given(shelf.db, "", place_of(shelf.epoch + 1, 1))
+
+
+def test_a_key_without_a_place_gets_none_of_an_epoch_that_is_used_up(shelf: Shelf) -> None:
+    shelf.db.execute("UPDATE meta SET value = ? WHERE key = 'place_sequence'", (2**31 - 1,))
+
+    assert places.next_place(shelf.db, 0) == place_of(shelf.epoch + 1, 1)

@@ -294,3 +294,21 @@ def test_documents_are_read_up_to_a_size_and_one_at_least(shelf: Shelf) -> None:
 
         assert (len(found), number) == (count, read)
         assert {document for _, document in found} == {ONE}
+
+
+@pytest.mark.parametrize("document", [None, ONE])
+def test_above_the_last_of_all_places_no_key_is_deleted_or_lifted(shelf: Shelf, document: bytes | None) -> None:
+    if document is not None:
+        shelf.keep("a", document)
+        shelf.deliver_all(shelf.lanes["main"])
+
+    assert decide(shelf, there(2**63 - 1), SOURCE).moved == []
+
+
+def test_nothing_is_sent_again_or_decided_while_no_revision_is_active(shelf: Shelf) -> None:
+    shelf.keep("a", ONE)
+    shelf.deliver_all(shelf.lanes["main"])
+    shelf.db.execute("DELETE FROM meta WHERE key = 'active'")
+
+    assert resync.send_again(shelf.db, NOW, shelf.lanes["main"], [("", point("a"))]) == []
+    assert decide(shelf, there(1)) == Decision([], [], waits=False)

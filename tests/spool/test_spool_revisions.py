@@ -880,3 +880,10 @@ def test_a_text_whose_bytes_were_changed_says_so(spool: Spool) -> None:
 
     with pytest.raises(Damaged):
         revisions.policy_text(spool.db, spool.sealer, Revision(0, 1))
+
+
+def test_a_lane_that_an_order_opens_has_no_settings_where_the_one_it_relieves_has_none(spool: Spool) -> None:
+    lane = spool.activate(1, main="k1")["main"]
+    spool.db.execute("UPDATE lane SET settings = x'00'")
+
+    assert revisions.adopt_rebound(spool.db, spool.sealer, lane, "k1", "k9").settings is None

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from shipper.spool import dead_letters, drain_orders, revisions, waiting
+from shipper.sdk.event import Batch
+from shipper.spool import dead_letters, drain_orders, revisions, slots, waiting
 from shipper.spool.drain_orders import Order
+from shipper.spool.schema import SLOT
 from shipper.spool.seal import Damaged
 from shipper.values import Counts
 from tests.spool.keyed import LIMITS, NOW, Shelf, To
@@ -209,3 +211,36 @@ def test_an_entry_that_was_lost_comes_back_for_its_slot(shelf: Shelf) -> None:
     waiting.restore(shelf.db, shelf.at)
 
     assert shelf.waiting(lane) == [("k", ONE)]
+
+
+def test_where_an_older_version_waits_it_gives_way_to_the_one_that_moves(shelf: Shelf) -> None:
+    first = shelf.lanes["main"]
+    shelf.keep("k", ONE)
+    shelf.activate(main=B)
+    second = shelf.lanes["main"]
+    shelf.activate(main=A)
+    shelf.keep("k", TWO)
+    (newer,) = (entry for entry in shelf.entries(first) if entry.kind == SLOT)
+
+    answer, gave_way = waiting.make_way(shelf.db, first, second, newer.seq)
+
+    assert answer is None
+    assert gave_way is not None
+    assert shelf.waiting(second) == []
+
+
+def test_nothing_gives_way_to_a_slot_that_was_lost(shelf: Shelf) -> None:
+    lane = shelf.lanes["main"]
+    shelf.keep("k", ONE)
+    (entry,) = shelf.entries(lane)
+    shelf.db.execute("DELETE FROM slot")
+
+    assert waiting.make_way(shelf.db, lane, lane + 1, entry.seq) == (None, None)
+
+
+@pytest.mark.parametrize("packed", [b"x", Batch.documents([ONE]).pack(), Batch.documents([]).pack()])
+def test_what_is_sealed_in_place_of_a_version_and_is_none_does_not_open(shelf: Shelf, packed: bytes) -> None:
+    sealed = shelf.sealer.seal("keyed", slots._row(b"name", 1), 0, 0, packed)
+
+    with pytest.raises(Damaged):
+        slots.unseal(shelf.sealer, b"name", 1, sealed)

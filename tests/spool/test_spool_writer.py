@@ -19,6 +19,7 @@ from shipper.spool import database, writer
 from shipper.spool.directory import Ballast
 from shipper.spool.disk import Disk as RealDisk
 from shipper.spool.store import Store, StoreFailed, open_store
+from shipper.spool.upkeep import Upkeep
 from tests.spool.test_spool_store import K1, bodies, insert, never, prepare, until
 
 INTAKE_WAITS = "disk full: intake waits"
@@ -241,6 +242,18 @@ async def test_what_does_not_wait_and_is_still_in_line_is_told_of_a_problem(tmp_
         await store.do(insert(b"c"))
 
         assert await store.read(bodies) == [b"a", b"c"]
+
+
+async def test_a_group_whose_pages_find_no_room_is_rolled_back_and_goes_again(
+    tmp_path: Path, disk: Disk, soon: None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    has_room = iter([False])
+    monkeypatch.setattr(Upkeep, "reserve", lambda self: next(has_room, True))
+    async with opened(tmp_path, disk) as store:
+        await store.append(insert(b"a"))
+
+        assert [said for said in disk.said if said in ("ROLLBACK", "COMMIT")][:2] == ["ROLLBACK", "COMMIT"]
+        assert await store.read(bodies) == [b"a"]
 
 
 @pytest.mark.parametrize("ballast", ["given up", "not to be had"])
