@@ -21,7 +21,7 @@ def messages(statement: Statement) -> list[Outbound]:
             return [Ack.drained(statement)]
         case statements.Released(ids):
             return [Released(credentials=some) for some in parts(ids)]
-        case Refused():
+        case Refused():  # pragma: no branch - the last one of all
             return _refused(statement)
 
 

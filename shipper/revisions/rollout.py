@@ -275,7 +275,7 @@ class Rollout:
                 return self._switch(effect)
             case effects.Changed():
                 self._on_change()
-            case effects.Activated():
+            case effects.Activated():  # pragma: no branch - the last one of all
                 self.settled.set()
                 self._on_active()
                 self._on_change()

@@ -16,7 +16,7 @@ from shipper.protocol.messages import MAX_LINE_BYTES, Action, Result
 from shipper.sdk.codes import Code
 from shipper.spool.revisions import Text
 from shipper.status.observer import Observer
-from shipper.values import Revision
+from shipper.values import Counts, Revision
 from tests.fakes import DESTINATIONS, PATIENCE, SPRINGS, Theatre, events, policy, theatre
 
 
@@ -320,3 +320,40 @@ async def test_a_revision_that_is_given_up_meanwhile_is_not_in_the_diagnostics(t
 
         assert (result.status, result.message) == ("SUCCESS", "")
         assert list(result.result["policies"]) == ["1"]
+
+
+async def test_an_order_for_a_revision_ends_its_drain(tmp_path: Path) -> None:
+    async with theatre(tmp_path) as on:
+        await started(on)
+        DESTINATIONS["main"].send = DESTINATIONS["main"].raising(Held("401"))
+        await SPRINGS["in"].context.emit(events(1, 2))
+        await on.offer(2, policy(credential="k2"), "k2")
+        await on.ack(2, "active")
+
+        assert (await perform(on, "drop", revision=1)).status == "SUCCESS"
+        assert (await on.ack(2, "drained")).ledger == Counts(accepted=2, dropped=2)
+
+
+async def test_an_order_to_an_edge_says_how_many_keys_it_deleted(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def forget(edge: str, keys: str, input: str | None) -> int:
+        return len([edge, keys, input])
+
+    async with theatre(tmp_path) as on:
+        await started(on)
+        monkeypatch.setattr(on.intake, "forget_edge", forget)
+
+        assert (await perform(on, "forget_edge", edge="berlin", keys="delete")).result == {"deleted": 3}
+
+
+async def test_an_action_that_breaks_is_a_failure_that_names_the_place(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with theatre(tmp_path) as on:
+        await started(on)
+        monkeypatch.setattr(on.orders, "rebind", None)
+        result = await perform(on, "rebind", **{"from": "k1", "to": "k2"})
+
+        assert (result.status, result.code) == ("FAILED", Code.INTERNAL_ERROR)
+        assert result.message.startswith("failed: TypeError")

@@ -25,7 +25,9 @@ from shipper.control.conversation import (
 )
 from shipper.control.outbox import FULL, Outbox
 from shipper.control.pipes import Stdin, Stdout
+from shipper.protocol.bounds import IDS_BYTES
 from shipper.protocol.messages import Action, Error, Hello, Observed, Outbound, Result, Stop
+from shipper.revisions import statements
 from shipper.revisions.offer import Offer
 from shipper.sdk.codes import Code
 from shipper.sdk.errors import CredentialError
@@ -119,6 +121,18 @@ async def test_hello_comes_first_and_each_line_before_it_is_one_error(ends: Ends
 
         assert await conversation.hello() == (4, Hello(protocol=1, supervisor="s"))
         assert errors(outbox) == [1, 2, 3]
+
+
+async def test_ids_that_have_no_room_in_one_message_are_said_in_several(ends: Ends) -> None:
+    ids = [f"{number:0100}" for number in range(IDS_BYTES // 100 + 1)]
+    async with talking(ends) as (conversation, outbox, _):
+        conversation.say(statements.Released(ids), lambda: None)
+        conversation.result(Result(id="a1", status="SUCCESS"))
+
+        *released, last = outbox.said
+        assert len(released) > 1
+        assert [id for message in released for id in message.credentials] == ids  # type: ignore[union-attr]
+        assert last == Result(id="a1", status="SUCCESS")
 
 
 async def test_the_end_of_standard_input_is_a_stop(ends: Ends) -> None:

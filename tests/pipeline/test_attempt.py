@@ -414,3 +414,13 @@ def test_a_log_event_is_never_superseded() -> None:
 
     with pytest.raises(PluginFault, match="log event"):
         attempt.answered([0], Answers(1, {0: Answer(Outcome.SUPERSEDED)}))
+
+
+def test_an_event_that_is_said_to_be_delivered_or_dropped_beyond_has_its_final_answer() -> None:
+    attempt = Attempt(batch(3))
+    answer(attempt, {0: Answer(Outcome.DELIVERED), 1: Answer(Outcome.DROPPED)})
+
+    settlement = attempt.settlement("main")
+    assert settlement is not None
+    assert settlement.counts == Counts(delivered=2, dropped=1)
+    assert settlement.rest is None

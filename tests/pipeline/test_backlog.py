@@ -149,6 +149,15 @@ def test_a_place_for_which_nothing_was_left_is_not_asked() -> None:
     assert (backlog.ask(100.0), backlog.next_due()) == (None, math.inf)
 
 
+def test_a_place_that_takes_events_before_any_was_left_has_no_pass() -> None:
+    backlog = handed_out(3)
+    backlog.refuse("a", "403", 0.0, 0.0)
+    backlog.answered("a", 1.0, takes=True)
+
+    assert not backlog.closed
+    assert not backlog.is_passing
+
+
 def test_a_place_without_any_entry_left_is_forgotten() -> None:
     backlog = left_at("a", 3, 5)
     backlog.ask(1.0)

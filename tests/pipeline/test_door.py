@@ -14,6 +14,7 @@ from shipper.pipeline import door
 from shipper.pipeline.envelope import Envelope
 from shipper.plugin import Input, PluginFault
 from shipper.sdk.event import Batch, together
+from shipper.sdk.state import Change, Version
 from shipper.spool.drain_orders import letters_of
 from shipper_plugins.outputs.encoding import encode
 from shipper_plugins.outputs.file import identified
@@ -224,3 +225,14 @@ def test_a_processor_gives_no_identity_but_that_of_the_batch_that_came() -> None
     assert accepted(THEIRS.anew(), THEIRS)
     assert not accepted(replace(THEIRS, seq=8), THEIRS)
     assert not accepted(THEIRS, LINES)
+
+
+def test_changes_of_keyed_state_come_in_a_bounded_number() -> None:
+    with pytest.raises(PluginFault, match="at once"):
+        door.check_changes([Change("things", "k", None)] * (door.MOST_CHANGES + 1), {}, {})
+
+
+def test_a_batch_of_an_input_has_no_versions() -> None:
+    version = Version("", "things", "k", 1, b"", False)
+
+    assert not accepted(DOCUMENTS.with_columns(versions=[version, version]))

@@ -9,6 +9,8 @@ import pytest
 import trio
 
 from shipper.plugin import Answers, Batch, Change, Held, InputContext, Later, Outdated, PluginFault
+from shipper.spool.keyed import Admitted
+from shipper.spool.queue import NotActive
 from shipper.spool.requeue import Wanted
 from shipper.values import Counts
 from tests.fakes import DESTINATIONS, SPRINGS, Destination, Spring, Theatre, theatre
@@ -156,6 +158,30 @@ async def test_a_version_that_was_replaced_while_it_was_handed_out_is_sent_again
         await settled(on)
 
         assert [last for _, _, last in main.shelved] == [document(1), document(2)]
+
+
+async def test_a_version_that_meets_a_cut_on_its_way_into_the_spool_is_kept_under_the_new_revision(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """And who keeps it while the spool has a problem says so."""
+    async with theatre(tmp_path) as on, trio.open_nursery() as nursery:
+        main, context = script(), await begun(on)
+        stored, met = on.spool.keep, trio.Event()
+
+        async def meets_a_cut(*arguments: Any, **options: Any) -> Admitted:
+            monkeypatch.setattr(on.spool, "keep", stored)
+            met.set()
+            raise NotActive
+
+        monkeypatch.setattr(on.spool, "keep", meets_a_cut)
+        monkeypatch.setattr(on.spool.store, "problem", "disk full")
+        nursery.start_soon(keep, context, "a")
+        await met.wait()
+        monkeypatch.setattr(on.spool.store, "problem", None)
+        await on.offer(2, policy("k2"), "k2")
+        await main.until(lambda: "a" in main.shelf)
+
+        assert (await on.ack(2, "drained")).ledger == Counts()
 
 
 async def test_a_version_that_was_superseded_before_it_was_loaded_is_passed_over(

@@ -360,3 +360,12 @@ async def test_a_lane_that_needs_no_slot_takes_none() -> None:
 
     assert slot.take_at_once()
     assert slots.draining.borrowed_tokens == 0
+
+
+async def test_a_lane_that_has_a_slot_for_asking_takes_no_second_one() -> None:
+    slots = Slots()
+    slot = Slot(slots, is_needed=True)
+    for _ in range(2):
+        await slot.take_to_ask()
+
+    assert slots.asking.borrowed_tokens == 1

@@ -246,6 +246,14 @@ async def test_an_output_that_cannot_say_where_an_event_goes_sends_it(tmp_path: 
 # -- the bookkeeping ---------------------------------------------------------------------------------------------------
 
 
+def test_of_too_many_failures_the_oldest_is_forgotten() -> None:
+    suspects = Suspects()
+    for seq in range(MOST + 1):
+        suspects.failed(seq)
+
+    assert (0 in suspects, 1 in suspects, MOST in suspects) == (False, True, True)
+
+
 @given(st.lists(st.tuples(st.booleans(), st.integers(0, 2 * MOST)), max_size=400))
 def test_failures_are_remembered_in_a_row_and_not_without_bound(steps: list[tuple[bool, int]]) -> None:
     suspects, failures = Suspects(), dict[int, int]()

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
+from typing import Any
 
 import pytest
 import trio
@@ -15,6 +16,7 @@ from shipper.sdk.credentials import Credential
 from shipper.spool import credentials, doubt
 from shipper.spool.dead_letters import Limits
 from shipper.spool.drain_orders import Name, Order, Step
+from shipper.spool.forward import Ended
 from shipper.spool.limits import SpoolLimits
 from shipper.spool.revisions import LaneRow
 from shipper.spool.schema import BARRIER
@@ -256,6 +258,20 @@ async def test_a_rebind_of_a_lane_that_ends_in_that_moment_has_nothing_left_to_d
 
         assert (await on.ack(2, "drained")).ledger == Counts(accepted=COUNT, delivered=COUNT)
         assert await on.spool.standing_orders() == []
+
+
+async def test_a_forward_of_a_lane_that_ends_in_that_moment_moves_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with theatre(tmp_path) as on:
+        await stuck_under(on, "k1", "k2")
+
+        async def place(*arguments: Any, **options: Any) -> Order:
+            raise Ended("its drain has ended meanwhile")
+
+        monkeypatch.setattr(on.spool, "place_forward", place)
+        with trio.fail_after(PATIENCE):
+            assert await on.orders.forward(Revision(0, 1), "main") == (0, set())
 
 
 async def test_lanes_that_are_poked_while_a_rebind_runs_settle_no_barrier_too_early(tmp_path: Path) -> None:

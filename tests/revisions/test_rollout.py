@@ -29,6 +29,7 @@ from shipper.spool.limits import SpoolLimits
 from shipper.spool.report import Report
 from shipper.spool.revisions import Cut, Known
 from shipper.spool.spool import Standing
+from shipper.spool.store import StoreFailed
 from shipper.values import Counts, Receipt, Revision
 from tests import fakes
 from tests.fakes import DESTINATIONS, GATE, PATIENCE, SPRINGS, ScriptedOutput, Theatre, events, poke, policy, theatre
@@ -774,6 +775,25 @@ async def test_what_an_output_warns_of_is_logged_when_it_becomes_active_and_not_
             await on.ack(revision, "active")
 
     assert logged == [f"output main: the credential goes to {to} unencrypted" for to in ("main", "other")]
+
+
+async def test_after_a_cut_that_fails_inputs_go_on_until_the_process_ends(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    went_on: list[str] = []
+
+    async def fail(*arguments: Any) -> Cut:
+        raise StoreFailed("no disk")
+
+    with pytest.RaisesGroup(StoreFailed, flatten_subgroups=True, allow_unwrapped=True):
+        async with theatre(tmp_path) as on:
+            await started(on)
+            monkeypatch.setattr(on.spool, "cut", fail)
+            monkeypatch.setattr(on.intake, "resume", lambda: went_on.append("resumed"))
+            await on.offer(2, policy(credential="k2"), "k2")
+            await trio.sleep_forever()
+
+    assert went_on == ["resumed"]
 
 
 async def test_an_older_revision_is_stale_also_in_the_moment_after_the_cut_of_a_newer_one(
