@@ -14,7 +14,7 @@ from tests import forks, needs
 if TYPE_CHECKING:
     from tests.backends.kubernetes import Kubernetes
 
-pytest_plugins = ("tests.hangs", "tests.selection")
+pytest_plugins = ("tests.hangs", "tests.prove.measured", "tests.selection")
 
 settings.register_profile("untimed", deadline=None, suppress_health_check=[HealthCheck.too_slow])
 settings.load_profile("untimed")  # how fast a machine is says nothing of a property

@@ -1,46 +1,54 @@
-"""`python -m tests.prove.branches`: which branches of what `drained` stands on no ordinary test takes. There are none.
+"""`python -m tests.prove.branches`: which branches of what the promises stand on no ordinary test takes.
 
-Ordinary tests only: neither simulated worlds nor drawn input count, since a branch that chance takes is no one's test.
-What is measured, and that all of it must be covered, stands in `pyproject.toml`.
+The modules and their floors stand in `rooms`, what is measured and how in `measured`. Here it runs with the folders
+that test the rooms; whoever measures all tests finds no less.
 """
 
 from __future__ import annotations
 
 import argparse
+import json
 import subprocess
 import sys
+from collections.abc import Iterator
 from pathlib import Path
-from tempfile import TemporaryDirectory
+from typing import Any
 
-from tests.prove.sizes import ROOT
+from tests.prove.measured import REPORT, Measured
+from tests.prove.rooms import ROOMS, ROOT
 
-TESTS = [
-    "tests/spool",
-    *(f"tests/pipeline/test_{name}.py" for name in ("lane", "parcels", "plan", "delivery", "attempt", "backlog")),
-    *(f"tests/pipeline/test_{name}.py" for name in ("slots", "heads", "strict_order", "keyed_state")),
-    *(f"tests/revisions/test_{name}.py" for name in ("rollout", "machine", "orders", "deadline")),
-    *(f"tests/control/test_{name}.py" for name in ("actions", "conversation")),
-]
-ORDINARY = "not hypothesis and not root"
+TESTS = (
+    *(f"tests/{folder}" for folder in ("spool", "pipeline", "revisions", "control", "protocol", "supervise")),
+    *("tests/fleet", "tests/kubernetes", "tests/plugins"),
+)
+WORKERS = 2
 
 
 def main() -> int:
     parser = argparse.ArgumentParser(prog="python -m tests.prove.branches", description=__doc__)
     parser.add_argument("--report", type=Path, help="write a fragment of Markdown")
     options = parser.parse_args()
-    with TemporaryDirectory() as directory:
-        measured = ["--data-file", str(Path(directory, "measured"))]
-        tests = _coverage("run", *measured, "-m", "pytest", "-q", "-m", ORDINARY, *TESTS)
-        report = _coverage("report", *measured, "--format=markdown")
-    print((tests if tests.returncode else report).stdout)
-    if options.report is not None:
-        command = " ".join(["pytest", "-m", repr(ORDINARY), *TESTS])
-        options.report.write_text(f"### Branch coverage\n\n`{command}`\n\n{report.stdout}")
-    return tests.returncode or report.returncode
+    REPORT.unlink(missing_ok=True)
+    command = ["pytest", "-q", "--branches", f"--numprocesses={WORKERS}", *TESTS]
+    status = subprocess.run([sys.executable, "-m", *command], cwd=ROOT).returncode
+    if options.report is not None and REPORT.exists():
+        options.report.write_text(fragment(" ".join(command), json.loads(REPORT.read_text())))
+    return status
 
 
-def _coverage(*arguments: str) -> subprocess.CompletedProcess[str]:
-    return subprocess.run([sys.executable, "-m", "coverage", *arguments], cwd=ROOT, capture_output=True, text=True)
+def fragment(command: str, report: dict[str, Any]) -> str:
+    """The section of the proof about branches."""
+    return "\n".join(["### Branch coverage", "", f"`{command}`", "", *_table(report), ""])
+
+
+def _table(report: dict[str, Any]) -> Iterator[str]:
+    yield "| room | modules | at 100 % | below it, of lines and branches |"
+    yield "|---|---|---|---|"
+    for room in ROOMS:
+        every = [Measured.of(path, report["files"][path]) for path in room.floors()]
+        below = [one for one in every if one.missing]
+        named = ", ".join(f"{Path(one.module).stem} {one.percent} %" for one in below) or "none"
+        yield f"| `{room.folder}` | {len(every)} | {len(every) - len(below)} | {named} |"
 
 
 if __name__ == "__main__":
