@@ -12,7 +12,18 @@ import pytest
 import trio
 
 from shipper.pipeline.chain import MOST_EVENTS
-from shipper.plugin import Answers, Backpressure, Held, InputContext, Outdated, PluginFault, StartFailed
+from shipper.plugin import (
+    Answers,
+    Backpressure,
+    Code,
+    Edge,
+    Held,
+    InputContext,
+    NotOrdered,
+    Outdated,
+    PluginFault,
+    StartFailed,
+)
 from shipper.sdk.event import Batch
 from shipper.spool.queue import NotActive
 from shipper.values import Revision
@@ -850,3 +861,90 @@ async def test_an_input_that_was_opened_before_a_credential_was_withdrawn_is_tol
         await spring.until(lambda: "run" in spring.log)
 
         assert "change  w2" in spring.log
+
+
+# -- what a source may say, or fails to --------------------------------------------------------------------------------
+
+
+async def test_an_input_that_cannot_say_its_figures_or_edges_runs_on_and_is_asked_no_more(tmp_path: Path) -> None:
+    def broken() -> dict[str, int]:
+        asked.append("asked")
+        raise KeyError("count")
+
+    asked: list[str] = []
+    async with theatre(tmp_path) as on:
+        spring = await running(on)
+        (one,) = on.intake.running.values()
+        assert (one.figures(), on.intake.edges()) == ({}, {})
+        one.source.edges = lambda: [("berlin", 3.0)]  # type: ignore[union-attr]
+        assert on.intake.edges() == {"in": (Edge("berlin", 3.0),)}
+        spring.on_figures = one.source.edges = broken  # type: ignore[union-attr]
+
+        assert [one.figures(), on.intake.edges()] * 2 == [one.figures(), on.intake.edges(), {}, {}]
+        assert len(asked) == 2
+        one.adopted(["berlin"])  # which this source does not want to know
+        await spring.context.emit(events(1))
+        assert on.intake.inputs()["in"]["events"] == 1
+
+
+async def test_an_input_that_fails_to_end_its_reading_holds_up_no_cut(tmp_path: Path) -> None:
+    async def failing(context: InputContext) -> None:
+        raise KeyError("reading")
+
+    async with theatre(tmp_path) as on:
+        SPRINGS["in"].on_quiesce = failing
+        await running(on)
+        await on.offer(2, policy(at="elsewhere"))
+        await on.ack(2, "active")
+
+
+async def test_an_order_to_an_edge_goes_to_the_input_that_has_it(tmp_path: Path) -> None:
+    async def forget(edge: str, keys: str) -> int:
+        if edge == "oslo":
+            raise NotOrdered("no such edge")
+        if edge == "bergen":
+            await on.offer(2, policy(at="elsewhere"))
+            await trio.sleep_forever()
+        return 2
+
+    async with theatre(tmp_path) as on:
+        await running(on)
+        with pytest.raises(NotOrdered, match="inputs that relay: none"):
+            await on.intake.forget_edge("berlin", "keep", None)
+        on.intake.running["in"].source.forget_edge = forget  # type: ignore[union-attr]
+
+        assert await on.intake.forget_edge("berlin", "keep", "in") == 2
+        assert await on.intake.forget_edge("berlin", "keep", None) == 2
+        with pytest.raises(NotOrdered, match="no such edge"):
+            await on.intake.forget_edge("oslo", "keep", None)
+        with pytest.raises(NotOrdered, match="input in has ended"):
+            await on.intake.forget_edge("bergen", "keep", None)
+
+
+async def test_an_input_says_what_is_wrong_and_whom_it_turned_away(tmp_path: Path) -> None:
+    async with theatre(tmp_path) as on:
+        context = (await running(on)).context
+        port = on.intake.running["in"].port
+        for problem in ("a file cannot be read", "a file cannot be read", None):
+            context.report(problem)
+            assert (port.problem, port.code) == (problem, Code.OK if problem is None else Code.INPUT_DEGRADED)
+        context.turned_away(2)
+
+        assert on.intake.turned_away["in"] == 2
+        assert (context.delivers, context.is_held) == (True, False)
+
+
+async def test_before_its_revision_is_active_an_input_waits_or_is_turned_away(tmp_path: Path) -> None:
+    async def on_open(context: InputContext) -> None:
+        told.append(context.no_room())
+        with pytest.raises(Backpressure, match="no revision"):
+            await context.emit(events(1), wait=False)
+
+    told: list[str | None] = []
+    async with theatre(tmp_path) as on:
+        SPRINGS["in"].on_open = on_open
+        context = (await running(on)).context
+        await context.emit(events(2))
+
+        assert told == ["events are not taken yet"]
+        await DESTINATIONS["main"].until(lambda: DESTINATIONS["main"].received == [2])

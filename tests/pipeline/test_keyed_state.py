@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 import trio
 
-from shipper.plugin import Answers, Batch, Change, Held, InputContext, Later, Outdated, PluginFault
+from shipper.plugin import Answers, Backpressure, Batch, Change, Held, InputContext, Later, Outdated, PluginFault
 from shipper.spool.keyed import Admitted
 from shipper.spool.queue import NotActive
 from shipper.spool.requeue import Wanted
@@ -493,3 +493,17 @@ async def test_a_refused_version_that_is_requeued_is_sent_as_it_is_now(tmp_path:
         assert requeued.requeued == 2
         assert {key: last for key, (_, last) in main.shelf.items()} == {"a": document(2), "b": document(1)}
         assert (await on.spool.dead_letters()).events == 0
+
+
+async def test_before_its_revision_is_active_an_input_of_keyed_state_waits_or_is_turned_away(tmp_path: Path) -> None:
+    async def on_open(context: InputContext) -> None:
+        with pytest.raises(Backpressure, match="no revision"):
+            await context.keep([Change("things", "a", document(1))], wait=False)
+        nursery.start_soon(keep, context, "b")
+
+    async with theatre(tmp_path) as on, trio.open_nursery() as nursery:
+        main, SPRINGS["in"].on_open = script(), on_open
+        await begun(on)
+        await main.until(lambda: "b" in main.shelf)
+
+        assert "a" not in main.shelf
