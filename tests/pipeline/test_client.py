@@ -165,6 +165,24 @@ async def test_the_lanes_of_a_destination_know_whom_each_other_and_themselves_re
         assert script.contexts[1].beside() == [away]
 
 
+async def test_an_output_that_cannot_say_whom_it_relays_to_is_asked_once_and_trusted_least(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def broken(_: object) -> Principal:
+        asked.append("asked")
+        raise KeyError("principal")
+
+    asked: list[str] = []
+    monkeypatch.setattr(fakes.ScriptedOutput, "relays", True)
+    monkeypatch.setattr(fakes._Scripted, "principal", broken, raising=False)
+    async with lasting(tmp_path, is_open_idle=True) as (on, script):
+        lane = on.active["main"]
+        await script.until(lambda: script.open_senders == 1)
+
+        assert (lane.principal(), lane.confirms, lane.relayed_to()) == (None, "stored", None)
+        assert asked == ["asked"]
+
+
 # -- closed when it has to be ------------------------------------------------------------------------------------------
 
 

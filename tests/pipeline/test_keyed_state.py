@@ -386,11 +386,11 @@ async def test_a_moved_output_gets_every_key_and_the_old_destination_what_stood_
 async def test_what_a_destination_fences_is_sent_again_above_its_fence(tmp_path: Path) -> None:
     async with theatre(tmp_path) as on:
         main, context = script(), await begun(on)
-        main.shelf["a"] = 2**61, document(7)
+        main.shelf["a"] = 2**62, document(7)
         await keep(context, "a", n=1)
         await settled(on)
 
-        assert main.shelf["a"][0] > 2**61
+        assert main.shelf["a"][0] > 2**62
         assert main.shelf["a"][1] == document(1)
         assert [place for place, _ in main.shelf.values()] == await keep(context, "a", n=1)
 

@@ -8,6 +8,7 @@ from collections.abc import Sequence
 
 import pytest
 
+from shipper.sdk.peers import Waits
 from shipper.spool import queue, schema
 from shipper.spool.figures import Amount, Figures
 from shipper.spool.queue import Settlement
@@ -33,6 +34,7 @@ def test_sums_by_lane_and_revision() -> None:
     assert figures().of_lanes([1]) == Amount(13, 130)
     assert figures().of_lanes([1, 2]) == Amount(18, 180)
     assert figures().only_of([2]) == Amount(5, 50)
+    assert figures().waits(1) == Waits(13, 0)
     assert [(*pair, figures().of_pair(*pair)) for pair in figures().pairs([2, 1])] == [
         (ONE, 1, Amount(13, 130)),
         (ONE, 2, Amount(10, 100)),

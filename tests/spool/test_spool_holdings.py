@@ -66,6 +66,7 @@ def test_an_owner_has_no_more_keys_than_its_quota_and_may_change_and_delete_thos
     assert put(shelf, "berlin", "c", ONE, 6, quota)
     assert not put(shelf, "berlin", "b", ONE, 7, quota)
     assert shelf.count("keyed") == 4
+    assert {owner: held.keys for owner, held in holdings.load(shelf.db).items()} == {"berlin": 2, "paris": 1}
 
 
 def test_the_bytes_of_an_owner_are_bounded(shelf: Shelf) -> None:

@@ -887,3 +887,13 @@ def test_a_lane_that_an_order_opens_has_no_settings_where_the_one_it_relieves_ha
     spool.db.execute("UPDATE lane SET settings = x'00'")
 
     assert revisions.adopt_rebound(spool.db, spool.sealer, lane, "k1", "k9").settings is None
+
+
+def test_a_drain_that_has_ended_is_not_forwarded(spool: Spool) -> None:
+    lane = spool.activate(1, main="k1")["main"]
+    spool.activate(2, main="k2")
+    spool.db.execute("DELETE FROM barrier")
+
+    for gone in (lane, 99):
+        with pytest.raises(forward.Ended):
+            forward.place_forward(spool.db, gone)

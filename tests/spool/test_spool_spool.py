@@ -11,7 +11,9 @@ from typing import Any
 import pytest
 import trio
 
+from shipper.pipeline.lineages import LaneLineages
 from shipper.sdk.errors import StateLocked
+from shipper.sdk.lineage import Confirmed
 from shipper.spool import store
 from shipper.spool.figures import Figures
 from shipper.spool.keys import StateKey
@@ -166,3 +168,25 @@ async def test_given_keys_take_over_a_directory_with_rows_of_every_kind(tmp_path
         assert spool.figures == before
         assert [row.settings is None for row in await spool.lanes()] == [False, False]
         assert not (tmp_path / "state.key").exists()
+
+
+async def test_what_a_settlement_comes_too_late_for_changes_nothing(tmp_path: Path) -> None:
+    async with bench(tmp_path) as on:
+        await on.activate(1, main="missing")
+        await on.enter(2)
+        lane = on.active["main"].id
+        (entry,) = await on.spool.window(lane, 0)
+        for _ in range(2):
+            noted = await on.spool.settle(lane, {entry.seq: Settlement(Counts(delivered=2))})
+
+        assert noted == Noted(0, frozenset(), frozenset())
+        assert await counted(on.spool) == on.spool.figures
+
+
+async def test_what_a_lineage_has_confirmed_is_known_with_all_that_was_noted_before(tmp_path: Path) -> None:
+    async with bench(tmp_path) as on:
+        await on.activate(1, main="missing")
+        lane, confirmed = LaneLineages(on.spool, on.active["main"].id), Confirmed(3, 4)
+        lane.note("a lineage", confirmed)
+
+        assert await lane.known() == {"a lineage": confirmed}
