@@ -291,7 +291,7 @@ class Conversation:
                 self._releases.released(Released(credentials=freed(message)))
                 fields = {name: getattr(message, name) for name in ("id", "status", "message", "code")}
                 yield Say("result", fields)
-            case Stopped():
+            case Stopped():  # pragma: no branch - the last one of all
                 self.held = self.held.but(message.undelivered)
                 yield Say("stopped", {"clean": message.clean, "undelivered": message.undelivered})
         yield from self._free()

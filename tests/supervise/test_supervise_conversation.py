@@ -5,7 +5,18 @@ from typing import Any
 import pytest
 
 from shipper.policy import document
-from shipper.protocol.messages import Ack, Error, Nack, NackError, Observed, QueueFigures, Result, Stopped, Unit
+from shipper.protocol.messages import (
+    Ack,
+    Error,
+    Nack,
+    NackError,
+    Observed,
+    QueueFigures,
+    Released,
+    Result,
+    Stopped,
+    Unit,
+)
 from shipper.sdk.codes import Code
 from shipper.supervise.conversation import Again, Conversation, Effect, Finish, Revoke, Save, Say, Send, Serving
 from shipper.supervise.ledger import Kept, Ledger, Wanted
@@ -568,3 +579,29 @@ def test_what_the_sidecar_held_is_known_after_its_end() -> None:
     conversation.ended()
 
     assert conversation.held.events == 2
+
+
+def test_an_ack_that_comes_twice_is_said_once() -> None:
+    conversation = connected()
+
+    assert [said(list(conversation.received(ack(1, "received")))) for _ in range(2)] == [["ack"], []]
+
+
+def test_what_was_replaced_before_it_was_written_and_is_no_older_policy_changes_nothing() -> None:
+    conversation = connected()
+
+    assert list(conversation.unsent({"type": "lease", "until": None})) == []
+    assert list(conversation.unsent({"type": "policy", "epoch": 0, "revision": 1})) == []
+
+
+def test_a_credential_that_is_not_known_is_not_forgotten_again() -> None:
+    assert list(connected().forget("nobody")) == []
+
+
+def test_a_credential_that_the_sidecar_releases_is_revoked() -> None:
+    conversation = connected()
+    list(conversation.received(ack(1, "active")))
+    list(conversation.wants(wanted("es-2")))
+    list(conversation.received(ack(2, "active")))
+
+    assert revocable(list(conversation.received(Released(credentials=["es-1"])))) == ["es-1"]

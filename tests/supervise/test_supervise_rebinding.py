@@ -86,3 +86,17 @@ async def test_a_credential_that_is_withdrawn_later_is_looked_for_at_once(
     await wait_all_tasks_blocked()
 
     assert member.orders == [("rebind", {"from": "es-1", "to": "es-2"})]
+
+
+async def test_what_no_order_can_move_is_not_looked_for_for_ever(
+    nursery: trio.Nursery, autojump_clock: MockClock
+) -> None:
+    member = HoldingMember("es-1")
+    rebinding = Rebinding(lambda: member)  # type: ignore[arg-type, return-value]
+    nursery.start_soon(rebinding.run)
+    rebinding.add(["es-1"])
+    await trio.sleep(100)
+    member.observed = observed(HELD)
+    await trio.sleep(100)
+
+    assert member.orders == []

@@ -57,6 +57,16 @@ def test_an_ack_that_crosses_a_newer_policy_frees_nothing_that_it_refers_to() ->
     assert releases.free(["a", "b"], []) == []
 
 
+def test_a_policy_that_was_not_sent_after_all_leaves_what_an_earlier_one_brought() -> None:
+    releases = Releases()
+    releases.sent(at(1), ["a"])
+    releases.sent(at(2), ["a", "b"])
+    releases.unsent(at(2))
+    releases.ack(ack(1, "drained", "a"))
+
+    assert releases.free(["a", "b"], []) == ["a", "b"]
+
+
 def test_a_nack_of_the_newer_policy_frees_it() -> None:
     releases = Releases()
     releases.sent(at(2), ["b"])

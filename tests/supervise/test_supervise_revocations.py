@@ -18,7 +18,7 @@ from shipper.supervise.config import OnRelease
 from shipper.supervise.ledger import Kept
 from shipper.supervise.revocations import Revocations
 from shipper.supervise.revoke import LastLine, Revoker
-from shipper.supervise.standing import Troubles
+from shipper.supervise.standing import Troubles, unrevoked
 
 
 async def test_of_many_credentials_four_are_revoked_at_a_time(tmp_path: Path) -> None:
@@ -148,3 +148,25 @@ def test_of_a_line_that_is_cut_no_secret_shows_its_beginning() -> None:
     last.feed((f"{'-hunter2-hunter2 ' * 600}\n").encode())
     assert str(last).count("[hidden]") > 30
     assert "hunter" not in str(last)
+
+
+async def test_a_revocation_that_a_restart_begins_again_is_not_told_again_and_its_failure_is(tmp_path: Path) -> None:
+    told: list[str] = []
+    failed, troubles = trio.Event(), Troubles()
+
+    def say(what: str, **_: Any) -> None:
+        told.append(what)
+        failed.set()
+
+    async def done(id: str) -> None:
+        raise AssertionError("it was not revoked")
+
+    revocations = Revocations(OnRelease(command=("false",)), lambda: os.environ, troubles, say, done)
+    async with trio.open_nursery() as nursery:
+        revocations.begin(nursery, Kept("es-1", {}, [], []), again=True)
+        with trio.fail_after(30):
+            await failed.wait()
+        nursery.cancel_scope.cancel("it would be tried again")
+
+    assert told == ["revoke_failed"]
+    assert unrevoked("es-1") in troubles

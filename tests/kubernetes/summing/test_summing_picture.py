@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 
 from shipper.apiserver.objects import Event
 from shipper.kubernetes.kinds import LEADER_LEASE
+from shipper.kubernetes.summing import records
 from shipper.kubernetes.summing.picture import Picture
 
 
@@ -162,3 +163,28 @@ def test_who_is_alive_is_what_a_look_at_everything_would_say(steps):
             picture.read_leases([one for one in there if one is not None], at)
 
         assert picture.standings == picture.standing(picture.members.values())
+
+
+def test_a_read_of_all_leases_takes_back_nothing_that_is_newer_and_ends_those_that_are_gone(picture):
+    picture.saw_lease(Event("ADDED", lease("new")), 0.0)
+    older = lease("of-web", "r0")
+    older["metadata"]["resourceVersion"] = "29"
+    found = [records.lease(one) for one in (older, lease("late"), lease("new", "r2"))]
+    picture.read_leases(found, 1.0)
+
+    assert picture.liveness.lease("of-web").renewed == "r1"
+    assert picture.liveness.lease("late") is not None
+    assert picture.liveness.lease("of-db") is None
+
+
+def test_a_release_that_is_older_than_what_is_known_changes_nothing(picture):
+    def of(version):
+        return {"metadata": {"name": "es", "uid": "u", "resourceVersion": version}}
+
+    picture.saw_release(Event("ADDED", of("20")))
+    settle(picture)
+    picture.saw_release(Event("DELETED", of("10")))
+    assert (set(picture.releases), picture.due_secrets) == ({"es"}, set())
+
+    picture.saw_release(Event("DELETED", of("30")))
+    assert (set(picture.releases), picture.due_secrets) == (set(), {"es"})

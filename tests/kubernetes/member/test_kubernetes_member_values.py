@@ -1,0 +1,73 @@
+"""What a member knows, part by part: of objects that are older, gone, or written by other hands."""
+
+from __future__ import annotations
+
+import pytest
+
+from shipper.apiserver.objects import Event, Listing, Object
+from shipper.kubernetes.kinds import Lost, MemberStatus
+from shipper.kubernetes.member.introducing import Introducing
+from shipper.kubernetes.member.losses import MOST, losses
+from shipper.kubernetes.member.own import status_of
+from shipper.kubernetes.member.policies import Policies
+from shipper.kubernetes.member.secrets import Secrets, contents
+
+
+def a(name: str, version: str, uid: str = "", **more: object) -> Object:
+    metadata = {"name": name, "uid": uid or f"u-{name}", "resourceVersion": version, "generation": 1}
+    return {"metadata": metadata, **more}
+
+
+def test_of_many_lost_directories_the_oldest_are_joined_to_one() -> None:
+    lost = tuple(Lost(process=f"d{number}/p", undelivered=1) for number in range(MOST + 5))
+    found = losses(MemberStatus(lost=lost), "here")
+
+    assert len(found) == MOST
+    assert (found[0].process, found[0].undelivered) == ("d5/p", 6)
+    assert sum(one.undelivered for one in found) == len(lost)
+
+
+def test_a_status_that_cannot_be_read_says_nothing() -> None:
+    assert status_of({"status": {"policies": 7}}) == MemberStatus()
+
+
+def test_what_was_not_announced_is_not_confirmed() -> None:
+    introducing = Introducing()
+    introducing.confirmed("u", 1)
+
+    assert not introducing._confirmed
+
+
+def test_a_list_changes_no_policy_that_a_watch_has_shown_in_a_newer_version() -> None:
+    policies = Policies()
+    for one in (a("web", "10"), a("db", "30"), a("gone", "10")):
+        policies.saw(Event("ADDED", one))
+    policies.listed(Listing([a("web", "20"), a("db", "20")], "20"))
+
+    assert {one.name: one.version for one in policies.known.values()} == {"web": "20", "db": "30"}
+
+
+def test_a_policy_that_was_made_anew_replaces_the_one_of_its_name() -> None:
+    policies = Policies()
+    policies.saw(Event("ADDED", a("web", "10")))
+    policies.saw(Event("MODIFIED", a("web", "9")))
+    assert policies.read("web", a("web", "20", uid="another"))
+
+    assert {one.uid: one.version for one in policies.known.values()} == {"another": "20"}
+    assert policies.read("web", None)
+    assert not policies.known
+    policies.saw(Event("DELETED", a("never", "30")))
+
+
+def test_a_watch_takes_no_secret_back_to_an_older_version() -> None:
+    secrets = Secrets()
+    newest = a("es", "20", data={})
+    assert secrets.saw("es", Event("ADDED", newest)) == newest
+    assert secrets.saw("es", Event("MODIFIED", a("es", "10"))) is None
+    assert secrets.saw("es", Event("DELETED", a("es", "30", uid="another"))) is None
+    assert secrets._seen["es"].object == newest
+
+
+@pytest.mark.parametrize("data", [7, {"k": "no base64!"}, {"k": 7}])
+def test_contents_that_are_none_are_passed_over(data: object) -> None:
+    assert list(contents({"data": data})) == []
