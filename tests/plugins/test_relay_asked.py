@@ -1,8 +1,13 @@
 """What a principal says before anything is relayed, and that it notices nothing of being asked."""
 
+import pytest
+from multidict import CIMultiDict
+
 from shipper.plugin import Credential, OutputContext, Question
 from shipper.sdk.aio import open_asyncio
+from shipper.sdk.http_answer import Response
 from shipper_plugins.outputs.relay import RelayOutput
+from shipper_plugins.outputs.relay_asked import _read
 from tests.plugins.relay import KEYS, edge, entry, principal
 
 
@@ -40,3 +45,10 @@ async def test_asking_ends_no_session_of_a_running_shipper():
         assert found[1] == ("login", "good")
         assert door.numbers == [1, 2]
         assert sender._sessions.current is session is not None
+
+
+@pytest.mark.parametrize(("status", "of", "verdict"), [(429, "destination", "unknown"), (200, "destination", "bad")])
+def test_what_answers_as_no_principal_does_is_none(status, of, verdict):
+    (finding,) = _read(Response(status, CIMultiDict(), b""), "127.0.0.1:1")
+
+    assert (finding.asked, finding.verdict) == (of, verdict)

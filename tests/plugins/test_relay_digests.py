@@ -110,3 +110,25 @@ def test_entries_of_another_range_than_was_asked_for_are_unreadable() -> None:
     asker.question()
     with pytest.raises(Unreadable, match="range"):
         asker.take(b"\1\1\0\1" + bytes(24))
+
+
+SUMS, LISTING = b"\1\0", b"\1\1"
+
+
+@pytest.mark.parametrize(
+    ("answer", "why"),
+    [
+        (b"\2", "begins with 1"),
+        (SUMS + bytes(159), "too short"),
+        (b"\1\2" + bytes(2), "neither sums nor entries"),
+        (LISTING + b"\0", "neither sums nor entries"),
+        (LISTING + b"\0\1" + bytes(23), "too short"),
+        (LISTING + bytes(2) + b"more", "too long"),
+    ],
+)
+def test_an_answer_that_cannot_be_is_unreadable(answer: bytes, why: str) -> None:
+    asker = Comparison(Digests([]))
+    asker.question()
+
+    with pytest.raises(Unreadable, match=why):
+        asker.take(answer)

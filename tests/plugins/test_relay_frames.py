@@ -156,3 +156,32 @@ def test_a_message_that_cannot_be_is_refused() -> None:
             frames.read(text, frames.Answered)
         with pytest.raises(FrameError):
             frames.read(msgspec.json.encode(Head(Generation("AB", 3), 1, 0)), Head)
+
+
+@pytest.mark.parametrize(
+    ("hostile", "why"),
+    [
+        (b"SHR1\0", "ends too early"),
+        (b"SHR1\0\0\0\5{}", "ends too early"),
+        (b"SHR1" + (frames.MOST_HEAD + 1).to_bytes(4) + bytes(frames.MOST_HEAD + 1), "head is too long"),
+    ],
+)
+def test_a_body_whose_lengths_cannot_be_is_refused(hostile: bytes, why: str) -> None:
+    with pytest.raises(FrameError, match=why):
+        decode(hostile)
+
+
+def test_a_part_that_is_too_short_or_whose_bytes_are_no_batch_is_refused() -> None:
+    head = encode(Head(SESSION, 1, 0, parts=1), [])
+    with pytest.raises(FrameError, match="a part is too short"):
+        decode(b"".join([*head, b"\0\0\0\1x"]))
+    with pytest.raises(FrameError, match="a part has an invalid number"):
+        decode(b"".join(encode(Head(SESSION, 1, 0, parts=1), [Part(2**63, ORIGIN, 1, bytes(32), b"x")])))
+    with pytest.raises(FrameError, match="holds no batch"):
+        Part(1, ORIGIN, 1, bytes(32), b"x").batch(LIMIT)
+
+
+@pytest.mark.parametrize(("answers", "why"), [(b"\0", "not those of the items"), (b"\0\xff", "an answer is invalid")])
+def test_answers_that_do_not_fit_their_items_are_refused(answers: bytes, why: str) -> None:
+    with pytest.raises(FrameError, match=why):
+        frames.Outcomes("ab" * 16, 1, ((3, 4),), answers).by_item()

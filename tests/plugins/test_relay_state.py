@@ -37,7 +37,7 @@ from shipper_plugins.inputs.relay import Edge
 from shipper_plugins.outputs.relay import RelayOutput
 from shipper_plugins.relay import state
 from shipper_plugins.relay.digests import Comparison
-from shipper_plugins.relay.frames import FrameError, Generation, Hello
+from shipper_plugins.relay.frames import FrameError, Generation, Hello, TooLong
 from shipper_plugins.relay.state import StateHead, Wanted
 from tests.plugins.relay import Principal, Queue, entry, principal
 from tests.plugins.test_input_relay import ask, hello
@@ -652,3 +652,28 @@ def test_keys_that_have_each_others_versions_are_a_difference() -> None:
     assert question is not None
     assert not theirs.is_same(question)
     assert ours.is_same(question)
+
+
+def test_versions_that_contradict_their_head_are_refused() -> None:
+    head = StateHead(Generation("ab" * 16, 1), 1, 0)
+    good = versions(("a", 7, b"{}"), ("b", 8, b"{}"))
+    one, other = good.versions or ()
+    assert one is not None
+    for batch in (
+        Batch.documents([b"{}"]),
+        good.with_columns(versions=[one._replace(place=0), other]),
+        good.with_columns(versions=[one._replace(digest=digest_of(b"[]")), other]),
+    ):
+        with pytest.raises(FrameError):
+            state.decode(b"".join(state.encode(head, batch, 1000)), 1000)
+    with pytest.raises(TooLong):
+        state.decode(b"".join(state.encode(head, versions(("a", 7, b'{"n":1}')), 1000)), 3)
+    with pytest.raises(FrameError, match="no versions"):
+        state.decode(b"".join([*state.encode(head, good, 1000)[:3], b"x"]), 1000)
+    with pytest.raises(FrameError, match="head is too long"):
+        state.decode(state.encode(head, good, 1000)[0] + (2**20).to_bytes(4) + bytes(2**20), 1000)
+
+
+def test_other_bytes_are_no_refusal() -> None:
+    with pytest.raises(ValueError, match="not a refusal"):
+        state.Refusal.unpack(b"\xff")
