@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from msgspec.structs import replace
 
 from shipper.fleet import release
-from shipper.fleet.records import Alive, Fence, Head, Line, Lost, Release, Report, Settings, Undelivered, Version
+from shipper.fleet.records import Alive, Fence, Head, Line, Lost, Release, Report, Secret, Settings, Undelivered, Version
 from shipper.fleet.release import MOST_DONE, WITHDRAWABLE, Retired, Steps, forgettable, retired
 from shipper.fleet.view import View
 
@@ -314,3 +314,22 @@ def test_nothing_begins_while_a_member_uses_the_id_and_may_send(
                 or report.name in after.released["es-old"].despite
                 or report.state == "left"
             )
+
+
+def test_a_candidate_looks_again_for_a_member_whose_fence_will_hold_and_who_does_not_lead_never_does() -> None:
+    soon = view(member(using=["es-old"], fence=FENCE), gone={"web-1": 0.0}, now=1.0)
+
+    assert Steps(token=5).wait(soon, WALL) == release._LOOK_AGAIN
+    assert Steps(token=6).wait(soon, WALL) is None
+
+
+def test_without_any_version_nothing_unpins_a_secret_and_its_id_names_it() -> None:
+    empty = replace(HEAD, history=[])
+
+    assert release.unpinned(empty, "es-old") == -1
+    assert release.name_of(empty, "es-old") == "es"
+    assert release.name_of(replace(empty, released={"es-old": Release("kept", WALL)}), "es-old") == "kept"
+
+
+def test_no_text_shows_the_content_of_a_secret() -> None:
+    assert "hunter2" not in repr(Secret("es", b"hunter2"))
