@@ -10,7 +10,19 @@ from hypothesis import strategies as st
 from msgspec.structs import replace
 
 from shipper.fleet import release
-from shipper.fleet.records import Alive, Fence, Head, Line, Lost, Release, Report, Secret, Settings, Undelivered, Version
+from shipper.fleet.records import (
+    Alive,
+    Fence,
+    Head,
+    Line,
+    Lost,
+    Release,
+    Report,
+    Secret,
+    Settings,
+    Undelivered,
+    Version,
+)
 from shipper.fleet.release import MOST_DONE, WITHDRAWABLE, Retired, Steps, forgettable, retired
 from shipper.fleet.view import View
 

@@ -142,3 +142,24 @@ def test_events_whose_client_named_a_target_have_no_data_stream_of_the_input() -
     (event,) = FORWARDED.on(Batch.documents([b"{}"], route="theirs"), ARRIVED).whole()
 
     assert event == {TIME: TEXT}
+
+
+def test_documents_that_begin_with_their_time_keep_it() -> None:
+    batch = Batch.documents([b'{"@timestamp":"then","n":1}', b'{"@timestamp":"then","n":2}'])
+
+    assert [event[TIME] for event in ENVELOPE.on(batch, ARRIVED).whole()] == ["then", "then"]
+
+
+def test_typed_events_keep_what_they_say_themselves_and_get_the_rest() -> None:
+    stamped = ENVELOPE.on(Batch.typed([{"host": {"name": "own"}, "n": 1}, {"n": 2}]), ARRIVED)
+
+    one, other = stamped.whole()
+    assert stamped.is_typed
+    assert (one["host"]["name"], one[TIME], other[TIME]) == ("own", TEXT, TEXT)
+    assert other["host"] == ENVELOPE.fields["host"]
+
+
+def test_what_every_document_says_itself_is_inserted_into_none() -> None:
+    batch = Batch.documents([b'{"agent":{"name":"own"},"n":1}'] * 2)
+
+    assert [event["agent"]["name"] for event in ENVELOPE.on(batch, ARRIVED).whole()] == ["own", "own"]

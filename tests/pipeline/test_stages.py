@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 import trio
 
-from shipper.plugin import Backpressure, Batch, InputContext, Outdated
+from shipper.plugin import Backpressure, Batch, InputContext, Outdated, PluginFault
 from shipper.spool.queue import NotActive
 from shipper.values import Counts
 from tests.fakes import DESTINATIONS, SPRINGS, WORKSHOP, Spring, Theatre, events, policy, theatre
@@ -470,3 +470,38 @@ async def test_a_stage_may_make_a_batch_of_any_size(tmp_path: Path) -> None:
         await spring.context.emit(Batch.documents([b'{"n":1}'] * 40_000))
 
         assert len(await stored(on)) == 40_000
+
+
+async def test_an_emit_that_cannot_be_leaves_no_trace_in_a_stage(tmp_path: Path) -> None:
+    async with theatre(tmp_path) as on:
+        spring = await running(on, policy(more=COUNTING))
+        stuck()
+        with pytest.raises(PluginFault):
+            await spring.context.emit(Batch.documents([b"{\n}"]))
+        with pytest.raises(Backpressure, match="cannot be awaited"):
+            await spring.context.emit(events(1), awaited=["k"])
+        await spring.context.emit(events(2))
+
+        assert numbers(await stored(on)) == [(1, 2, 1)]
+
+
+async def test_an_emit_goes_behind_what_is_held_though_its_stage_is_taken_away(tmp_path: Path) -> None:
+    async with theatre(tmp_path) as on:
+        spring = await running(on, policy(more=HOLDING))
+        stuck()
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(spring.context.emit, events(1))
+            await held(on)
+            nursery.start_soon(offered, on, 2, policy())
+            await spring.context.emit(events(2))
+
+        assert sorted(event["n"] for event in await plain(on)) == [1, 2]
+
+
+async def plain(on: Theatre) -> list[dict[str, Any]]:
+    """All events on the lanes, whether a stage has counted them or not."""
+    found: list[dict[str, Any]] = []
+    for lane in on.delivery.lanes.values():
+        entries = [entry for entry in await on.spool.window(lane.id, 0, 1000) if not entry.is_barrier]
+        found += [event for entry in entries for event in (await on.spool.load(lane.id, entry)).own()]
+    return found
