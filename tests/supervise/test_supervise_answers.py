@@ -230,3 +230,12 @@ def test_a_version_that_comes_again_is_answered_by_its_new_revision() -> None:
 
     assert told(versions.stage("active", at(2))) == [("b", 2, "active")]
     assert told(versions.stage("active", at(3))) == [("a", 3, "active")]
+
+
+def test_a_rotation_that_is_refused_before_its_version_has_reached_anything_is_not_told() -> None:
+    versions = Versions()
+    for number in (1, 2):
+        assert list(versions.carried("v7", at(number))) == []
+
+    assert list(versions.refused(at(2), "invalid")) == []
+    assert told(versions.stage("received", at(1))) == [("v7", 1, "received")]

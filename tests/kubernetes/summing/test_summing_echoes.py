@@ -1,0 +1,49 @@
+"""No decision of a leader is older than its own writes, and no write brings back what is gone."""
+
+from __future__ import annotations
+
+from typing import Any, cast
+
+from shipper.apiserver.errors import NotFound
+from shipper.apiserver.objects import Event, Object
+from shipper.kubernetes.summing.echoes import Echoes
+from shipper.kubernetes.summing.picture import Picture
+from shipper.kubernetes.summing.writing import Writing
+from tests.kubernetes.summing.test_summing_picture import policy
+
+
+class Objects:
+    """The API server: what it has of policies."""
+
+    def __init__(self) -> None:
+        self.there: dict[str, Object] = {}
+        self.picture = Picture()
+        self.echoes = Echoes(self.picture, cast(Writing, self), lambda: 100.0)
+
+    async def policy(self, of: str) -> Object:
+        if of not in self.there:
+            raise NotFound(f"no policy {of}")
+        return self.there[of]
+
+
+def test_the_answer_to_an_own_write_is_known_at_once() -> None:
+    objects = Objects()
+    objects.echoes.saw("policy", Event("ADDED", policy("web", "10")))
+    objects.echoes.wrote("policy", policy("web", "11"))
+    known: Any = objects.echoes.known("policy", "web")
+
+    assert known.version == "11"
+    assert objects.echoes.free_at("policy", known, 100.0) == 100.0
+
+
+async def test_what_a_read_does_not_find_or_finds_made_anew_is_gone() -> None:
+    for there in ({}, {"web": policy("web", "20", uid="another")}):
+        objects = Objects()
+        objects.echoes.saw("policy", Event("ADDED", policy("web", "10")))
+        objects.there = there
+        await objects.echoes.read("policy", "web", "u-web")
+        assert not objects.picture.policies
+        await objects.echoes.read("policy", "web", "u-web")
+
+        objects.echoes.wrote("policy", policy("web", "30"))
+        assert not objects.picture.policies
