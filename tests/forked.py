@@ -118,7 +118,7 @@ def _fork_zygote(serve: Callable[[socket.socket], NoReturn]) -> None:
         os.chdir("/")
         serve(its)
     its.close()
-    forks.install(forks.Zygote(socket.socket(fileno=_raised(mine.detach()))))
+    forks.install(forks.Zygote(socket.socket(fileno=_raised(mine.detach())), os.environ.copy()))
 
 
 def _set_up_rest(request: Request) -> None:

@@ -43,7 +43,8 @@ _READ_AT_START = ("PYTHON", "LD_", "LC_", "LANG", "GLIBC_", "MALLOC_", "OPENSSL_
 LIMITS = [value for name, value in sorted(vars(resource).items()) if name.startswith("RLIMIT_")]
 CLONE = {"x86_64": 56, "aarch64": 220}
 """The number of the call clone(2)."""
-_PR_GET_TID_ADDRESS = 40
+PR_GET_TID_ADDRESS = 40
+"""Of prctl(2), which has it where it has `PR_SET_MM_MAP`."""
 SIGNALS = signal.valid_signals() - {signal.SIGKILL, signal.SIGSTOP, signal.SIGPIPE, signal.SIGXFSZ}
 
 _execute_child = subprocess.Popen._execute_child  # type: ignore[attr-defined]
@@ -53,11 +54,13 @@ _signature = inspect.signature(_execute_child)
 class Zygote:
     """The process that forks for this one, at the other end of a socket."""
 
-    def __init__(self, end: socket.socket, process: subprocess.Popen[bytes] | None = None) -> None:
+    def __init__(
+        self, end: socket.socket, environ: Mapping[str, str], process: subprocess.Popen[bytes] | None = None
+    ) -> None:
         self._end = end
         self._lock = threading.Lock()
         self._process = process
-        self._read_at_start = _read_at_start(os.environ)
+        self._read_at_start = _read_at_start(environ)
         self._user = os.geteuid()
 
     def fits(self, environ: Mapping[str, str]) -> bool:
@@ -94,20 +97,24 @@ class Zygote:
 
 
 _zygote: Zygote | None = None
+_environ: dict[str, str] = {}
+"""Ours before any test."""
 _off = "SHIPPER_TESTS_EXEC" in os.environ
 _starting = threading.Lock()
 
 
 def is_possible() -> bool:
-    """Whether this kernel tells what a fork without the C library needs, which then lets /proc be set right too."""
-    address = ctypes.c_void_p()
-    return platform.machine() in CLONE and ctypes.CDLL(None).prctl(_PR_GET_TID_ADDRESS, ctypes.byref(address)) == 0
+    """Whether this kernel has what a zygote needs."""
+    if sys.platform != "linux" or platform.machine() not in CLONE:
+        return False
+    address = ctypes.c_ulong()
+    return ctypes.CDLL(None).prctl(PR_GET_TID_ADDRESS, ctypes.byref(address), 0, 0, 0) == 0
 
 
 def install(zygote: Zygote | None = None) -> None:
     """From now on, commands of this process are forked, by this zygote if there is one already."""
-    global _zygote
-    _zygote = zygote
+    global _zygote, _environ
+    _zygote, _environ = zygote, dict(os.environ)
     if is_possible():
         subprocess.Popen._execute_child = _start  # type: ignore[attr-defined]
 
@@ -138,8 +145,9 @@ def _the_zygote() -> Zygote:
             mine, its = socket.socketpair()
             with its:
                 command = [sys.executable, "-m", "tests.zygote", str(its.fileno())]
-                process = subprocess.Popen(command, cwd=ROOT, pass_fds=[its.fileno()], stdin=subprocess.DEVNULL)
-            _zygote = Zygote(mine, process)
+                nothing = subprocess.DEVNULL
+                process = subprocess.Popen(command, cwd=ROOT, pass_fds=[its.fileno()], stdin=nothing, env=_environ)
+            _zygote = Zygote(mine, _environ, process)
         return _zygote
 
 

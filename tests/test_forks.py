@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import re
 import signal
+import socket
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
@@ -147,6 +148,13 @@ async def test_a_forked_supervisor_forks_its_sidecar_and_leaves_no_zygote_when_i
         assert len(children) == 2
         assert sidecar in children
     await site.when(lambda: not any(is_running(pid) for pid in children))
+
+
+def test_a_zygote_that_has_ended_is_named_as_the_cause() -> None:
+    mine, its = socket.socketpair()
+    its.close()
+    with mine, pytest.raises(RuntimeError, match="zygote has ended"):
+        forks.Zygote(mine, os.environ).fork({}, [])
 
 
 def test_variables_of_an_interpreter_are_for_an_executed_one() -> None:

@@ -21,7 +21,6 @@ from typing import NoReturn
 from tests import forked, forks
 
 _CLONE_PARENT, _CLONE_CHILD_SETTID, _CLONE_CHILD_CLEARTID = 0x8000, 0x1000000, 0x200000  # <linux/sched.h>
-_PR_GET_TID_ADDRESS = 40  # <linux/prctl.h>
 _MOST_DESCRIPTORS = 64
 
 _library = ctypes.PyDLL(None, use_errno=True)  # Python's lock is held in its calls
@@ -72,7 +71,7 @@ def _exactly(end: socket.socket, size: int) -> bytes:
 def _fork_sibling() -> int:
     """As `os.fork`, but the new process is a child of our parent, for which the C library has no call."""
     tid = ctypes.c_ulong()
-    _library.prctl(_PR_GET_TID_ADDRESS, ctypes.byref(tid), 0, 0, 0)  # the library keeps its thread's id there
+    _library.prctl(forks.PR_GET_TID_ADDRESS, ctypes.byref(tid), 0, 0, 0)  # the library keeps its thread's id there
     flags = _CLONE_PARENT | _CLONE_CHILD_SETTID | _CLONE_CHILD_CLEARTID | signal.SIGCHLD
     ctypes.pythonapi.PyOS_BeforeFork()
     # that address is the fourth argument, or on other machines the fifth
