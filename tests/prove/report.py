@@ -46,9 +46,13 @@ def _head(size: float) -> str:
 
 
 def _commit() -> str:
-    described = ["git", "describe", "--always", "--dirty", "--exclude", "*"]
-    run = subprocess.run(described, cwd=ROOT, capture_output=True, text=True)
-    return run.stdout.strip() if run.returncode == 0 else "not from a repository"
+    """The commit, and whether anything but the report differs from it."""
+    head, changes = _git("rev-parse", "--short=8", "HEAD"), _git("status", "--porcelain", "-uno", ":!tests/PROOF.md")
+    return f"{head}{'-dirty' if changes else ''}" if head else "not from a repository"
+
+
+def _git(*arguments: str) -> str:
+    return subprocess.run(["git", *arguments], cwd=ROOT, capture_output=True, text=True).stdout.strip()
 
 
 def _processor() -> str:
