@@ -102,5 +102,5 @@ WIRES: Mapping[str, list[bytes]] = {
         b'{"type":"ADDED","object":%b}\n{"type":"BOOKMARK","object":{}}\n' % msgspec.json.encode(_OBJECT),
         b'{"type":"ERROR","object":{"kind":"Status","code":410}}\n',
     ],
-    "kubernetes-object": [msgspec.json.encode(_OBJECT)],
+    "kubernetes-object": [msgspec.json.encode(_OBJECT), b'{"metadata":{"finalizers":5}}'],
 }
