@@ -230,7 +230,7 @@ def test_names_say_of_which_modules_faults_are_made() -> None:
         ("shipper/supervise/releases.py", "tests/supervise/test_supervise_releases.py"),
         ("plugins/shipper_plugins/outputs/file.py", "tests/plugins/test_output_file.py"),
         ("plugins/shipper_plugins/inputs/tail/calls.py", "tests/plugins/test_tail_calls.py"),
-        ("shipper/pipeline/loading.py", "tests/pipeline"),
+        ("shipper/pipeline/settling.py", "tests/pipeline"),
         ("shipper/fleet/member/fencing.py", "tests/fleet/test_fleet_fencing.py"),
         ("shipper/fleet/member/machine.py", "tests/fleet/test_fleet_member.py"),
         ("shipper/kubernetes/member/choosing.py", "tests/kubernetes/member"),

@@ -46,8 +46,8 @@ VALUES = "values without behaviour"
 ROOMS = (
     Room(
         "shipper/spool",
-        "audit awaited clock credentials database dead_letters directory disk doubt drain_orders feeding figures"
-        " forward holdings inbox keyed keyed_answers keys lane_settings lifting limits lineages opening places queue"
+        "audit awaited clock contact credentials database dead_letters directory disk doubt drain_orders feeding"
+        " figures forward holdings inbox keyed keyed_answers keys lane_settings lifting limits lineages opening places queue"
         " readers repair report requeue resync revisions salvage schema seal slots spool store upkeep waiting wal"
         " writer",
         {"stored": SCREEN},
