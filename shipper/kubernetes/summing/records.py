@@ -111,7 +111,7 @@ class _LeaseSpec(Struct, frozen=True):
 
 def policy(found: Object) -> Policy:
     """Returns a ShipperPolicy."""
-    finalizers = metadata(found).get("finalizers") or ()
+    finalizers = metadata(found).get("finalizers")
     return Policy(
         name(found),
         uid(found),
@@ -120,7 +120,7 @@ def policy(found: Object) -> Policy:
         _decoded(found.get("spec"), PolicySpec),
         _decoded(found.get("status") or {}, PolicyStatus) or PolicyStatus(),
         str(metadata(found).get("deletionTimestamp") or ""),
-        tuple(str(one) for one in finalizers),
+        tuple(str(one) for one in finalizers) if isinstance(finalizers, list) else (),
     )
 
 
