@@ -54,6 +54,8 @@ _FUNCTION = (ast.FunctionDef, ast.AsyncFunctionDef)
 F = TypeVar("F")
 _HANGS = "--timeout=20"
 """A test that takes longer has noticed."""
+_ALSO = {"shipper/revisions/machine.py": ("tests/revisions/test_rollout.py",)}
+"""Tests that judge a module together with what performs its decisions."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -118,20 +120,21 @@ def _is_meant(module: str, names: Sequence[str]) -> bool:
 def mirrored(module: str, root: Path) -> str:
     """The tests whose names mirror a module, or its folder, as a check; without any, those of the whole room."""
     path = PurePosixPath(module)
-    folder, tests = path.parent.name, root / "tests"
+    stem, folder, tests = path.stem, path.parent.name, root / "tests"
     above = ["plugins"] if path.parts[0] == "plugins" else [*path.parts[1:-1]]
     rooms = [tests.joinpath(*above[:many]) for many in range(len(above), 0, -1)]
     room = next((one for one in rooms if one.is_dir()), tests)
     written = sorted(room.glob("test_*.py"))
-    for prefix in (f"{folder}_", f"{folder.removesuffix('s')}_", "", f"{room.name}_"):
-        for stem in dict.fromkeys([path.stem, *([folder] if prefix == f"{room.name}_" else [])]):
-            name = re.compile(rf"test_{prefix}{re.escape(stem)}(_\w+)?\.py")
-            if found := [test for test in written if name.fullmatch(test.name)]:
-                return " ".join([_HANGS, *(test.relative_to(root).as_posix() for test in found)])
-    whole = next(
-        one for one in (room, tests / f"test_{folder}.py", tests / "test_run.py") if one != tests and one.exists()
-    )
-    return f"{_HANGS} {whole.relative_to(root).as_posix()}"
+    names = (f"{folder}_{stem}", f"{folder.removesuffix('s')}_{stem}", stem, f"{room.name}_{stem}")
+    for name in (*names, f"{room.name}_{folder}"):
+        if found := [test for test in written if re.fullmatch(rf"test_{re.escape(name)}(_\w+)?\.py", test.name)]:
+            return _check(root, *found, *(root / also for also in _ALSO.get(module, ())))
+    wider = (room, tests / f"test_{folder}.py", tests / "test_run.py")
+    return _check(root, next(one for one in wider if one != tests and one.exists()))
+
+
+def _check(root: Path, *tests: Path) -> str:
+    return " ".join([_HANGS, *(test.relative_to(root).as_posix() for test in tests)])
 
 
 def faults(module: str, text: str, check: str) -> Iterator[Generated]:
