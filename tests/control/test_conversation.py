@@ -127,9 +127,11 @@ async def test_ids_that_have_no_room_in_one_message_are_said_in_several(ends: En
     ids = [f"{number:0100}" for number in range(IDS_BYTES // 100 + 1)]
     async with talking(ends) as (conversation, outbox, _):
         conversation.say(statements.Released(ids), lambda: None)
+        conversation.observed(observed(""))
         conversation.result(Result(id="a1", status="SUCCESS"))
 
-        *released, last = outbox.said
+        *released, seen, last = outbox.said
+        assert isinstance(seen, Observed)
         assert len(released) > 1
         assert [id for message in released for id in message.credentials] == ids  # type: ignore[union-attr]
         assert last == Result(id="a1", status="SUCCESS")

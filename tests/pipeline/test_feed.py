@@ -53,3 +53,20 @@ async def test_a_question_whose_entry_cannot_be_sent_now_ends_without_an_answer(
     assert told == ["nothing asked"]
     assert backlog.lowest() == lowest
     assert list(backlog.closed) == (["a"] if found else [])
+
+
+async def test_an_entry_that_nobody_takes_any_more_stays_behind_for_its_target(
+    autojump_clock: trio.testing.MockClock,
+) -> None:
+    backlog = left_at("a", 3, 5, now=trio.current_time())
+    head = cast(Head, Shown(entry(3)))
+    feed = Feed(head, backlog, Feeding(), lingers=lambda: False, on_nothing_asked=lambda: None)
+
+    async def hand_out(parcel: Parcel) -> bool:
+        backlog.hand_out(parcel.entries)
+        return False
+
+    await trio.sleep(60)
+    assert await feed._ask_target(hand_out)
+    assert not backlog.outstanding
+    assert (backlog.lowest(), list(backlog.closed)) == (3, ["a"])

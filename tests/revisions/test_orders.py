@@ -16,7 +16,7 @@ from shipper.sdk.credentials import Credential
 from shipper.spool import credentials, doubt
 from shipper.spool.dead_letters import Limits
 from shipper.spool.drain_orders import Name, Order, Step
-from shipper.spool.forward import Ended
+from shipper.spool.forward import Ended, NotForwarded
 from shipper.spool.limits import SpoolLimits
 from shipper.spool.revisions import LaneRow
 from shipper.spool.schema import BARRIER
@@ -269,9 +269,15 @@ async def test_a_forward_of_a_lane_that_ends_in_that_moment_moves_nothing(
         async def place(*arguments: Any, **options: Any) -> Order:
             raise Ended("its drain has ended meanwhile")
 
+        async def refuse(*arguments: Any, **options: Any) -> Order:
+            raise NotForwarded("its output is gone")
+
         monkeypatch.setattr(on.spool, "place_forward", place)
         with trio.fail_after(PATIENCE):
             assert await on.orders.forward(Revision(0, 1), "main") == (0, set())
+        monkeypatch.setattr(on.spool, "place_forward", refuse)
+        with trio.fail_after(PATIENCE), pytest.raises(NothingToOrder, match="its output is gone"):
+            await on.orders.forward(Revision(0, 1), "main")
 
 
 async def test_lanes_that_are_poked_while_a_rebind_runs_settle_no_barrier_too_early(tmp_path: Path) -> None:
