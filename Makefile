@@ -1,5 +1,5 @@
 # make run    a demonstration, from a fresh checkout        make test   the tests                 make bench   how fast
-# make test-rest   what make test leaves out (tests/README.md)   make test-all   both
+# make test-rest   what make test leaves out (tests/README.md)   make test-all   both, and on Debian 12 and 13
 # make prove  faults of every kind, some minutes of them (PROVE_ARGS='--size 1': hours); goes on where it stopped
 # make docs   the site, in build/site                       make packages   a .deb and an .rpm, in dist
 # Needs Python 3.11 or newer; everything else goes into .venv, anew whenever pyproject.toml changes.
@@ -26,6 +26,7 @@ test-rest: .venv/tested
 	$(BIN)/pytest --rest=$(REST) $(PYTEST_ARGS)
 
 test-all: test test-rest
+	$(BIN)/python -m tests.fresh bookworm trixie
 
 check: .venv/tested
 	$(BIN)/ruff check

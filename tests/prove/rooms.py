@@ -47,8 +47,8 @@ ROOMS = (
     Room(
         "shipper/spool",
         "audit awaited clock contact credentials database dead_letters directory disk doubt drain_orders feeding"
-        " figures forward holdings inbox keyed keyed_answers keys lane_settings lifting limits lineages opening places queue"
-        " readers repair report requeue resync revisions salvage schema seal slots spool store upkeep waiting wal"
+        " figures forward holdings inbox keyed keyed_answers keys lane_settings lifting limits lineages opening places"
+        " queue readers repair report requeue resync revisions salvage schema seal slots spool store upkeep waiting wal"
         " writer",
         {"stored": SCREEN},
         at_least={"figures": 98, "forward": 92, "holdings": 95, "spool": 76},
