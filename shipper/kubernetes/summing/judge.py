@@ -14,7 +14,8 @@ finished (removed and drained), also one of a lost directory.
 - Drained, once True for a generation, stays so although members join: what they take in is of this generation or of a
   later one. That is so because a member registers before it lists policies, and reads a policy that is new to it again
   after it has announced it. It is taken back if a member is found to be behind.
-- While a member is registering, which has not said yet what it has, Drained does not become True.
+- While a member is registering, which has not said yet what it has, Drained does not become True, whatever the last
+  process of that name has left.
 - A policy without members is not Received, Active or Drained for the reason NoMembers: nobody has carried it out. Its
   conditions are Unknown if there never was a member: perhaps its selector has a mistake. A Drained that was True stays.
 - A refusal (nack) of a newer generation than the one that runs keeps Received False. One of the generation that runs,
@@ -80,7 +81,7 @@ def judge(policy: Policy, members: Iterable[Member], standings: Standings, now: 
     before = policy.status
     latched = _condition(before, "Drained", policy.generation) == "True"
     waiting = [part for part in parts if part.drains and part.stage < DRAINED and not (latched and part.joins)]
-    unknown = () if latched else sorted(standings.registering - {part.name for part in parts})
+    unknown = () if latched else sorted(standings.registering - {part.name for part in parts if part.drains})
     verdicts = [
         _running("Received", policy, parts, "received"),
         _running("Active", policy, parts, "active"),

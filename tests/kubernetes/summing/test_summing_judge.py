@@ -166,6 +166,13 @@ def test_a_member_that_has_said_nothing_leaves_a_true_drained_alone():
     assert says(judged(policy(7, drained()), member("a", entry(7)), registering={"c"}))["Drained"] == "True"
 
 
+def test_a_name_that_registers_again_holds_drained_up_whatever_its_last_process_left() -> None:
+    of = policy(ended_members="ignore")
+    known = {"ended": {"a"}, "registering": {"a"}}
+
+    assert says(judged(of, member("a", entry(6), undelivered=3), **known))["Drained"] == "False"
+
+
 def test_a_member_whose_status_cannot_be_read_delays_everything():
     unreadable = dataclasses.replace(member("b"), status=None)
     found = judged(policy(members=WEB), member("a", entry(7), labels={"app": "web"}), unreadable)
