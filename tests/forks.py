@@ -46,6 +46,10 @@ CLONE = {"x86_64": 56, "aarch64": 220}
 PR_GET_TID_ADDRESS = 40
 """Of prctl(2), which has it where it has `PR_SET_MM_MAP`."""
 SIGNALS = signal.valid_signals() - {signal.SIGKILL, signal.SIGSTOP, signal.SIGPIPE, signal.SIGXFSZ}
+_PIPES = ("p2cread", "p2cwrite", "c2pread", "c2pwrite", "errread", "errwrite")
+_PLAIN = {"preexec_fn": None, "close_fds": True, "shell": False, "restore_signals": True, "process_group": -1}
+_PLAIN |= {"gid": None, "gids": None, "uid": None}
+"""What `Popen` passes on where nothing special is asked for."""
 
 _execute_child = subprocess.Popen._execute_child  # type: ignore[attr-defined]
 _signature = inspect.signature(_execute_child)
@@ -90,7 +94,8 @@ class Zygote:
 
     def close(self) -> None:
         """It has ended afterwards."""
-        self._end.shutdown(socket.SHUT_RDWR)  # whoever has inherited it
+        with suppress(OSError):  # it has ended already
+            self._end.shutdown(socket.SHUT_RDWR)  # whoever has inherited it
         self._end.close()
         if self._process is not None:
             self._process.wait()
@@ -175,11 +180,6 @@ def _start(popen: Any, *arguments: Any, **more: Any) -> None:
     popen.pid = zygote.fork(request, list(descriptors.values()))
     popen._child_created = True
     popen._close_pipe_fds(*(wanted[name] for name in _PIPES))
-
-
-_PIPES = ("p2cread", "p2cwrite", "c2pread", "c2pwrite", "errread", "errwrite")
-_PLAIN = {"preexec_fn": None, "close_fds": True, "shell": False, "restore_signals": True, "process_group": -1}
-_PLAIN |= {"gid": None, "gids": None, "uid": None}
 
 
 def _program(wanted: Mapping[str, Any]) -> list[str] | None:
