@@ -18,7 +18,7 @@ from tests.prove.measured import REPORT, Measured
 from tests.prove.rooms import ROOMS, ROOT
 
 TESTS = (
-    *(f"tests/{folder}" for folder in ("spool", "pipeline", "revisions", "control", "protocol", "supervise")),
+    *(f"tests/{folder}" for folder in ("spool", "pipeline", "revisions", "control", "supervise")),
     *("tests/fleet", "tests/kubernetes", "tests/plugins"),
 )
 WORKERS = 2
