@@ -115,14 +115,6 @@ ROOMS = (
             "vault": ENDS,
             "watch": ENDS,
         },
-        at_least={
-            "answers": 98,
-            "conversation": 98,
-            "order_results": 25,
-            "rebinding": 97,
-            "releases": 98,
-            "revocations": 90,
-        },
     ),
     Room(
         "shipper/fleet",
