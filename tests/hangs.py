@@ -1,7 +1,7 @@
 """A test that hangs fails by name within a minute, and takes no other down with it.
 
-Each phase of a test (setup, call, teardown) has 60 seconds, or what its mark says: `@pytest.mark.timeout(180)`. What
-starts a server on the way says so itself: `with hangs.allow(120): ...`.
+Each phase of a test (setup, call, teardown) has 60 seconds (`--limit=60`; 0: no limit), or what its mark says:
+`@pytest.mark.timeout(180)`. What starts a server on the way says so itself: `with hangs.allow(120): ...`.
 
 At the limit the process gets its own SIGINT, for which Python and trio have a way that leaves nothing half done: a loop
 that is cut off elsewhere counts as running for ever, and every later test of the process would fail. What is deaf to
@@ -81,6 +81,11 @@ def allow(seconds: float) -> Iterator[None]:
             _WATCH.extend(min(before - _WATCH.left(), 0))
 
 
+def pytest_addoption(parser: pytest.Parser) -> None:
+    text = "how long each phase of a test without a mark of its own may take (default: 60); 0: no limit for any"
+    parser.addoption("--limit", type=float, default=LIMIT, metavar="SECONDS", help=text)
+
+
 def pytest_configure(config: pytest.Config) -> None:
     config.addinivalue_line("markers", "timeout(seconds): how long each phase of the test may take, if not 60 seconds")
     signal.signal(signal.SIGALRM, _WATCH.ring)
@@ -89,9 +94,11 @@ def pytest_configure(config: pytest.Config) -> None:
 
 @contextmanager
 def _watched(item: pytest.Item) -> Iterator[None]:
-    mark = item.get_closest_marker("timeout")
-    seconds = float(mark.args[0]) if mark else LIMIT
-    _WATCH.begin(seconds)
+    mark, seconds = item.get_closest_marker("timeout"), float(item.config.getoption("--limit"))
+    if not seconds:
+        yield
+        return
+    _WATCH.begin(float(mark.args[0]) if mark else seconds)
     cut: BaseException | None = None
     try:
         yield

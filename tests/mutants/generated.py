@@ -52,7 +52,7 @@ _OTHER: dict[type[ast.cmpop], type[ast.cmpop]] = {
 _NEGATIONS = (ast.Eq, ast.NotEq, ast.Is, ast.IsNot, ast.In, ast.NotIn)
 _FUNCTION = (ast.FunctionDef, ast.AsyncFunctionDef)
 F = TypeVar("F")
-_HANGS = "--timeout=20"
+_HANGS = "--limit=20"
 """A test that takes longer has noticed."""
 _ALSO = {"shipper/revisions/machine.py": ("tests/revisions/test_rollout.py",)}
 """Tests that judge a module together with what performs its decisions."""

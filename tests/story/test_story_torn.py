@@ -4,7 +4,7 @@ A real sidecar is recorded; from that, disks are made as a cut before any call m
 spool that opens each is compared with what others had been told until then. The next sidecar starts on one of them, so
 that a disk that was cut once is cut again.
 
-CUTS=20000 SEED=7 pytest --timeout=0 tests/story/test_story_torn.py
+CUTS=20000 SEED=7 pytest --limit=0 tests/story/test_story_torn.py
 """
 
 from __future__ import annotations
