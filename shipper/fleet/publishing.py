@@ -18,7 +18,7 @@ from shipper.fleet.errors import Refused
 from shipper.fleet.records import SECRETS, VERSIONS, Head, Line, Secret, Text, Version
 from shipper.fleet.seal import digest
 from shipper.fleet.secret import is_name
-from shipper.supervise.secrets import interpreted
+from shipper.supervise.secrets import essence as of_text
 
 LARGEST_POLICY = 1 << 20
 LARGEST_SECRET = 1 << 20
@@ -157,22 +157,19 @@ def rollback(head: Head, line: Line, policy: str, publishing: Publishing) -> Dra
 
 
 def essence(content: bytes) -> bytes:
-    """Returns bytes that are equal for contents of the same secret: line ends and the order of keys do not matter.
+    """Returns bytes that are equal for contents of the same secret; see `secrets.essence`.
 
     Raises Refused for a content that no secret can have, and quotes nothing of it.
     """
     if len(content) > LARGEST_SECRET:
         raise Refused("the content of the secret is larger than 1MiB")
     try:
-        text = content.decode("utf-8-sig").removesuffix("\n").removesuffix("\r")
+        text = content.decode("utf-8-sig")
     except UnicodeDecodeError:
         raise Refused("the content of the secret is not UTF-8") from None
     if not text.strip():
         raise Refused("the content of the secret is empty")
-    try:
-        return interpreted(text).canonical()
-    except ValueError:  # a bare text, whose shape is beside the reference
-        return text.encode()
+    return of_text(text)
 
 
 def needs_text(head: Head, name: str) -> Line | None:

@@ -67,7 +67,9 @@ class Keyring:
             known = self._known.get(id)
             held = self._held.get(id)
             mark = self._fingerprint(credential.canonical())
-            if (known is not None and known != mark) or (held is not None and held != credential):
+            if (known is not None and known != mark) or (
+                held is not None and held.canonical() != credential.canonical()
+            ):
                 raise CredentialError("credential_conflict", f"credential `{id}` is known with another content")
 
     def fingerprints(self, offered: Mapping[str, Credential]) -> dict[str, bytes]:

@@ -143,8 +143,13 @@ class Credential(msgspec.Struct, frozen=True):
         return next((shape.name for shape in SHAPES if self.fits(shape)), "of another shape")
 
     def canonical(self) -> bytes:
-        """Returns bytes that are equal only for equal secrets; for keyed fingerprints only."""
-        return json.dumps(dict(self.fields), sort_keys=True, separators=(",", ":")).encode()
+        """Returns bytes that are equal for secrets of one shape that are sent as the same, however they are written:
+        `id:secret` and its base64, PEM with other white space. For keyed fingerprints and comparisons only."""
+        fields = {name: _spelled_alike(text) for name, text in self.fields.items()}
+        if self.fits(API_KEY):
+            with suppress(ValueError):
+                fields = {"api_key": _encoded_api_key(fields["api_key"])}
+        return json.dumps(fields, sort_keys=True, separators=(",", ":")).encode()
 
     def secrets(self, shapes: Collection[Shape] = ()) -> list[str]:
         """Returns the secret texts, in all forms in which they are sent, for a redactor; a name is no secret.
@@ -177,6 +182,11 @@ class Credential(msgspec.Struct, frozen=True):
 def in_words(shapes: Iterable[Shape]) -> str:
     """Returns the accepted shapes for a message: `{api_key} or {username, password}`."""
     return " or ".join(map(str, shapes)) or "none"
+
+
+def _spelled_alike(text: str) -> str:
+    """Returns a text as it is, PEM without white space around its lines and without empty ones."""
+    return "\n".join(filter(None, map(str.strip, text.splitlines()))) if _PEM in text else text
 
 
 def _encoded_api_key(key: str) -> str:

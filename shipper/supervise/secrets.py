@@ -269,6 +269,17 @@ def interpreted(text: str, shape: str | None = None) -> Credential:
     )
 
 
+def essence(text: str, shape: str | None = None) -> bytes:
+    """Returns bytes that are equal for contents of the same secret, however they are written.
+
+    A text that is no secret, or whose shape stands beside the reference, is itself, without one trailing line end.
+    """
+    try:
+        return interpreted(text, shape).canonical()
+    except ValueError:
+        return text.removesuffix("\n").removesuffix("\r").encode()
+
+
 def _mapping(text: str) -> object:
     """Returns the mapping that a text contains in YAML or JSON, or None."""
     try:

@@ -197,6 +197,7 @@ def test_an_earlier_content_gets_its_id_again_under_any_name_and_any_key() -> No
     assert with_secret(second, "es", b"id:first").after.secrets == first.secrets
     assert with_secret(second, "es", b"id:first").records == {}
     assert with_secret(second, "other", b"id:first").after.secrets["other"] == first.secrets["es"]
+    assert with_secret(second, "es", b"aWQ6Zmlyc3Q=\r\n").after.secrets == first.secrets  # its base64
     again = publishing.set_secret(second, "es", b"id:first", now(), None, fingerprints=newer)
     assert again.after.secrets == first.secrets
 

@@ -36,6 +36,13 @@ def test_an_id_with_another_content_is_a_conflict() -> None:
     assert "secret" not in str(raised.value)
 
 
+def test_another_spelling_of_a_secret_is_no_conflict() -> None:
+    ring = Keyring(digest, Keyring(digest, {}).fingerprints(key("a:secret-1")))
+    ring.keep(key("a:secret-1"))
+
+    ring.check(key("YTpzZWNyZXQtMQ=="))
+
+
 def test_a_stored_fingerprint_is_enough_for_a_conflict() -> None:
     ring = Keyring(digest, Keyring(digest, {}).fingerprints(key("a:secret-1")))
     ring.check(key("a:secret-1"))

@@ -120,6 +120,23 @@ def test_two_credentials_are_the_same_secret_whatever_the_order_of_their_fields(
     assert one.canonical() != Credential.parse({"username": "p", "password": "u"}).canonical()
 
 
+def test_two_credentials_are_the_same_secret_however_it_is_written():
+    pem = "-----BEGIN CERTIFICATE-----\nMIIB\n-----END CERTIFICATE-----"
+    spaced = "-----BEGIN CERTIFICATE-----\r\nMIIB \r\n\r\n-----END CERTIFICATE-----\n"
+    for one, other in [
+        ({"api_key": "k1:hunter2"}, {"api_key": "azE6aHVudGVyMg=="}),
+        ({"certificate": pem, "key": pem}, {"certificate": spaced, "key": spaced}),
+    ]:
+        assert Credential.parse(one).canonical() == Credential.parse(other).canonical()
+
+
+def test_secrets_of_other_shapes_or_other_texts_are_others():
+    texts = [{"api_key": "k1:hunter2"}, {"api_key": "k1:hunter3"}, {"bearer_token": "azE6aHVudGVyMg=="}]
+    texts += [{"token": "azE6aHVudGVyMg=="}, {"api_key": "noPair"}, {"username": "k1", "password": "hunter2"}]
+
+    assert len({Credential.parse(text).canonical() for text in texts}) == len(texts)
+
+
 @pytest.mark.parametrize(
     ("fields", "header"),
     [

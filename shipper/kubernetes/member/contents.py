@@ -37,7 +37,7 @@ class Contents:
     def named(self, ref: SecretRef, current: Current) -> Content:
         """Returns a current content under its id, a new one if it has none."""
         for one in self.by_id.values():
-            if (one.uid, one.key, one.shape) == (current.uid, ref.key, ref.shape) and one.content == current.content:
+            if (one.uid, one.key, one.shape) == (current.uid, ref.key, ref.shape) and one.is_sent_as(current.content):
                 return one
         self.drawn += 1
         label = re.sub(r"[^a-z0-9]+", "-", f"{ref.name}-{ref.key}".lower()).strip("-")[:40] or "secret"
@@ -50,7 +50,12 @@ class Contents:
         """A Secret is like this: what it has is current at its version."""
         of_key = dict(contents(found))
         for one in self.by_id.values():
-            if one.uid == uid(found) and one.secret == name(found) and of_key.get(one.key) == one.content:
+            if (
+                one.uid == uid(found)
+                and one.secret == name(found)
+                and one.key in of_key
+                and one.is_sent_as(of_key[one.key])
+            ):
                 self.by_id[one.id] = replace(one, version=newest(one.version, version(found)))
 
     def retain(self, ids: Collection[str]) -> None:

@@ -6,6 +6,8 @@ from typing import Any
 
 import msgspec
 
+from shipper.supervise.secrets import essence
+
 FORMAT = 1
 
 
@@ -21,6 +23,16 @@ class Content(msgspec.Struct, frozen=True):
     version: str
     """The newest resourceVersion at which this content was seen as the current one."""
     content: bytes
+
+    def is_sent_as(self, content: bytes) -> bool:
+        """Whether another content of the same key is the same secret, however it is written."""
+        if content == self.content:
+            return True
+        try:
+            one, other = (essence(text.decode("utf-8-sig"), self.shape or None) for text in (self.content, content))
+        except UnicodeDecodeError:
+            return False
+        return one == other
 
     def __repr__(self) -> str:
         return f"<Content {self.id} of {self.secret}/{self.key} at {self.version}>"

@@ -8,6 +8,7 @@ from shipper.apiserver.objects import Event, Listing, Object
 from shipper.kubernetes.kinds import Lost, MemberStatus
 from shipper.kubernetes.member.introducing import Introducing
 from shipper.kubernetes.member.losses import MOST, losses
+from shipper.kubernetes.member.memory import Content
 from shipper.kubernetes.member.own import status_of
 from shipper.kubernetes.member.policies import Policies
 from shipper.kubernetes.member.secrets import Secrets, contents
@@ -29,6 +30,19 @@ def test_of_many_lost_directories_the_oldest_are_joined_to_one() -> None:
 
 def test_a_status_that_cannot_be_read_says_nothing() -> None:
     assert status_of({"status": {"policies": 7}}) == MemberStatus()
+
+
+def test_a_content_is_the_same_secret_however_it_is_written_and_whatever_it_is() -> None:
+    for one, other, shape, same in [
+        (b"k:s3cr3t", b"azpzM2NyM3Q=\n", "", True),
+        (b"username: u\npassword: p\n", b'{"password": "p", "username": "u"}', "", True),
+        (b"token-1", b"token-1\r\n", "bearer_token", True),
+        (b"k:s3cr3t", b"k:other", "", False),
+        (b"\xff", b"\xff\n", "", False),
+    ]:
+        kept = Content("es-1", "es", "u", "key", shape, "7", one)
+        assert kept.is_sent_as(other) is same
+        assert kept.is_sent_as(one)
 
 
 def test_what_was_not_announced_is_not_confirmed() -> None:
