@@ -8,7 +8,7 @@ PYTHON ?= $(shell for p in python3.13 python3.12 python3.11 python3.14 python3; 
 	$$p -c 'import sys, venv, ensurepip; sys.exit(sys.version_info < (3, 11))' >/dev/null 2>&1 && echo $$p && break; done)
 BIN := .venv/bin
 # More than two cores have: most of a test is a wait for a process, a server or a disk.
-PYTEST_WORKERS ?= 4
+PYTEST_WORKERS ?= 3
 # What `make test-rest` takes: all of it, or for a commit's hash a tenth.
 REST ?= only
 PYTEST_ARGS ?=
@@ -27,6 +27,7 @@ test-rest: .venv/tested
 	$(BIN)/pytest --rest=$(REST) $(PYTEST_ARGS)
 
 test-all: test test-rest
+	$(BIN)/python -m tests.prove.branches
 	$(BIN)/python -m tests.fresh bookworm trixie
 
 check: .venv/tested

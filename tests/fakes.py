@@ -225,7 +225,7 @@ class ScriptedOutput(Output, frozen=True):
         script.open_senders += 1
         script.notify()
         try:
-            yield _Scripted(script, context)
+            yield _Scripted(script, context, tells=bool(self.contacts()))
         finally:
             with trio.CancelScope(shield=True):
                 await script.closing()
@@ -276,8 +276,8 @@ class TellingOutput(ScriptedOutput, frozen=True):
 
 
 class _Scripted:
-    def __init__(self, script: Destination, context: OutputContext) -> None:
-        self.script, self.begins = script, context.begins
+    def __init__(self, script: Destination, context: OutputContext, *, tells: bool) -> None:
+        self.script, self.begins, self.tells = script, context.begins, tells
         script.contexts.append(context)
 
     def ending(self) -> None:
@@ -289,7 +289,7 @@ class _Scripted:
         self.script.sending += 1
         self.script.notify()
         try:
-            if self.script.is_there:
+            if self.tells and self.script.is_there:
                 await self.begins()
             return await self.script.send(batch)
         finally:

@@ -64,12 +64,9 @@ class Keyring:
     def check(self, offered: Mapping[str, Credential]) -> None:
         """Raises CredentialError if a known id has another secret."""
         for id, credential in offered.items():
-            known = self._known.get(id)
-            held = self._held.get(id)
-            mark = self._fingerprint(credential.canonical())
-            if (known is not None and known != mark) or (
-                held is not None and held.canonical() != credential.canonical()
-            ):
+            held, content = self._held.get(id), credential.canonical()
+            is_other = held is not None and held.canonical() != content
+            if is_other or self._known.get(id) not in (None, self._fingerprint(content)):
                 raise CredentialError("credential_conflict", f"credential `{id}` is known with another content")
 
     def fingerprints(self, offered: Mapping[str, Credential]) -> dict[str, bytes]:

@@ -13,7 +13,7 @@ import trio.lowlevel
 from tests.canary import EVENT
 from tests.story.driver import launched, policy
 
-pytestmark = pytest.mark.backend
+pytestmark = [pytest.mark.backend, pytest.mark.timeout(180)]
 
 ROTATIONS = 8
 

@@ -7,7 +7,7 @@ import trio
 
 from tests.story.driver import launched, policy
 
-pytestmark = pytest.mark.backend
+pytestmark = [pytest.mark.backend, pytest.mark.timeout(180)]
 
 LINES = 100_000
 ROTATIONS = 8

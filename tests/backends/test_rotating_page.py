@@ -13,7 +13,7 @@ import trio
 from tests.docs.reader import ACCESS, environment, furnish, running, shell, until
 from tests.readme import FILES, Block, Page
 
-pytestmark = pytest.mark.backend
+pytestmark = [pytest.mark.backend, pytest.mark.timeout(180)]
 
 PAGE = Page("docs/rotating.md")
 CONFIGS = '#!/bin/sh\nexec java -XX:TieredStopAtLevel=1 -cp "{libraries}/*" kafka.admin.ConfigCommand "$@"\n'

@@ -5,6 +5,8 @@ import pytest
 from tests.fleet.explore import Exploration, Explored
 from tests.fleet.model import Left, Rules, laws, start, steps
 
+pytestmark = pytest.mark.timeout(180)
+
 FIRST, SECOND = frozenset({"s1"}), frozenset({"s2"})
 ROTATION = (FIRST, SECOND)
 

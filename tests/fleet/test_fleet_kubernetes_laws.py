@@ -15,7 +15,7 @@ from tests.backends.kubernetes_proxy import Proxy, open_proxy
 from tests.fleet import kubernetes as fleets
 from tests.fleet.conformance import Laws
 
-pytestmark = pytest.mark.backend
+pytestmark = [pytest.mark.backend, pytest.mark.timeout(180)]
 
 
 @pytest.fixture(scope="module")

@@ -10,9 +10,13 @@ import sys
 from collections import Counter
 from pathlib import Path
 
+import pytest
+
 from tests.hostile.campaign import MOST_GROWTH, Failure, Progress, march
 from tests.hostile.report import markdown
 from tests.hostile.rounds import Kind, Outcome, Sent
+
+pytestmark = pytest.mark.timeout(180)
 
 ROOT = Path(__file__).parents[2]
 

@@ -190,6 +190,7 @@ async def test_an_undamaged_directory_loses_nothing(templates: tuple[Path, Path]
     assert (seen.drained.ledger.accepted, seen.drained.ledger.damaged) == (len(OLD), 0)
 
 
+@pytest.mark.timeout(240)
 @settings(max_examples=10, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(st.integers(0, 2**32))
 def test_a_damaged_directory_opens_or_is_refused_and_never_lies(

@@ -16,6 +16,8 @@ from tests.mutants.mutant import BadFault, Mutant, all_mutants
 from tests.mutants.source import Edit, Program, Stale
 from tests.mutants.trial import Kept, Result, trial
 
+pytestmark = pytest.mark.timeout(180)
+
 MUTANTS = all_mutants()
 PROGRAM = Program(tree.ROOT)
 RETRY = "shipper/sdk/retry.py"

@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from shipper import __version__
+from tests import hangs
 
 ROOT = Path(__file__).parents[2]
 LATER = f"{__version__}.1"
@@ -31,5 +32,6 @@ def packages(tmp_path_factory: pytest.TempPathFactory) -> Path:
     versions = [f"--version={version}" for version in (__version__, LATER)]
     environment = {name: value for name, value in os.environ.items() if not name.startswith("PYTHON")}
     environment["TMPDIR"] = "/dev/shm"  # thousands of small files, which are packed at once
-    subprocess.run([*builder, *versions], env=environment, check=True, timeout=600)
+    with hangs.allow(540):
+        subprocess.run([*builder, *versions], env=environment, check=True, timeout=600)
     return into

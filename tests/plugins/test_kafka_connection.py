@@ -128,7 +128,7 @@ async def test_a_leader_without_an_address_is_not_available(aio: Asyncio) -> Non
     async with broker(aio, answer) as access:
 
         async def run() -> int:
-            client = Client([("127.0.0.1", _PORTS[id(access)])], access, lambda: None)
+            client = Client([("127.0.0.1", _PORTS[id(access)])], access)
             try:
                 await client.places(["t"])
                 return await client.ask_to_write("t")

@@ -27,6 +27,8 @@ from shipper.spool.figures import Amount
 from shipper.status.health import LaneView, draining, most_important
 from shipper.values import Counts, CredentialUse, DeadLetterFigures, Revision, Revisions
 
+pytestmark = pytest.mark.timeout(180)
+
 MOST = 2**63 - 1
 AT = Revision(MOST, MOST)
 IDS = ["\x01" * 1000 + f"{number}" for number in range(IDS_BYTES // 6010)]

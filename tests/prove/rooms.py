@@ -52,7 +52,7 @@ ROOMS = (
         " writer",
         {"stored": SCREEN},
         at_least={
-            "forward": 96,
+            "forward": 92,
             "readers": 98,
             "spool": 98,
         },

@@ -11,13 +11,14 @@ import trio
 from shipper.plugin import Answer, Answers, Held, Outcome
 from shipper.protocol.messages import Ack
 from shipper.revisions.orders import NothingToOrder, _hosts
-from shipper.sdk.errors import Later, TooLarge
+from shipper.sdk.errors import Later, NotBegun, TooLarge
 from shipper.sdk.event import Batch
 from shipper.spool import doubt
 from shipper.spool.drain_orders import Order, Step
 from shipper.spool.forward import NotForwarded
 from shipper.spool.lane_settings import LaneSettings
 from shipper.spool.revisions import LaneKey, LaneRow
+from shipper.spool.store import StoreFailed
 from shipper.values import Counts, Revision
 from tests.fakes import (
     DESTINATIONS,
@@ -550,6 +551,34 @@ async def test_a_request_that_has_not_begun_is_ended_before_its_events_go_elsewh
         await on.ack(2, "drained")
 
         assert (right.received, beside) == ([0], [0])
+
+
+async def test_a_request_that_begins_before_the_order_is_placed_has_its_say(tmp_path: Path) -> None:
+    async with theatre(tmp_path) as on:
+        await wrong_at_first(on)
+        on.orders._one.acquire_nowait()  # it was listed by then, and is to be forwarded
+        await activate(on, 2)
+        (retired,) = (lane for lane in on.delivery.lanes.values() if not lane.active)
+        await retired._note_reached()
+        on.orders._one.release()
+        await looked(on)
+
+        assert ("other", "k1", COUNT) in await lanes_of(on)
+
+
+async def test_nothing_begins_where_it_cannot_be_stored(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    async def failing(lane: int) -> None:
+        raise StoreFailed("the disk is gone")
+
+    async with theatre(tmp_path) as on:
+        script = DESTINATIONS["main"]
+        monkeypatch.setattr(on.spool, "note_reached", failing)
+        await activate(on, 1)
+        (lane,) = on.delivery.lanes.values()
+        with pytest.raises(NotBegun):
+            await lane._note_reached()
+
+        assert script.asked == []
 
 
 async def test_where_a_host_was_asked_once_nothing_leaves_any_lane_to_it(tmp_path: Path) -> None:

@@ -20,6 +20,8 @@ from tests.march.sums import Sums
 from tests.simulation.scenario import KEYED_RATES, KEYED_STEPS, LATER_STEPS, RATES, STEPS, Scenario
 from tests.simulation.world import WORLDS, run
 
+pytestmark = pytest.mark.timeout(180)
+
 ROOT = Path(__file__).parents[2]
 
 

@@ -31,7 +31,7 @@ class Rows:
         set_meta(self.db, "active", str(AT))
         self.sealer = Sealer(bytes(16), {}, bytes(32), lambda: (os.urandom(8), os.urandom(32)))
         for id in (1, 2):
-            self.db.execute("INSERT INTO lane VALUES (?, 'main', 't', 'd', NULL, x'', 1, 1, 0, 0)", (id,))
+            self.db.execute("INSERT INTO lane VALUES (?, 'main', 't', 'd', NULL, x'', 1, 1, 0, 0, '[]')", (id,))
 
     def enter(self, *counts: int, lanes: tuple[int, ...] = (1, 2), **positions: bytes | None) -> list[Entered]:
         batches = [Batch.documents([b'{"n":%d}' % n for n in range(count)]) for count in counts]

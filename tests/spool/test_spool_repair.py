@@ -23,6 +23,8 @@ from shipper.spool.opening import open_newest
 from shipper.spool.repair import renew, retire
 from shipper.spool.report import Report
 
+pytestmark = pytest.mark.timeout(180)
+
 PAGE = database.PAGE_BYTES
 BATCHES = 120
 LANES = 3

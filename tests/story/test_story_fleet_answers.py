@@ -17,7 +17,7 @@ from tests.backends import etcd as server
 from tests.backends.etcd import Etcd
 from tests.story.fleet import PATIENCE, ask, busy, read, wired
 
-pytestmark = pytest.mark.backend
+pytestmark = [pytest.mark.backend, pytest.mark.timeout(180)]
 PATIENCE_TEXT = f"{PATIENCE:g}s"
 
 

@@ -13,7 +13,7 @@ from tests.backends import etcd as server
 from tests.backends.etcd import Etcd
 from tests.story.fleet import Fleet, Host, busy, renewed
 
-pytestmark = pytest.mark.backend
+pytestmark = [pytest.mark.backend, pytest.mark.timeout(180)]
 NAMES = ("web-1", "web-2", "web-3", "web-4", "web-5")
 LEASE = 2.0
 WAIT = LEASE * 2 / 3 + LEASE * 1.02

@@ -27,7 +27,7 @@ from tests.fleet.kubernetes import NAMESPACE, install, running
 from tests.readme import ROOT
 from tests.story.fleet import PATIENCE, Fleet, busy, content, key, renewed
 
-pytestmark = pytest.mark.backend
+pytestmark = [pytest.mark.backend, pytest.mark.timeout(180)]
 NAMES = ("web-1", "web-2", "web-3")
 
 

@@ -20,7 +20,7 @@ from tests.backends import etcd as server
 from tests.backends.etcd import Etcd
 from tests.story.fleet import Fleet, Host, busy, renewed
 
-pytestmark = pytest.mark.backend
+pytestmark = [pytest.mark.backend, pytest.mark.timeout(180)]
 NAMES = ("web-1", "web-2", "web-3")
 PAUSE = 2.5
 """Seconds, more than a lease, for which members register again."""

@@ -21,6 +21,8 @@ from tests.story.test_story_relay import PACE, running
 from tests.story.test_story_relay_state import COLLECTION, Chain, empty, open_chain
 from tests.story.world import secret
 
+pytestmark = pytest.mark.timeout(180)
+
 K1 = {"k1": {"api_key": "k1:a-secret-of-the-test"}}
 KEYS, ROUNDS = 520, 3
 """An edge of so many keys may have 1,000 more that are deleted: the first deletions give way in the last round."""

@@ -7,11 +7,14 @@ import shutil
 from itertools import pairwise
 from pathlib import Path
 
+import pytest
 import trio
 
 from tests.story.driver import Sidecar, launched
 from tests.story.revoker import Revoker, keep_writing, live_shortly
 from tests.story.world import open_world
+
+pytestmark = pytest.mark.timeout(180)
 
 ROTATIONS = 200
 KILLS = 12

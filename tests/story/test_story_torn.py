@@ -30,6 +30,8 @@ from tests.story.http import post_bulk
 from tests.story.world import World, open_world, secret
 from tests.torn import TornDisk, cuts, lay_out
 
+pytestmark = pytest.mark.timeout(180)
+
 CUTS = int(os.environ.get("CUTS", "240"))
 SEED = int(os.environ.get("SEED", "20261121"))
 CUTS_OF_A_LIFE = min(CUTS, max(120, CUTS // 50))

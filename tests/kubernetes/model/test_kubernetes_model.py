@@ -14,6 +14,8 @@ from tests.kubernetes.model.starts import STARTS
 from tests.kubernetes.model.walking import BEGINNINGS, Walker, run
 from tests.kubernetes.model.world import MUTANTS
 
+pytestmark = pytest.mark.timeout(180)
+
 RULES: frozenset[str] = frozenset()
 STATES = 1200
 """Of each start in CI; give more by hand."""

@@ -13,7 +13,7 @@ from tests.backends.kubernetes import Kubernetes
 from tests.backends.kubernetes_proxy import Proxy, open_proxy
 from tests.kubernetes.stories.cluster import PATIENCE, Cluster, Node, open_cluster, port_of
 
-pytestmark = pytest.mark.backend
+pytestmark = [pytest.mark.backend, pytest.mark.timeout(180)]
 
 
 @asynccontextmanager

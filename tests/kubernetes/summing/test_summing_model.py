@@ -9,6 +9,8 @@ import pytest
 from tests.kubernetes.summing import drained, model
 from tests.kubernetes.summing.exploring import Found, explore
 
+pytestmark = pytest.mark.timeout(180)
+
 STEADY = model.State("ab", rounds=(1, 1), lapses=0)
 WORLDS = {
     "two leaders and a new content": STEADY,

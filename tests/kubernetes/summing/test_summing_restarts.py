@@ -9,7 +9,7 @@ import pytest
 from tests.backends import kubernetes as backend
 from tests.kubernetes.summing.cluster import Cluster, Played, entry, install, leading, until_leading, using
 
-pytestmark = pytest.mark.backend
+pytestmark = [pytest.mark.backend, pytest.mark.timeout(180)]
 
 
 @pytest.fixture
