@@ -66,7 +66,8 @@ class Keyring:
         for id, credential in offered.items():
             held, content = self._held.get(id), credential.canonical()
             is_other = held is not None and held.canonical() != content
-            if is_other or self._known.get(id) not in (None, self._fingerprint(content)):
+            marks = (self._fingerprint(content), self._fingerprint(credential.written()))  # of an earlier version
+            if is_other or self._known.get(id) not in (None, *marks):
                 raise CredentialError("credential_conflict", f"credential `{id}` is known with another content")
 
     def fingerprints(self, offered: Mapping[str, Credential]) -> dict[str, bytes]:

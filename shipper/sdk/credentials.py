@@ -147,9 +147,12 @@ class Credential(msgspec.Struct, frozen=True):
         `id:secret` and its base64, PEM with other white space. For keyed fingerprints and comparisons only."""
         fields = {name: _spelled_alike(text) for name, text in self.fields.items()}
         if self.fits(API_KEY):
-            with suppress(ValueError):
-                fields = {"api_key": _encoded_api_key(fields["api_key"])}
-        return json.dumps(fields, sort_keys=True, separators=(",", ":")).encode()
+            fields = {"api_key": _plain_api_key(fields["api_key"])}
+        return Credential(fields).written()
+
+    def written(self) -> bytes:
+        """Returns bytes that are equal only for secrets that are written alike."""
+        return json.dumps(dict(self.fields), sort_keys=True, separators=(",", ":")).encode()
 
     def secrets(self, shapes: Collection[Shape] = ()) -> list[str]:
         """Returns the secret texts, in all forms in which they are sent, for a redactor; a name is no secret.
@@ -200,6 +203,16 @@ def _encoded_api_key(key: str) -> str:
     return key
 
 
+def _plain_api_key(key: str) -> str:
+    """Returns `id:secret`, or the key as it is if it is neither that nor its base64."""
+    if ":" in key:
+        return key
+    with suppress(ValueError):
+        pair = base64.b64decode(key, validate=True).decode()
+        return pair if ":" in pair else key
+    return key
+
+
 def _parts_of_api_key(encoded: str) -> list[str]:
     """Returns `id:secret`, and the secret alone; none if the base64 has no such text."""
     try:
@@ -239,10 +252,5 @@ def public_name(fields: Mapping[str, str]) -> str:
 
 def _id_of_api_key(key: str) -> str:
     """Returns the public part of `id:secret`, or of its base64; empty for any other text."""
-    if ":" not in key:
-        try:
-            key = base64.b64decode(key, validate=True).decode()
-        except ValueError:
-            return ""
-    id, colon, _secret = key.partition(":")
+    id, colon, _secret = _plain_api_key(key).partition(":")
     return id if colon else ""

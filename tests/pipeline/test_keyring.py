@@ -43,6 +43,12 @@ def test_another_spelling_of_a_secret_is_no_conflict() -> None:
     ring.check(key("YTpzZWNyZXQtMQ=="))
 
 
+def test_a_fingerprint_of_an_earlier_version_is_of_what_was_written() -> None:
+    base64 = key("YTpzZWNyZXQtMQ==")
+
+    Keyring(digest, {"k1": digest(base64["k1"].written())}).check(base64)
+
+
 def test_a_stored_fingerprint_is_enough_for_a_conflict() -> None:
     ring = Keyring(digest, Keyring(digest, {}).fingerprints(key("a:secret-1")))
     ring.check(key("a:secret-1"))

@@ -55,7 +55,7 @@ class Site:
     def arrived(self, backend: str = "backend") -> dict[str, int]:
         """By key, the numbers at the backend."""
         index = self.world.destination.documents.get(f"{backend}-{COLLECTION}", {})
-        return {id.rpartition(":")[2]: orjson.loads(document)["n"] for id, document in index.items()}
+        return {id.rpartition(":")[2]: orjson.loads(document)["n"] for id, document in list(index.items())}
 
     async def has(self, backend: str = "backend", **numbers: int) -> None:
         with trio.fail_after(60):
