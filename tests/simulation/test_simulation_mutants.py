@@ -44,6 +44,7 @@ CAUGHT_BY = {
 """Seeds of worlds that are known to catch a fault: they are run first, which saves the long search for another one."""
 
 
+@pytest.mark.timeout(900)  # the search for another seed, where the known one catches nothing any more
 @pytest.mark.parametrize(("mutant", "law"), MUTANTS.items(), ids=lambda value: getattr(value, "__name__", value))
 def test_a_fault_made_by_hand_is_caught(
     mutant: Callable[[pytest.MonkeyPatch], None], law: str, monkeypatch: pytest.MonkeyPatch

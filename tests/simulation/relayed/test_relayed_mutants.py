@@ -34,6 +34,7 @@ CAUGHT_BY = {
 """Seeds of worlds that are known to catch a fault: they are run first, which saves the long search for another one."""
 
 
+@pytest.mark.timeout(900)  # the search for another seed, where the known one catches nothing any more
 @pytest.mark.parametrize(("fault", "mutant"), MUTANTS.items(), ids=lambda value: getattr(value, "__name__", ""))
 def test_a_fault_made_by_hand_is_caught(
     fault: Callable[[pytest.MonkeyPatch], None], mutant: Mutant, monkeypatch: pytest.MonkeyPatch
