@@ -7,6 +7,8 @@ At the limit the process gets its own SIGINT, for which Python and trio have a w
 that is cut off elsewhere counts as running for ever, and every later test of the process would fail. What is deaf to
 that (a thread that is waited for, code that catches everything) ends the process 10 seconds later, with the stack of
 every thread: pytest-xdist fails that test by name, and starts another worker for the rest.
+
+The failure says where each task of trio waited, by its innermost frames.
 """
 
 from __future__ import annotations
@@ -20,6 +22,7 @@ from contextlib import contextmanager
 from types import FrameType
 
 import pytest
+import trio
 
 LIMIT = 60.0
 DEAF = 10.0
@@ -33,6 +36,8 @@ class Watch:
         self.seconds = 0.0
         """The limit of the phase under way; 0 between phases."""
         self.hung = False
+        self.waiting: list[str] = []
+        """Where each task was when the limit was reached."""
         self.stacks = 2  # the process's own standard error: pytest's capture would swallow it
         self._ends = 0.0
 
@@ -56,8 +61,9 @@ class Watch:
     def ring(self, signum: int, frame: FrameType | None) -> None:
         if self.hung:
             faulthandler.dump_traceback(self.stacks)
+            os.write(self.stacks, "\n".join([*waiting(), ""]).encode())
             os._exit(70)
-        self.hung = True
+        self.hung, self.waiting = True, waiting()
         signal.setitimer(signal.ITIMER_REAL, DEAF)
         signal.raise_signal(signal.SIGINT)
 
@@ -67,6 +73,24 @@ class Watch:
 
 
 _WATCH = Watch()
+
+
+def waiting() -> list[str]:
+    """Where each task of the trio loop of this thread waits, a line each; nothing outside of a loop."""
+    try:
+        root = trio.lowlevel.current_root_task()
+    except RuntimeError:
+        return []
+    return _tasks(root, 0) if root else []
+
+
+def _tasks(task: trio.lowlevel.Task, depth: int) -> list[str]:
+    frames = [(frame.f_code, line) for frame, line in task.iter_await_frames()]
+    ours = [f"{code.co_qualname}:{line}" for code, line in frames if "/trio/" not in code.co_filename]
+    below = [
+        line for nursery in task.child_nurseries for child in nursery.child_tasks for line in _tasks(child, depth + 1)
+    ]
+    return [f"{'  ' * depth}{task.name}: {' > '.join(ours[-4:])}", *below]
 
 
 @contextmanager
@@ -110,7 +134,8 @@ def _watched(item: pytest.Item) -> Iterator[None]:
         limit = _WATCH.seconds
         _WATCH.end()
     if _WATCH.hung:
-        raise pytest.fail.Exception(f"hangs: not done after {limit:g} s (tests/hangs.py)") from cut
+        told = "\n".join([f"hangs: not done after {limit:g} s (tests/hangs.py)", *_WATCH.waiting])
+        raise pytest.fail.Exception(told) from cut
 
 
 @pytest.hookimpl(wrapper=True, tryfirst=True)

@@ -6,7 +6,9 @@
         await aio.answer(emit, batch)                    # asyncio (a server's coroutine) → trio
 
 Cancelling either side cancels the other and waits for its end, so nothing runs on after its caller. A result that comes
-before the cancel is kept, because an answered request must not count as unanswered. Objects that belong to a loop
+before the cancel is kept, because an answered request must not count as unanswered. asyncio tells a task of a cancel
+once: where a function in trio ends with a result nevertheless, its asker meets the cancel (or its time-out) again at
+the next wait, as it would in trio, and does not wait for as long as its peer likes. Objects that belong to a loop
 (sessions, servers) are made and closed in calls. Neither trio-asyncio (its import fails on Python 3.14, and one stray
 error ends the process) nor guest mode (it slows every step of trio) is used.
 
@@ -82,17 +84,21 @@ class Asyncio:
 
         caller = trio.lowlevel.current_task()
         cancelled: list[Callable[[], Any]] = []
-        running: list[asyncio.Task[outcome.Outcome[Result]]] = []
+        running: list[asyncio.Task[None]] = []
+        ends: list[outcome.Outcome[Result]] = []
+
+        async def run() -> None:
+            ends.append(await _captured(function, *args))
 
         def start() -> None:
-            task = self._loop.create_task(_captured(function, *args))
+            task = self._loop.create_task(run())
             running.append(task)
             task.add_done_callback(finished)
             if cancelled:
                 task.cancel()
 
-        def finished(task: asyncio.Task[outcome.Outcome[Result]]) -> None:
-            end = outcome.Error(asyncio.CancelledError()) if task.cancelled() else task.result()
+        def finished(_: asyncio.Task[None]) -> None:
+            end = ends.pop() if ends else outcome.Error(asyncio.CancelledError())
             self._soon(trio.lowlevel.reschedule, caller, outcome.Value(end))
 
         def abort(raise_cancel: Callable[[], Any]) -> trio.lowlevel.Abort:
@@ -134,6 +140,8 @@ class Asyncio:
         end = future.result()
         if isinstance(end, outcome.Error) and (cancelled or isinstance(end.error, trio.Cancelled)):
             raise cancelled or asyncio.CancelledError
+        if cancelled:
+            _cancel_again()
         return cast(outcome.Outcome[Result], end)
 
     def _soon(self, function: Callable[..., Any], *args: Any) -> None:
@@ -171,6 +179,16 @@ async def open_asyncio() -> AsyncIterator[Asyncio]:
         yield aio
     finally:
         await aio.close()
+
+
+def _cancel_again() -> None:
+    """The task under way meets its cancel at its next wait; `asyncio.timeout` counts no more of them than before."""
+    import asyncio
+
+    task = asyncio.current_task()
+    assert task is not None
+    task.uncancel()
+    task.cancel()
 
 
 async def _captured(function: Callable[[*Args], Awaitable[Result]], *args: *Args) -> outcome.Outcome[Result]:

@@ -301,12 +301,17 @@ async def test_a_second_cancel_does_not_end_the_wait_for_the_function(aio: Async
         steps.note("started")
         with trio.CancelScope(shield=True):
             await go_on.wait()
-        steps.note("stored")
+        steps.note("ended")
         return "stored"
 
     async def ask() -> str:
-        tasks.append(asyncio.create_task(aio.answer(function)))
-        return await tasks[0]
+        tasks.append(asyncio.create_task(note_answer()))
+        await asyncio.wait(tasks)
+        return "the asker is cancelled" if tasks[0].cancelled() else "not"
+
+    async def note_answer() -> None:
+        steps.note(await aio.answer(function))
+        await asyncio.sleep(60)
 
     async def cancel_thrice() -> bool:
         for _ in range(3):
@@ -317,7 +322,7 @@ async def test_a_second_cancel_does_not_end_the_wait_for_the_function(aio: Async
     async def call() -> None:
         results.append(await aio.call(ask))
 
-    tasks: list[asyncio.Task[str]] = []
+    tasks: list[asyncio.Task[None]] = []
     results: list[str] = []
     async with trio.open_nursery() as nursery:
         nursery.start_soon(call)
@@ -326,8 +331,77 @@ async def test_a_second_cancel_does_not_end_the_wait_for_the_function(aio: Async
         go_on.set()
 
     assert not left
-    assert steps.seen == ["started", "stored"]
-    assert results == ["stored"]
+    assert steps.seen == ["started", "ended", "stored"]
+    assert results == ["the asker is cancelled"]
+
+
+@pytest.mark.parametrize("ask_in", ["the coroutine", "a task of it"])
+async def test_a_call_that_is_cancelled_while_trio_answers_ends_at_its_next_wait(aio: Asyncio, ask_in: str) -> None:
+    steps = Steps()
+
+    async def function() -> str:
+        steps.note("asked")
+        with trio.CancelScope(shield=True):
+            await trio.sleep(0.02)
+        return "stored"
+
+    async def ask() -> None:
+        steps.note(await aio.answer(function))
+        try:
+            async with asyncio.timeout(60):
+                await asyncio.sleep(60)
+        except asyncio.CancelledError:
+            steps.note("cancelled")
+            raise
+
+    async def ask_in_a_task() -> None:
+        await asyncio.gather(ask())
+
+    with trio.fail_after(30):
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(aio.call, ask if ask_in == "the coroutine" else ask_in_a_task)
+            await steps.wait_for("asked")
+            nursery.cancel_scope.cancel()
+
+    assert steps.seen == ["asked", "stored", "cancelled"]
+
+
+async def test_a_time_out_while_trio_answers_stays_one(aio: Asyncio) -> None:
+    async def function() -> None:
+        with trio.CancelScope(shield=True):
+            await trio.sleep(0.05)
+
+    async def ask() -> str:
+        try:
+            async with asyncio.timeout(0.01):
+                await aio.answer(function)
+                await asyncio.sleep(60)
+        except TimeoutError:
+            return "timed out"
+        return "not"
+
+    with trio.fail_after(30):
+        assert await aio.call(ask) == "timed out"
+
+
+async def test_an_answer_that_beats_the_cancel_of_its_call_is_kept(aio: Asyncio) -> None:
+    steps = Steps()
+
+    async def function() -> str:
+        steps.note("asked")
+        with trio.CancelScope(shield=True):
+            await trio.sleep(0.02)
+        return "stored"
+
+    async def call() -> None:
+        steps.note(await aio.call(aio.answer, function))
+
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(call)
+        await steps.wait_for("asked")
+        nursery.cancel_scope.cancel()
+
+    assert steps.seen == ["asked", "stored"]
 
 
 async def test_a_cancel_before_the_function_starts_is_not_lost(aio: Asyncio) -> None:
