@@ -3,7 +3,7 @@
     --rest=with       every test (what pytest does anyway)
     --rest=without    all but those of the table "The rest": `make test`
     --rest=only       those alone: `make test-rest`
-    --rest=COMMIT     a tenth of them, another one for each commit: `.ci/run`
+    --rest=NUMBER     a tenth of them, the next one for the next number: `.ci/run` counts the commits
     --durations-to=F  what each file took, in seconds, as JSON
 
 Workers of pytest-xdist take whole files, and what shares a server is one unit as well. The longest begin first, so that
@@ -95,14 +95,14 @@ def _first(patterns: Sequence[str], name: str) -> str | None:
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     group = parser.getgroup("selection", "which tests a run takes (tests/README.md)")
-    group.addoption("--rest", default="with", help="with, without, only, or a commit, which takes a tenth of the rest")
+    group.addoption("--rest", default="with", help="with, without, only, or a number, which takes a tenth of the rest")
     group.addoption("--durations-to", type=Path, metavar="FILE", help="write what each file took, in seconds, as JSON")
 
 
 def pytest_configure(config: pytest.Config) -> None:
     rest = config.getoption("--rest")
-    if rest not in ("with", "without", "only") and not re.fullmatch("[0-9a-f]{7,40}", rest):
-        raise pytest.UsageError(f"--rest is with, without, only or a commit's hash, not {rest!r}")
+    if rest not in ("with", "without", "only") and not rest.isdecimal():
+        raise pytest.UsageError(f"--rest is with, without, only or a number, not {rest!r}")
     if config.getoption("--durations-to") and not hasattr(config, "workerinput"):
         config.pluginmanager.register(_Stopwatch(config.getoption("--durations-to")))
 
@@ -138,7 +138,7 @@ def _taken(rest: str, rows: Rows) -> Callable[[str], bool]:
         return lambda name: rows.rest(name) is None
     if rest == "only":
         return lambda name: rows.rest(name) is not None
-    hand = dealt({row[0]: float(row[1]) for row in table("The rest")})[int(rest, 16) % HANDS]
+    hand = dealt({row[0]: float(row[1]) for row in table("The rest")})[int(rest) % HANDS]
     return lambda name: rows.rest(name) in hand
 
 

@@ -61,11 +61,11 @@ class Course:
         """When, at which place, and the number, which no deletion has."""
         self.overwritten: dict[tuple[Destination, Key], list[int]] = defaultdict(list)
         self.replies: dict[tuple[Destination, Key], list[Reply]] = defaultdict(list)
-        self.heard: dict[tuple[str, str, str], list[Note]] = defaultdict(list)
+        self.contacted: dict[str, int] = {}
+        """By backend, when the first request to it began."""
         self.drained: dict[At, Note] = {}
         self.actives: dict[At, int] = {}
         """When it was first known that a revision is active."""
-        self.crashed = {note.life for note in case.notes if note.kind == "crashed"}
         for note in case.notes:
             self._sort(note)
 
@@ -90,8 +90,8 @@ class Course:
                     if outcome in ("delivered", "duplicate", "rejected", "superseded"):
                         reply = Reply(note.n, note.life, told.place, outcome)
                         self.replies[(facts["output"], facts["backend"]), told.key].append(reply)
-            case "heard":
-                self.heard[facts["output"], facts["backend"], facts["credential"]].append(note)
+            case "contacted":
+                self.contacted.setdefault(facts["backend"], note.n)
             case "said" if facts["message"].get("stage") in ("active", "drained"):
                 at = at_of(facts["message"])
                 self.actives.setdefault(at, note.n)
@@ -235,7 +235,7 @@ def versions_go_where_a_revision_points(course: Course) -> Iterator[Violation]:
 def drained_means_answered(course: Course) -> Iterator[Violation]:
     """K3: by `drained`, what stood in a lane that was retired had its answer, or something newer is bound for there.
 
-    What an order ends, or moves elsewhere, is not judged; nor what may go elsewhere since nobody ever answered.
+    What an order ends, or moves elsewhere, is not judged; nor what may go elsewhere since no request began to its host.
     """
     case = course.case
     if case.ended_by_order or case.may_forward:
@@ -247,7 +247,7 @@ def drained_means_answered(course: Course) -> Iterator[Violation]:
             target = offer.shape.outputs[output]
             retiring = next((r for r in active if r > at and case.offers[r].shape.outputs.get(output) != target), None)
             covering = None if retiring is None else _covering(course, retiring)
-            if covering is not None and _has_answered(course, offer, output, covering):
+            if covering is not None and _was_contacted(course, offer, output):
                 yield from _unanswered(course, offer, (output, target.to), covering)
 
 
@@ -256,14 +256,10 @@ def _covering(course: Course, retiring: At) -> Note | None:
     return min(notes, key=lambda note: note.n, default=None)
 
 
-def _has_answered(course: Course, offer: Offer, output: str, covering: Note) -> bool:
-    """Whether the lane is known to have had an answer while it was active, which no crash made forgotten."""
-    case, target = course.case, offer.shape.outputs[output]
-    until = min(case.sent[at] for at, other in case.offers.items() if _moves(other, offer, output))
-    return any(
-        case.sent[offer.at] < note.n < until and (note.life == covering.life or note.life not in course.crashed)
-        for note in course.heard[output, target.to, target.credential]
-    )
+def _was_contacted(course: Course, offer: Offer, output: str) -> bool:
+    """Whether a request of any output had begun to the lane's host before the lane could be retired."""
+    until = min(course.case.sent[at] for at, other in course.case.offers.items() if _moves(other, offer, output))
+    return course.contacted.get(offer.shape.outputs[output].to, until) < until
 
 
 def _moves(other: Offer, offer: Offer, output: str) -> bool:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import subprocess
 import sys
 from dataclasses import replace
@@ -53,6 +54,23 @@ def test_another_process_with_other_hashes_has_the_same_trace() -> None:
 
 def test_other_seeds_have_other_traces() -> None:
     assert len({run(Scenario.draw(seed)).trace for seed in range(5)}) == 5
+
+
+@pytest.mark.parametrize("folder", ["simulation", "simulation/relayed"])
+def test_an_oracle_looks_for_no_note_that_nobody_writes(folder: str) -> None:
+    """A law that waits for one would hold in every world."""
+    judges = ("case.py", "last_word.py", "oracle.py")
+    files = [*Path(ROOT, "tests", folder).glob("*.py"), *Path(ROOT, "tests/simulation").glob("*.py")]
+    written = "".join(file.read_text() for file in files if file.name not in judges)
+    awaited = {
+        kind
+        for judge in judges
+        if (file := Path(ROOT, "tests", folder, judge)).exists()
+        for kind in re.findall(r'(?:case|\.kind ==) "(\w+)"', file.read_text())
+    }
+
+    assert awaited
+    assert {kind for kind in awaited if f'"{kind}"' not in written} == set()
 
 
 def test_every_fault_and_every_step_is_drawn_by_some_of_a_hundred_seeds() -> None:

@@ -25,7 +25,7 @@ CAUGHT_BY = {
     "the_old_pipeline_drains_first": 12,
     "nobody_watches": 14,
     "forwarded_without_barriers": 20,
-    "answers_settle_any_version": 13,
+    "answers_settle_any_version": 81,
     "superseded_from_anywhere": 14,
     "new_destinations_get_nothing": 11,
     "old_versions_are_not_copied": 6,
@@ -35,7 +35,7 @@ CAUGHT_BY = {
     "hosts_are_forgotten": 146,
     "any_epoch_is_issued_again": 11,
     "superseded_counts_nowhere": 8,
-    "places_begin_anew": 41,
+    "places_begin_anew": 118,
     "edges_may_go_back": 6,
     "places_of_edges_are_ours": 39,
     "letters_name_no_key": 11,
@@ -44,7 +44,7 @@ CAUGHT_BY = {
 """Seeds of worlds that are known to catch a fault: they are run first, which saves the long search for another one."""
 
 
-@pytest.mark.timeout(900)  # the search for another seed, where the known one catches nothing any more
+@pytest.mark.timeout(300)  # the search for another seed, where the known one catches nothing any more
 @pytest.mark.parametrize(("mutant", "law"), MUTANTS.items(), ids=lambda value: getattr(value, "__name__", value))
 def test_a_fault_made_by_hand_is_caught(
     mutant: Callable[[pytest.MonkeyPatch], None], law: str, monkeypatch: pytest.MonkeyPatch

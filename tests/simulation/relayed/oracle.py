@@ -408,6 +408,8 @@ def nothing_fails(case: Case) -> Iterator[Violation]:
             yield Violation("P6", note.facts["error"])
         if note.kind == "livelock":
             yield Violation("L6", f"no end after {note.at:.1f} s")
+        if note.kind == "said" and note.facts["message"].get("code") == Code.INTERNAL_ERROR:
+            yield Violation("P6", note.facts["message"]["message"])
 
 
 LAWS: Sequence[Callable[[Case], Iterator[Violation]]] = (

@@ -14,7 +14,7 @@ from tests.simulation.relayed.world import run
 WORLDS = 60
 CAUGHT_BY = {
     "nothing_is_remembered": 42,
-    "remembered_in_a_transaction_of_its_own": 414,
+    "remembered_in_a_transaction_of_its_own": 2,
     "what_is_below_the_mark_enters": 301,
     "ids_are_given_anew": 9,
     "confirmed_before_the_commit": 10,
@@ -26,15 +26,15 @@ CAUGHT_BY = {
     "state_waits_for_log_events": 285,
     "answers_are_not_kept": 5,
     "all_edges_have_one_name": 1,
-    "sessions_never_end": 12,
-    "full_is_for_ever": 10,
+    "sessions_never_end": 18,
+    "full_is_for_ever": 52,
     "what_the_next_one_has_stored_is_delivered": 19,
     "the_promise_of_the_next_one_is_not_asked": 4,
 }
 """Seeds of worlds that are known to catch a fault: they are run first, which saves the long search for another one."""
 
 
-@pytest.mark.timeout(900)  # the search for another seed, where the known one catches nothing any more
+@pytest.mark.timeout(300)  # the search for another seed, where the known one catches nothing any more
 @pytest.mark.parametrize(("fault", "mutant"), MUTANTS.items(), ids=lambda value: getattr(value, "__name__", ""))
 def test_a_fault_made_by_hand_is_caught(
     fault: Callable[[pytest.MonkeyPatch], None], mutant: Mutant, monkeypatch: pytest.MonkeyPatch

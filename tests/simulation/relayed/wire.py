@@ -8,7 +8,7 @@ Where two machines are parted, connections that are open fall silent.
 from __future__ import annotations
 
 import base64
-from collections.abc import AsyncIterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from types import SimpleNamespace
@@ -136,18 +136,28 @@ async def _transit(site: Site) -> None:
 class WireClient:
     """A `Client` of `shipper.sdk.http`; see there."""
 
-    def __init__(self, site: Site, wire: Wire, headers: Mapping[str, str], seconds: float, options: Any) -> None:
-        self.site, self._wire, self._headers, self._seconds, self._options = site, wire, headers, seconds, options
+    def __init__(
+        self,
+        site: Site,
+        wire: Wire,
+        headers: Mapping[str, str],
+        seconds: float,
+        begins: Callable[[], Awaitable[None]],
+        may_begin: Callable[[], bool],
+    ) -> None:
+        self.site, self._wire, self._headers, self._seconds = site, wire, headers, seconds
+        self._begins, self._may_begin = begins, may_begin
         self._open: dict[str, list[Connection]] = {}
 
     async def post(
         self, host: str, path: str, body: Sequence[bytes], *, headers: Mapping[str, str] | None = None, most: int = 0
     ) -> Response:
         """See `Client.post`."""
-        if not self._options["may_begin"]():
-            raise NotBegun("nothing may be sent now")
         site, at = self.site, address(host)
         connection = await self._connect(at)
+        await self._begins()
+        if not self._may_begin():
+            raise NotBegun("nothing may be sent now")
         site.effect()
         whole = _named(b"".join(body), path, site)
         request = self._wire.request(path, {**self._headers, **(headers or {})}, whole, connection)
@@ -169,7 +179,6 @@ class WireClient:
         if request.answer is None or site.strikes("lost_after") or self._wire.is_parted(site, at):
             self._break(request)
             raise NoAnswer(f"{at}: no answer", "broken", "no_answer")
-        self._options["answered"]()
         site.note("heard", request=request.number)
         return request.answer
 
@@ -205,12 +214,19 @@ class WireClient:
 
 @asynccontextmanager
 async def open_client(
-    aio: Asyncio, headers: Mapping[str, str], tls: object, *, seconds: float, **options: Any
+    aio: Asyncio,
+    headers: Mapping[str, str],
+    tls: object,
+    *,
+    seconds: float,
+    begins: Callable[[], Awaitable[None]],
+    may_begin: Callable[[], bool],
+    **unused: object,
 ) -> AsyncIterator[Client]:
     """See `shipper.sdk.http.open_client`."""
     from tests.simulation.relayed.world import current
 
-    client = WireClient(site_of(aio), current().wire, headers, seconds, options)
+    client = WireClient(site_of(aio), current().wire, headers, seconds, begins, may_begin)
     try:
         yield cast(Client, client)
     finally:
