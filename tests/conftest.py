@@ -32,6 +32,9 @@ signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell ignores it f
 
 forks.install()
 
+_servers = []
+"""The API server of `kubernetes`, once there is one: without a request it takes a tenth of a processor."""
+
 
 @pytest.hookimpl(wrapper=True)
 def pytest_runtest_protocol(item):
@@ -44,10 +47,24 @@ def pytest_unconfigure():
 
 
 def pytest_runtest_setup(item):
+    if _uses_server(item):
+        for server in _servers:
+            server.start()
     if item.get_closest_marker("root") and os.geteuid() != 0:
         pytest.skip("needs root")
     for marker in item.iter_markers("needs"):
         needs.require(*marker.args)
+
+
+@pytest.hookimpl(trylast=True)
+def pytest_runtest_teardown(item, nextitem):
+    if nextitem is None or not (_uses_server(nextitem) or nextitem.path == item.path):
+        for server in _servers:
+            server.stop()
+
+
+def _uses_server(item):
+    return "kubernetes" in getattr(item, "fixturenames", ())
 
 
 @pytest.hookimpl(tryfirst=True)
@@ -72,7 +89,10 @@ def pytest_terminal_summary(terminalreporter):
 
 @pytest.fixture(scope="session")
 def kubernetes() -> "Iterator[Kubernetes]":
-    """An API server for all tests that neither stop it nor change its flags, each with a `namespace` of its own."""
+    """An API server for all tests that neither stop it nor change its flags, each with a `namespace` of its own.
+
+    It is stopped where a test that does not ask for it follows, and started again for one that does.
+    """
     from tests import hangs
     from tests.backends import kubernetes as server
 
@@ -82,7 +102,9 @@ def kubernetes() -> "Iterator[Kubernetes]":
                 found = stack.enter_context(server.running())
         except server.Unavailable as why:
             pytest.skip(str(why))
+        _servers.append(found)
         yield found
+        _servers.clear()
 
 
 @pytest.fixture

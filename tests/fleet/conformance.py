@@ -28,6 +28,8 @@ class Ground(Protocol):
     """Seconds of the shortest lease."""
     late: float
     """Seconds after its end within which a lease is removed for sure."""
+    page: int
+    """Keys that one answer of a list has, at most."""
 
     def client(self) -> AbstractAsyncContextManager[Store]:
         """A new client of it."""
@@ -212,7 +214,7 @@ class Laws:
     async def test_a_list_while_writes_go_on_is_of_one_revision(self, ground: Ground, store: Store):
         """Two keys are written in turn, the first one first: no listing may have the second ahead of the first."""
         first, last = "many/0000", "many/9999"
-        await fill(store, [f"many/{number:04}" for number in range(1, 1200)])
+        await fill(store, [f"many/{number:04}" for number in range(1, ground.page + 1)])
         written = {key: (await store.swap(key, b"0", expected=ABSENT)).at for key in (first, last)}
 
         async def write(task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
@@ -228,7 +230,7 @@ class Laws:
                 listing = await store.list("many/")
                 values = [int(entry.value) for entry in (listing.entries[0], listing.entries[-1])]
 
-                assert len(listing.entries) == 1201
+                assert len(listing.entries) == ground.page + 2
                 assert max(entry.revision for entry in listing.entries) <= listing.at
                 assert values[0] - values[1] in (0, 1)
             nursery.cancel_scope.cancel()

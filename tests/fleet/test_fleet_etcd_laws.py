@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 import pytest
 import trio
 
-from shipper.fleet.etcd.store import open_etcd
+from shipper.fleet.etcd.store import PAGE, open_etcd
 from shipper.fleet.store import Store
 from tests.backends.etcd import Etcd
 from tests.fleet.conformance import Laws
@@ -25,6 +25,7 @@ class EtcdGround:
     prefix: str = field(default_factory=lambda: f"/laws/{uuid.uuid4()}/")
     shortest: float = 2.0
     late: float = 10.0
+    page: int = PAGE
 
     def client(self) -> AbstractAsyncContextManager[Store]:
         return open_etcd(self.etcd.urls, self.prefix)

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 import pytest
 import trio
 
+from shipper.apiserver.client import PAGE
 from tests.backends.kubernetes import Kubernetes
 from tests.backends.kubernetes_proxy import Proxy, open_proxy
 from tests.fleet import kubernetes as fleets
@@ -39,6 +40,7 @@ class CachedGround(fleets.Place):
     proxy: Proxy | None = None
     shortest: float = 2.0
     late: float = 20.0
+    page: int = PAGE
 
     async def compact(self) -> None:
         """The cache of a server that starts has no history."""
@@ -67,6 +69,7 @@ class UncachedGround(fleets.Place):
 
     shortest: float = 2.0
     late: float = 20.0
+    page: int = PAGE
 
     async def compact(self) -> None:
         await trio.to_thread.run_sync(self.kubernetes.compact)

@@ -19,6 +19,7 @@ class MemoryGround:
 
     shortest = 2.0
     late = 0.0
+    page = 10
 
     def __init__(self) -> None:
         self._server = MemoryStore()

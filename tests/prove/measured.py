@@ -1,8 +1,9 @@
 """`pytest --branches`: fails when the ordinary tests of a run do not take every branch of the rooms (`prove/rooms`).
 
 Coverage runs in each process that runs tests (the workers of pytest-xdist, or the only one), and sees the modules of
-the list alone; processes that tests start are not measured. What drawn input, simulated worlds and tests for root take
-is kept apart in a context that nobody asks for: a branch that chance takes is no one's test.
+the list alone; processes that tests start are not measured. Only what an ordinary test of a room takes counts: a branch
+that chance takes (drawn input, walks, simulated worlds), or a story about something else, is no one's test. All other
+tests run without it, at their own speed.
 
 Everything is left in `build/branches`: `report.json` is coverage's own, by module.
 """
@@ -23,8 +24,16 @@ from tests.prove.rooms import ROOT, counted
 
 KEPT = ROOT / "build" / "branches"
 REPORT = KEPT / "report.json"
-ORDINARY, CHANCE = "ordinary", "chance"
-WORLDS = ("tests/simulation/", "tests/hostile/", "tests/campaign_")
+ORDINARY, OTHER = "ordinary", "other"
+TESTS = (
+    *(f"tests/{folder}/" for folder in ("spool", "pipeline", "revisions", "control", "supervise", "fleet", "kubernetes")),
+    *("tests/plugins/test_relay", "tests/plugins/test_input_relay"),
+)
+"""Files that begin so test the rooms."""
+CHANCE = frozenset({"hypothesis", "walks"})
+"""Marks of tests that come to a branch by chance, or by an exploration of all states."""
+ELSEWHERE = frozenset({"backend", "root"})
+"""Marks of tests that need what not everyone has."""
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -94,7 +103,7 @@ class _Measure:
     @pytest.hookimpl(wrapper=True)
     def pytest_runtest_protocol(self, item: pytest.Item) -> Iterator[Any]:
         ordinary = is_ordinary(item.nodeid, {mark.name for mark in item.iter_markers()})
-        self._enter(ORDINARY if ordinary else CHANCE)
+        self._enter(ORDINARY if ordinary else OTHER)
         if ordinary:
             return (yield)
         tracer = sys.gettrace()
@@ -115,8 +124,8 @@ class _Measure:
 
 
 def is_ordinary(name: str, markers: Collection[str]) -> bool:
-    """Whether what a test takes counts: neither its input is drawn, nor does it need root, nor is it of a campaign."""
-    return not {"hypothesis", "root"} & set(markers) and not name.startswith(WORLDS)
+    """Whether what a test takes counts: it is one of a room, takes the same way each time, and runs everywhere."""
+    return name.startswith(TESTS) and (CHANCE | ELSEWHERE).isdisjoint(markers)
 
 
 class _Judge:

@@ -58,13 +58,17 @@ def test_a_module_fails_below_its_floor_and_not_at_it() -> None:
         ("tests/pipeline/test_lane.py::test_it", set(), True),
         ("tests/pipeline/test_lane.py::test_it", {"timeout"}, True),
         ("tests/pipeline/test_lane.py::test_it", {"hypothesis"}, False),
+        ("tests/fleet/test_fleet_explore.py::test_it", {"walks"}, False),
+        ("tests/fleet/test_fleet_etcd_laws.py::test_it", {"backend"}, False),
         ("tests/spool/test_spool_full.py::test_it", {"root"}, False),
+        ("tests/plugins/test_relay_edges.py::test_it", set(), True),
+        ("tests/plugins/test_json_lines.py::test_it", set(), False),
         ("tests/simulation/test_simulation.py::test_it", set(), False),
         ("tests/hostile/test_hostile_state.py::test_it", set(), False),
         ("tests/campaign_fleet/test_campaign_fleet.py::test_it", set(), False),
     ],
 )
-def test_what_chance_or_root_takes_is_no_ones_test(name: str, markers: set[str], counts: bool) -> None:
+def test_what_chance_takes_or_a_story_of_something_else_is_no_ones_test(name: str, markers: set[str], counts: bool) -> None:
     assert is_ordinary(name, markers) is counts
 
 
