@@ -26,7 +26,10 @@ KEPT = ROOT / "build" / "branches"
 REPORT = KEPT / "report.json"
 ORDINARY, OTHER = "ordinary", "other"
 TESTS = (
-    *(f"tests/{folder}/" for folder in ("spool", "pipeline", "revisions", "control", "supervise", "fleet", "kubernetes")),
+    *(
+        f"tests/{folder}/"
+        for folder in ("spool", "pipeline", "revisions", "control", "supervise", "fleet", "kubernetes")
+    ),
     *("tests/plugins/test_relay", "tests/plugins/test_input_relay"),
 )
 """Files that begin so test the rooms."""

@@ -68,7 +68,9 @@ def test_a_module_fails_below_its_floor_and_not_at_it() -> None:
         ("tests/campaign_fleet/test_campaign_fleet.py::test_it", set(), False),
     ],
 )
-def test_what_chance_takes_or_a_story_of_something_else_is_no_ones_test(name: str, markers: set[str], counts: bool) -> None:
+def test_what_chance_takes_or_a_story_of_something_else_is_no_ones_test(
+    name: str, markers: set[str], counts: bool
+) -> None:
     assert is_ordinary(name, markers) is counts
 
 

@@ -151,8 +151,11 @@ def test_a_click_on_a_command_copies_it(browser):
     with serving(SERVED) as served, browser.tab() as tab:
         tab.permit("clipboardReadWrite", "clipboardSanitizedWrite")
         tab.open(f"http://{served.address}/")
-        tab.click(".waits code")
-        tab.until(lambda: tab.run("document.querySelector('.waits code.copied') !== null"))
+        tab.run(  # it is marked for a moment only
+            "new MutationObserver(() => window.marked ||= document.querySelector('.waits code.copied') !== null)"
+            ".observe(document, {attributes: true, subtree: true})"
+        )
+        tab.until(lambda: tab.click(".waits code") or tab.run("window.marked === true"))
 
         assert tab.run("navigator.clipboard.readText()").startswith("shipper order rebind --from es-3f9c0a7be2d1")
 

@@ -56,8 +56,8 @@ class Hosts:
         self.lines += count
 
     def arrived(self) -> list[int]:
-        """The numbers of the lines that the principal has written to its archive."""
-        events = self.archive.read_text().splitlines() if self.archive.exists() else []
+        """The numbers of the whole lines that the principal has written to its archive."""
+        *events, _ = self.archive.read_text().split("\n") if self.archive.exists() else [""]
         return sorted(int(json.loads(event)["message"].split()[1]) for event in events)
 
     @asynccontextmanager
