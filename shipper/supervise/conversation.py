@@ -420,7 +420,10 @@ class Conversation:
             return
         self._releases.meets(message.credentials_in_use)
         yield from self._supply(message.credentials_wanted)
-        if self._once and message.revisions.active == self.ledger.at and self._once.done(self._inputs(), message):
+        if self._once and not self._once.has_begun:
+            self._once.begin(message)
+            yield from self._policy()
+        elif self._once and message.revisions.active == self.ledger.at and self._once.done(self._inputs(), message):
             yield Say("done", {"failures": self._once.failures})
             yield Finish(1 if self._once.failures else 0)
 
@@ -431,7 +434,12 @@ class Conversation:
     # -- sent ----------------------------------------------------------------------------------------------------------
 
     def _policy(self) -> Effects:
-        if not self.connected or not self.ledger.policy or self._is_stopping:
+        if (
+            not self.connected
+            or not self.ledger.policy
+            or self._is_stopping
+            or (self._once and not self._once.has_begun)
+        ):
             return
         self._nacked, at = False, self.ledger.at
         self._releases.sent(at, self.ledger.ids)

@@ -16,7 +16,10 @@ _WELL = ("", Code.OK, Code.END_OF_INPUT)
 
 
 class Once:
-    """Checks observations of the wanted revision; `waits_for` names the condition that is not yet met."""
+    """Checks observations of the wanted revision; `waits_for` names the condition that is not yet met.
+
+    No policy is sent before `begin`: the first events may be dead letters before anything else is observed.
+    """
 
     def __init__(self) -> None:
         self.waits_for = "the policy to become active"
@@ -25,10 +28,18 @@ class Once:
         self._letters: int | None = None
         self._is_done = False
 
+    @property
+    def has_begun(self) -> bool:
+        """Whether the dead letters that were there before are known."""
+        return self._letters is not None
+
+    def begin(self, observed: Observed) -> None:
+        """Takes the first observation, from before the policy."""
+        self._letters = observed.dead_letters.events
+
     def done(self, inputs: Collection[str], observed: Observed) -> bool:
         """Returns whether each of the inputs was read to its end and nothing is queued; true once."""
-        if self._letters is None:
-            self._letters = observed.dead_letters.events
+        assert self._letters is not None
         units = {unit.id: unit for unit in observed.units}
         running = [id for id in inputs if id not in units or units[id].state != "STOPPED"]
         troubled = [f"{unit.id}: {unit.message}" for unit in observed.units if unit.state in ("DEGRADED", "FAILED")]

@@ -33,10 +33,8 @@ TESTS = (
     *("tests/plugins/test_relay", "tests/plugins/test_input_relay"),
 )
 """Files that begin so test the rooms."""
-CHANCE = frozenset({"hypothesis", "walks"})
-"""Marks of tests that come to a branch by chance, or by an exploration of all states."""
-ELSEWHERE = frozenset({"backend", "root"})
-"""Marks of tests that need what not everyone has."""
+APART = frozenset({"hypothesis", "walks", "root"})
+"""Marks of tests that come to a branch by chance or by an exploration of all states, or that need root."""
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -127,8 +125,8 @@ class _Measure:
 
 
 def is_ordinary(name: str, markers: Collection[str]) -> bool:
-    """Whether what a test takes counts: it is one of a room, takes the same way each time, and runs everywhere."""
-    return name.startswith(TESTS) and (CHANCE | ELSEWHERE).isdisjoint(markers)
+    """Whether what a test takes counts: it is one of a room, takes the same way each time, and needs no root."""
+    return name.startswith(TESTS) and APART.isdisjoint(markers)
 
 
 class _Judge:

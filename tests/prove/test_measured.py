@@ -59,7 +59,7 @@ def test_a_module_fails_below_its_floor_and_not_at_it() -> None:
         ("tests/pipeline/test_lane.py::test_it", {"timeout"}, True),
         ("tests/pipeline/test_lane.py::test_it", {"hypothesis"}, False),
         ("tests/fleet/test_fleet_explore.py::test_it", {"walks"}, False),
-        ("tests/fleet/test_fleet_etcd_laws.py::test_it", {"backend"}, False),
+        ("tests/fleet/test_fleet_etcd_laws.py::test_it", {"backend"}, True),
         ("tests/spool/test_spool_full.py::test_it", {"root"}, False),
         ("tests/plugins/test_relay_edges.py::test_it", set(), True),
         ("tests/plugins/test_json_lines.py::test_it", set(), False),

@@ -31,7 +31,7 @@ def wanted(id: str = "es-1", extra: str = "") -> Wanted:
 
 
 def observed(
-    state: Any = "HEALTHY", *units: Unit, events: int = 0, active: Revision | None = None, **more: Any
+    state: Any = "HEALTHY", *units: Unit, events: int = 0, active: Revision | None = None, letters: int = 0, **more: Any
 ) -> Observed:
     queue = QueueFigures(events=events, bytes=0, limit_bytes=1, oldest_seconds=0, disk_bytes=0)
     fixed: dict[str, Any] = {"credentials_in_use": (), "credentials_wanted": (), "draining": ()} | more
@@ -41,7 +41,7 @@ def observed(
         revisions=Revisions(None, active, None),
         units=units,
         queue=queue,
-        dead_letters=DeadLetterFigures(),
+        dead_letters=DeadLetterFigures(events=letters),
         **fixed,
     )
 
@@ -449,6 +449,7 @@ def test_whether_once_has_missed_something_is_told_by_the_code_of_an_input(code:
     conversation = talk(once=True)
     list(conversation.wants(Wanted(document.read("inputs: {a: {type: file}}"), "", "x", {})))
     list(conversation.received(ready()))
+    list(conversation.received(observed()))
     unit = Unit("inputs.a", "input", "file", "STOPPED", "in other words", code=code)
     heard = conversation.received(observed("HEALTHY", unit, active=conversation.ledger.at))
 
@@ -460,6 +461,7 @@ def test_once_is_done_when_inputs_are_read_to_the_end_and_nothing_is_queued() ->
     tree = document.read("inputs: {a: {type: file}}")
     list(conversation.wants(Wanted(tree, "", "x", {})))
     list(conversation.received(ready()))
+    list(conversation.received(observed()))
     at = conversation.ledger.at
 
     def done(state: Any, events: int, active: Revision | None) -> bool:
@@ -471,6 +473,19 @@ def test_once_is_done_when_inputs_are_read_to_the_end_and_nothing_is_queued() ->
     assert conversation.waits_for == "1 event to be delivered"
     assert not done("STOPPED", 0, None)
     assert done("STOPPED", 0, at)
+
+
+def test_once_counts_the_dead_letters_since_before_its_policy_was_sent() -> None:
+    """The first observation after it may have them all."""
+    conversation = talk(once=True)
+    list(conversation.wants(Wanted(document.read("inputs: {a: {type: file}}"), "version: 1", "x", {})))
+    assert sent(list(conversation.received(ready()))) == []
+    begun = observed(letters=3)
+    assert [message["type"] for message in sent(list(conversation.received(begun)))] == ["policy"]
+    unit = Unit("inputs.a", "input", "file", "STOPPED", code="end_of_input")
+    ended = observed("HEALTHY", unit, active=conversation.ledger.at, letters=4)
+
+    assert Finish(1) in list(conversation.received(ended))
 
 
 FENCED = ("lease", "withdraw")

@@ -14,7 +14,7 @@ from tests.kubernetes.model.starts import STARTS
 from tests.kubernetes.model.walking import BEGINNINGS, Walker, run
 from tests.kubernetes.model.world import MUTANTS
 
-pytestmark = [pytest.mark.timeout(180), pytest.mark.walks]
+pytestmark = pytest.mark.timeout(180)
 
 RULES: frozenset[str] = frozenset()
 STATES = 600
