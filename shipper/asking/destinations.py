@@ -24,7 +24,7 @@ from shipper.process.groups import failures_apart
 from shipper.sdk.aio import Asyncio, open_asyncio
 from shipper.sdk.asking import Finding, Tell
 from shipper.sdk.codes import Code
-from shipper.sdk.credentials import in_words, public_name
+from shipper.sdk.credentials import in_words
 from shipper.sdk.errors import OptionError, ShipperError, raised_at
 from shipper.supervise import secrets
 
@@ -91,7 +91,7 @@ class Secrets:
         for use in uses(spec.config):
             try:
                 found[use.id] = self._credential(use)
-                findings.append(Finding("secret", self._name(use), "good", public_name(found[use.id].fields)))
+                findings.append(Finding("secret", self._name(use), "good", found[use.id].name(use.shapes)))
             except ValueError as error:
                 text = str(error).removeprefix(f"the secret {self._name(use)} ").removeprefix(": ")
                 findings.append(Finding("secret", self._name(use), "bad", text, Code.SECRET_UNAVAILABLE))
@@ -108,7 +108,7 @@ class Secrets:
         reference = self._references.get(use.id)
         if reference is None:
             raise ValueError("the policy has only its id: give the secret by --secret FILE")
-        credential = secrets.read(reference, self._environment)
+        credential = secrets.read(reference, self._environment, use.shapes)
         if not credential.fits(*use.shapes):
             raise ValueError(f"its shape is not accepted here; accepted: {in_words(use.shapes)}")
         return credential

@@ -154,6 +154,31 @@ class Credential(msgspec.Struct, frozen=True):
         """Returns bytes that are equal only for secrets that are written alike."""
         return json.dumps(dict(self.fields), sort_keys=True, separators=(",", ":")).encode()
 
+    def public(self, shapes: Iterable[Shape] = ()) -> dict[str, str]:
+        """Returns the texts by which a backend knows it, by their fields: the id of an API key, and the fields that are
+        public in a shape that it has, one of `SHAPES` or of `shapes`. Empty for a secret without a name."""
+        if self.fits(API_KEY):
+            id = _id_of_api_key(self.fields["api_key"])
+            return {"api_key": id} if id else {}
+        names = [name for shape in (*SHAPES, *shapes) if self.fits(shape) for name in shape.public]
+        return {name: _spelled_alike(self.fields[name]) for name in dict.fromkeys(names) if name in self.fields}
+
+    def name(self, shapes: Iterable[Shape] = ()) -> str:
+        """Returns its `public` texts, with colons between several; empty if it has none, or is a certificate."""
+        if self.fits(CERTIFICATE):
+            return ""
+        text = ":".join(self.public(shapes).values())
+        return text if text.isprintable() else ""
+
+    def known_as(self, shapes: Iterable[Shape] = ()) -> bytes:
+        """Returns bytes that are equal for secrets that a backend may end together: those with the same `public` texts,
+        as the old and the new password of one user, or one token, whatever its field is called. It is as secret as
+        the credential."""
+        names = self.public(shapes)
+        if not names and len(self.fields) == 1:
+            return Credential(dict.fromkeys(["token"], *self.fields.values())).written()
+        return Credential(names).written() if names else self.canonical()
+
     def secrets(self, shapes: Collection[Shape] = ()) -> list[str]:
         """Returns the secret texts, in all forms in which they are sent, for a redactor; a name is no secret.
 
@@ -241,13 +266,6 @@ def recognized(text: str) -> Credential | None:
     except ValueError:
         return None
     return Credential.parse({"api_key": text}) if is_key else None
-
-
-def public_name(fields: Mapping[str, str]) -> str:
-    """Returns the name of a credential at the backend: the id of an API key, the name of a user; empty if it has
-    neither."""
-    text = fields.get("username") or _id_of_api_key(fields.get("api_key", ""))
-    return text if text.isprintable() else ""
 
 
 def _id_of_api_key(key: str) -> str:

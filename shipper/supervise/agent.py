@@ -10,6 +10,7 @@ from __future__ import annotations
 import signal
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -26,7 +27,7 @@ from shipper.supervise.answers import Answer
 from shipper.supervise.collected import collected
 from shipper.supervise.desired import Desired
 from shipper.supervise.files import Files
-from shipper.supervise.ledger import Wanted
+from shipper.supervise.ledger import Kept, Wanted
 from shipper.supervise.member import Member
 from shipper.supervise.notify import Notify
 from shipper.supervise.options import Options
@@ -82,7 +83,13 @@ class Agent:
         self.is_leaving, self._has_ended, self._status = False, False, 0
         self._left = trio.Event()
         self._revocations = Revocations(
-            options.config.on_release, self.without_secrets, self.troubles, self._say, self._revoked
+            options.config.on_release,
+            self.without_secrets,
+            self.troubles,
+            self._say,
+            self._revoked,
+            used_as=self._used_as,
+            covered=self._covered,
         )
 
     async def run(self) -> int:
@@ -236,6 +243,16 @@ class Agent:
             else:
                 self._revocations.begin(self._nursery, kept, again=again)
 
+    def _used_as(self, kept: Kept) -> str:
+        """Returns the id of a credential that a member may use, and that ends with this one; empty without any."""
+        mark = kept.known_as
+        same = (one.id for member in self.members for one in member.live if one.known_as == mark and one.id != kept.id)
+        return next(same, "")
+
+    def waiting(self) -> Mapping[str, str]:
+        """Returns the released credentials that wait for one in use, with its id."""
+        return self._revocations.waiting
+
     def forget(self, ids: Iterable[str]) -> None:
         """Removes credentials of the source that it has released; those that a member may use again stay.
 
@@ -309,6 +326,11 @@ class Agent:
         async with trio.open_nursery() as nursery:
             for member in self.members:
                 nursery.start_soon(member.forget, id)
+
+    def _covered(self, id: str) -> None:
+        """Has every member forget a credential that the revocation of another one ends."""
+        for member in self.members:
+            self._nursery.start_soon(partial(member.forget, id, is_told=False))
 
     # -- the end -------------------------------------------------------------------------------------------------------
 

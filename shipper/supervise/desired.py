@@ -22,7 +22,7 @@ from shipper.policy.idle import idle
 from shipper.policy.policy import Policy
 from shipper.policy.registry import Registry, UnknownType
 from shipper.sdk.codes import Code
-from shipper.sdk.credentials import Credential
+from shipper.sdk.credentials import Credential, Shape
 from shipper.sdk.errors import PolicyError, Problem
 from shipper.sdk.secret_source import Absent
 from shipper.sdk.tls import Material
@@ -113,10 +113,11 @@ class Desired:
         problems: list[Problem] = []
         absent = True
         for reference, places in uses.items():
+            shapes = tuple(dict.fromkeys(shape for place in places for shape in place.shapes))
             try:
                 given = self._given(reference)
                 seen.update(secrets.watched(reference, self._environment) if given is None else ())
-                credential = self._credential(reference, given)
+                credential = self._credential(reference, given, shapes)
             except ValueError as error:
                 absent = absent and isinstance(error, Absent)
                 problems += [place.problem(str(error), Code.SECRET_UNAVAILABLE) for place in places]
@@ -125,15 +126,16 @@ class Desired:
                 absent = absent and not misfits
                 problems += misfits
                 units = tuple(".".join(place.path.split(".")[:2]) for place in places)
-                found.append(Found(credential, reference.label, str(reference), units, given.id if given else ""))
+                id = given.id if given else ""
+                found.append(Found(credential, reference.label, str(reference), units, id, shapes))
         if problems:
             raise (SecretsAbsent if absent else PolicyError)(problems)
         return found
 
-    def _credential(self, reference: Reference, given: Given | None) -> Credential:
+    def _credential(self, reference: Reference, given: Given | None, shapes: Sequence[Shape]) -> Credential:
         if given is None:
-            return secrets.read(reference, self._environment)
-        return secrets.of_content(reference, given.content)
+            return secrets.read(reference, self._environment, shapes)
+        return secrets.of_content(reference, given.content, shapes)
 
 
 def _exposed(uses: Mapping[Reference, list[Place]]) -> Iterator[Problem]:

@@ -18,7 +18,7 @@ from dataclasses import dataclass
 import msgspec
 
 from shipper.policy.document import Node
-from shipper.sdk.credentials import Credential, public_name
+from shipper.sdk.credentials import Credential, Shape
 from shipper.sdk.errors import Problem
 from shipper.values import Revision
 
@@ -38,6 +38,8 @@ class Kept(msgspec.Struct):
     """It has the source's id, the same at many hosts; the source releases it, and no `on_release` of this host."""
     withdrawn: bool = False
     """The source has released it although it may be used here: it is not supplied any more."""
+    public: list[str] = msgspec.field(default_factory=list)
+    """Those of its fields that are names at the backend by the shape of a plugin, beside those of `SHAPES`."""
 
     def __repr__(self) -> str:
         return f"<credential {self.id}>"
@@ -52,8 +54,18 @@ class Kept(msgspec.Struct):
 
     @property
     def name(self) -> str:
-        """Its name at the backend: the id of an API key, the name of a user; empty if it has neither."""
-        return public_name(self.fields)
+        """Its name at the backend: the id of an API key, the name of a user; empty if it has none."""
+        return self.credential.name(self.shapes) if self.fields else ""
+
+    @property
+    def known_as(self) -> bytes:
+        """Equal for credentials that a revocation may end together; see `Credential.known_as`."""
+        return self.credential.known_as(self.shapes) if self.fields else self.id.encode()
+
+    @property
+    def shapes(self) -> list[Shape]:
+        """Returns the shape that says which of its fields are names, if that is none of `SHAPES`."""
+        return [Shape("of a plugin", tuple(self.fields), public=tuple(self.public))] if self.public else []
 
 
 @dataclass(frozen=True, slots=True)
@@ -175,6 +187,13 @@ class Found:
     units: tuple[str, ...]
     id: str = ""
     """The id that its source has given to it; empty for one that this host finds itself."""
+    shapes: tuple[Shape, ...] = ()
+    """Those that the settings accept."""
+
+    @property
+    def public(self) -> set[str]:
+        """Returns its fields that are names by an accepted shape."""
+        return {name for shape in self.shapes if self.credential.fits(shape) for name in shape.public}
 
 
 def identified(
@@ -190,6 +209,7 @@ def identified(
         id = one.id or ids.setdefault(one.credential.canonical(), f"{one.label}-{draw()}")
         kept = fresh.setdefault(id, Kept(id, dict(one.credential.fields), [], []))
         kept.shared = kept.shared or bool(one.id)
+        kept.public = sorted({*kept.public, *(one.public & kept.fields.keys())})
         kept.sources = sorted({*kept.sources, one.source})
         kept.units = sorted({*kept.units, *one.units})
         answer.append(kept)

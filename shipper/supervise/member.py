@@ -85,6 +85,11 @@ class Around(Protocol):
         """The member has begun to stop."""
         ...
 
+    def waiting(self) -> Mapping[str, str]:
+        """Returns the released credentials that are not revoked yet since one with the same name is in use: that one's
+        id for each of theirs."""
+        ...
+
     def status(self) -> Mapping[str, Any]:
         """Returns what the source of policies adds to the answer to `shipper status`."""
         ...
@@ -114,7 +119,7 @@ class Member:
         StateLocked."""
         ledger, existed = vault.load()
         for kept in ledger.kept.values():
-            hide(kept.credential)
+            hide(kept.credential, kept.shapes)
         self.state = options.state
         self.troubles = Troubles(self._pass_on)
         self.status, self.killed = 0, False
@@ -129,7 +134,7 @@ class Member:
         )
         self.ended = trio.Event()
         """Set when its sidecar has stopped for ever."""
-        self._released: set[str] = set()
+        self._released = {kept.id for kept in ledger.pending}
         """Ids whose release is durable."""
         self._lock = trio.Lock()
         self._offer: _Offer | None = None
@@ -250,7 +255,10 @@ class Member:
             with trio.move_on_after(_ANSWER_SECONDS):
                 await self._observed.wait()
         pid = self._child.pid if self._child else None
-        found = standing.status(self._conversation, self.troubles, self._phase, pid, self._restarts, self._gone)
+        waiting = self._around.waiting()
+        found = standing.status(
+            self._conversation, self.troubles, self._phase, pid, self._restarts, self._gone, waiting
+        )
         return {**found, **self._around.status()}
 
     def _say(self, what: str, **fields: Any) -> None:
@@ -284,13 +292,14 @@ class Member:
             self._released -= offer.wanted.credentials.keys()
             for effect in self._conversation.wants(offer.wanted, asked=offer.asked):
                 await self._effect(effect)
+        self._around.released(again=False)  # what waited for the credentials of an offer that this one replaced goes on
         self._pass_on()
         for what, fields in offer.over.items():
             self._say(what, revision=str(self.ledger.at), **fields)
 
-    async def forget(self, id: str) -> None:
-        """Removes a revoked credential; returns when that is durable."""
-        if (kept := self.ledger.kept.get(id)) is not None:
+    async def forget(self, id: str, *, is_told: bool = True) -> None:
+        """Removes a revoked credential; returns when that is durable. Unless `is_told`, no status names it any more."""
+        if is_told and (kept := self.ledger.kept.get(id)) is not None:
             revoked = self._options.config.on_release is not None or kept.shared
             self._gone.append(standing.gone(kept, revoked=revoked))
         await self._perform(self._conversation.forget(id))
@@ -300,6 +309,12 @@ class Member:
     def released(self) -> list[Kept]:
         """Returns the credentials that this member never uses again, even after a crash now."""
         return [kept for id, kept in self.ledger.kept.items() if id in self._released]
+
+    @property
+    def live(self) -> list[Kept]:
+        """Returns the credentials that it may still use, and those of a policy that it has not yet taken."""
+        offered = self._offer.wanted.credentials.values() if self._offer is not None else ()
+        return [*(kept for id, kept in self.ledger.kept.items() if id not in self._released), *offered]
 
     @property
     def holding(self) -> Holding:
@@ -414,7 +429,9 @@ class Member:
         child.send({"type": "observe", "supervisor": self._sent_supervision})
 
     def _supervision(self) -> dict[str, Any]:
-        return standing.supervision(self._conversation, self.troubles, self._restarts, self.state, self._gone)
+        return standing.supervision(
+            self._conversation, self.troubles, self._restarts, self.state, self._gone, self._around.waiting()
+        )
 
     def _launch_failed(self, reason: str, seconds: float) -> None:
         self.troubles.begin(UNABLE, [reason])

@@ -40,6 +40,7 @@ _LEVELS = {
     "killed": "warning",
     "lost": "warning",
     "waits": "error",
+    "release_waits": "warning",
 }
 """The level of events without a health; otherwise `info`."""
 _HEALTH = {"DEGRADED": "warning", "FAILED": "error"}
@@ -163,6 +164,15 @@ def _released(fields: Fields) -> list[str]:
     return [f"released {fields['credential']} ({', '.join([*names, *fields['sources']])}): it can be revoked now"]
 
 
+def _release_waits(fields: Fields) -> list[str]:
+    names = [fields["name"]] if fields["name"] else []
+    same = f"has the name {fields['name']}, too" if fields["name"] else "is the same secret"
+    return [
+        f"{fields['credential']} ({', '.join([*names, *fields['sources']])}) is not used any more, and waits: "
+        f"{fields['used']}, which is in use, {same}; to have it revoked, replace that one by one with another name"
+    ]
+
+
 def _returned(fields: Fields) -> list[str]:
     sources = ", ".join(fields["sources"])
     id = fields["credential"]
@@ -230,6 +240,7 @@ _WORDS: Mapping[str, Callable[[Fields], list[str]]] = {
     "warning": _line("warning: {problem}"),
     "unchanged": _line("read again: nothing new, revision {revision} stays"),
     "released": _released,
+    "release_waits": _release_waits,
     "revoked": _line("on_release done for {credential}"),
     "revoke_failed": _line("DEGRADED: on_release failed for {credential}: {reason}; next attempt in {seconds:.1f} s"),
     "returned": _returned,

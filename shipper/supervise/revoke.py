@@ -46,23 +46,30 @@ class Revoker:
         config: OnRelease,
         environment: Callable[[], Mapping[str, str]],
         failed: Callable[[str, str, float], None],
+        may: Callable[[Kept], bool] = lambda kept: True,
+        *,
         at_once: int = _AT_ONCE,
     ) -> None:
-        """`failed(id, reason, seconds)` is called for each failed attempt, with the wait before the next."""
+        """`failed(id, reason, seconds)` is called for each failed attempt, with the wait before the next; `may(kept)`
+        before each attempt: a credential for which it is false is given up."""
         self._config = config
         self._environment = environment
-        self._failed = failed
+        self._failed, self._may = failed, may
         self._limit = trio.CapacityLimiter(at_once)
 
-    async def revoke(self, kept: Kept) -> None:
-        """Returns when the command has succeeded for this credential; a cancel kills a running command."""
+    async def revoke(self, kept: Kept) -> bool:
+        """Returns when the command has succeeded for this credential, or with False when it may not run any more; a
+        cancel kills a running command."""
         for seconds in backoff(*_RETRY_SECONDS):
             async with self._limit:
+                if not self._may(kept):
+                    return False
                 reason = await self._attempt(kept)
             if reason is None:
-                return
+                return True
             self._failed(kept.id, reason, seconds)
             await trio.sleep(seconds)
+        raise AssertionError("a backoff does not end")
 
     async def _attempt(self, kept: Kept) -> str | None:
         """Runs the command once; returns why it failed, or None."""

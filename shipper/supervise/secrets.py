@@ -188,8 +188,10 @@ def _part(tree: Node, kind: Kind, name: str, registry: Registry, visit: Visit) -
 # -- contents ----------------------------------------------------------------------------------------------------------
 
 
-def read(reference: Reference, environment: Mapping[str, str]) -> Credential:
+def read(reference: Reference, environment: Mapping[str, str], shapes: Collection[Shape] = ()) -> Credential:
     """Returns the secret of a reference; raises ValueError with the reference and the remedy, never the content.
+
+    `shapes` are those that the settings accept: what is public in them stays readable in later lines.
 
     Raises Absent where the secret may appear later; systemd's credentials and the environment change only at a restart.
     """
@@ -203,10 +205,10 @@ def read(reference: Reference, environment: Mapping[str, str]) -> Credential:
         raise ValueError(f"the secret {reference} {error}") from None
     except Exception as error:  # of a plugin; its text may quote anything
         raise ValueError(f"the secret {reference} cannot be read: {type(error).__name__}") from None
-    return of_content(reference, raw)
+    return of_content(reference, raw, shapes)
 
 
-def of_content(reference: Reference, raw: bytes) -> Credential:
+def of_content(reference: Reference, raw: bytes, shapes: Collection[Shape] = ()) -> Credential:
     """Returns the secret that a content is; raises ValueError as `read` does."""
     try:
         text = _decoded(raw)
@@ -216,7 +218,7 @@ def of_content(reference: Reference, raw: bytes) -> Credential:
         credential = interpreted(text, reference.shape)
     except ValueError as error:
         raise ValueError(f"the secret {reference}: {error}") from None
-    hide(credential)
+    hide(credential, shapes)
     return credential
 
 
@@ -237,9 +239,10 @@ def _decoded(raw: bytes) -> str:
         raise Unreadable("cannot be read: it is not UTF-8") from None
 
 
-def hide(credential: Credential) -> None:
-    """Hides the secret in every later line of this process, even in text of a command or a server."""
-    for text in credential.secrets():
+def hide(credential: Credential, shapes: Collection[Shape] = ()) -> None:
+    """Hides the secret in every later line of this process, even in text of a command or a server; not what is public
+    in one of `shapes`, which are those of plugins."""
+    for text in credential.secrets(shapes):
         log.hide(text)
 
 

@@ -309,7 +309,10 @@ def _left_out(observed: Mapping[str, Any]) -> list[Row]:
 
 
 def _credential(one: Mapping[str, Any], observed: Mapping[str, Any]) -> Row:
-    if one["released"]:
+    if one.get("waits_for"):
+        same = f"has the name {one['name']}, too" if one["name"] else "is the same secret"
+        use = f"waits: {one['waits_for']}, which is in use, {same}"
+    elif one["released"]:
         use = "it can be revoked now" if one.get("revoked") is False else "released, on_release pending"
     elif one["id"] in observed.get("credentials_wanted", ()):
         use = "wanted"

@@ -8,9 +8,10 @@ in a key of `observe`, which others ignore, so that its server shows the whole.
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from itertools import islice
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 import msgspec
@@ -129,22 +130,27 @@ def supervision(
     restarts: int,
     directory: Path,
     forgotten: Iterable[Mapping[str, Any]],
+    waiting: Collection[str] = (),
 ) -> dict[str, Any]:
     """Returns the `messages.Supervision` for the sidecar's status server.
 
     `directory` is the state directory, for commands to copy. `forgotten` are the newest released credentials (`gone`).
+    `waiting` are the released ones that wait for one in use: they cannot be revoked, and so do not count as released.
     The places that secrets are read from are left out, since that server may answer anybody on this host.
     """
     return {
         "troubles": troubles.rows(),
         "restarts": restarts,
-        "unrevoked": len(conversation.ledger.pending),
+        "unrevoked": sum(one.id not in waiting for one in conversation.ledger.pending),
         "version": __version__,
         "pid": os.getpid(),
         "directory": os.fspath(directory.absolute()).encode(errors="replace").decode(),
         "wanted": list(conversation.ledger.at),
         "credentials": [
-            *_credentials(conversation, ("id", "name", "units", "released", "shared")),
+            *(
+                one | {"released": one["released"] and one["id"] not in waiting}
+                for one in _credentials(conversation, ("id", "name", "units", "released", "shared"))
+            ),
             *({name: one[name] for name in one if name != "sources"} for one in _absent(forgotten, conversation)),
         ],
     }
@@ -178,10 +184,12 @@ def status(
     pid: int | None,
     restarts: int = 0,
     forgotten: Iterable[Mapping[str, Any]] = (),
+    waiting: Mapping[str, str] = MappingProxyType({}),
 ) -> dict[str, Any]:
     """Returns the answer to `shipper status`; no secrets. `phase`, `pid` and `restarts` are the sidecar's.
 
-    Of the `forgotten` credentials (`gone`) it has those that a person can revoke, since no `on_release` did.
+    Of the `forgotten` credentials (`gone`) it has those that a person can revoke, since no `on_release` did. A released
+    one that is `waiting` has the id of the credential in use with its name, `waits_for`.
     """
     state, message = troubles.whole(conversation.observed)
     return {
@@ -199,7 +207,10 @@ def status(
         "wanted": list(conversation.ledger.at),
         "observed": msgspec.to_builtins(conversation.observed),
         "credentials": [
-            *_credentials(conversation, ("id", "name", "sources", "units", "released", "shared")),
+            *(
+                one | ({"waits_for": waiting[one["id"]]} if one["id"] in waiting else {})
+                for one in _credentials(conversation, ("id", "name", "sources", "units", "released", "shared"))
+            ),
             *(one for one in _absent(forgotten, conversation) if not one["revoked"]),
         ],
     }

@@ -1,5 +1,6 @@
 import base64
 import contextlib
+import json
 import traceback
 
 import pytest
@@ -16,9 +17,9 @@ from shipper.sdk.credentials import (
     Credential,
     Shape,
     in_words,
-    public_name,
     recognized,
 )
+from shipper.supervise.secrets import interpreted
 
 EXAMPLES = [
     ({"api_key": "id:hunter2"}, "api_key"),
@@ -130,6 +131,72 @@ def test_two_credentials_are_the_same_secret_however_it_is_written():
         assert Credential.parse(one).canonical() == Credential.parse(other).canonical()
 
 
+@given(
+    id=st.text("abcXYZ019_-", min_size=1, max_size=12),
+    secret=st.text("abcXYZ019_-", min_size=1, max_size=12),
+    end=st.sampled_from(["", "\n", "\r\n"]),
+    spelling=st.sampled_from(["plain", "base64", "mapping", "json", "mapping of base64"]),
+)
+def test_a_key_is_the_same_secret_in_each_spelling_of_its_file(id, secret, end, spelling):
+    encoded = base64.b64encode(f"{id}:{secret}".encode()).decode()
+    text = {
+        "plain": f"{id}:{secret}",
+        "base64": encoded,
+        "mapping": f"api_key: {id}:{secret}",
+        "json": json.dumps({"api_key": f"{id}:{secret}"}),
+        "mapping of base64": f"api_key: {encoded}",
+    }[spelling]
+    plain = Credential.parse({"api_key": f"{id}:{secret}"})
+    read = interpreted(text + end)
+
+    assert (read.canonical(), read.known_as(), read.name()) == (plain.canonical(), plain.known_as(), id)
+
+
+@given(
+    lines=st.lists(st.text("MIIBabc+/=", min_size=1, max_size=8), min_size=1, max_size=4),
+    space=st.lists(st.sampled_from(["\n", "\r\n", " \n", "\n\n", "\n \t\n"]), min_size=6, max_size=6),
+)
+def test_white_space_between_the_lines_of_pem_makes_no_other_secret(lines, space):
+    pem = ["-----BEGIN CERTIFICATE-----", *lines, "-----END CERTIFICATE-----"]
+    plain, spaced = "\n".join(pem), "".join(line + end for line, end in zip(pem, space, strict=False))
+
+    one, other = (Credential.parse({"certificate": text, "key": text}) for text in (plain, spaced))
+    assert (one.canonical(), one.known_as()) == (other.canonical(), other.known_as())
+
+
+@pytest.mark.parametrize(
+    ("one", "other", "same"),
+    [
+        ({"username": "ann", "password": "old"}, {"username": "ann", "password": "new"}, True),
+        ({"api_key": "k1:old"}, {"api_key": base64.b64encode(b"k1:new").decode()}, True),
+        ({"token": "hunter2"}, {"bearer_token": "hunter2"}, True),
+        (
+            {"access_key_id": "AKIA", "secret_access_key": "a"},
+            {"access_key_id": "AKIA", "secret_access_key": "b", "session_token": "s"},
+            True,
+        ),
+        ({"certificate": "c", "key": "a"}, {"certificate": "c", "key": "b"}, True),
+        ({"username": "ann", "password": "p"}, {"username": "bob", "password": "p"}, False),
+        ({"username": "k1", "password": "p"}, {"api_key": "k1:p"}, False),
+        ({"token": "hunter2"}, {"token": "hunter3"}, False),
+    ],
+)
+def test_secrets_that_a_backend_ends_together_are_known_as_the_same(one, other, same):
+    assert (Credential.parse(one).known_as() == Credential.parse(other).known_as()) is same
+
+
+def test_the_shape_decides_which_fields_are_the_name():
+    tenant = Shape("tenant", ("tenant", "user", "secret"), public=("tenant", "user"))
+    for fields, name in [
+        ({"access_key_id": "AKIA", "secret_access_key": "hunter2"}, "AKIA"),
+        ({"client_id": "web", "client_secret": "hunter2"}, "web"),
+        ({"tenant": "acme", "user": "ann", "secret": "hunter2"}, "acme:ann"),
+        ({"jwt": "j", "seed": "hunter2"}, ""),
+        ({"certificate": "c", "key": "hunter2"}, ""),
+    ]:
+        assert Credential.parse(fields).name([tenant]) == name
+
+
 def test_secrets_of_other_shapes_or_other_texts_are_others():
     texts = [{"api_key": "k1:hunter2"}, {"api_key": "k1:hunter3"}, {"bearer_token": "azE6aHVudGVyMg=="}]
     texts += [{"token": "azE6aHVudGVyMg=="}, {"api_key": "noPair"}, {"username": "k1", "password": "hunter2"}]
@@ -166,7 +233,7 @@ def test_a_header_that_cannot_be_made_is_refused_without_the_secret(fields):
 def test_an_api_key_is_recognized_by_its_form_and_named_by_its_public_part(key):
     credential = recognized(key)
 
-    assert (credential.fields, public_name(credential.fields)) == ({"api_key": key}, "id")
+    assert (credential.fields, credential.name()) == ({"api_key": key}, "id")
 
 
 def test_another_text_is_not_recognized():

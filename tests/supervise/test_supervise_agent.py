@@ -418,6 +418,29 @@ async def test_status_names_a_released_key_that_nothing_revokes(site: Site) -> N
     assert "  k1  it can be revoked now  " in shown.stdout.decode()
 
 
+async def test_the_old_password_of_a_user_is_not_revoked_while_the_new_one_is_in_use_over_restarts_too(
+    site: Site,
+) -> None:
+    """A backend ends a user by the name, and the new password with the old one."""
+    site.replace(site.secret, "username: ann\npassword: old\n")
+    async with site.supervisor():
+        await site.until("ack", revision="1", stage="drained")
+        site.replace(site.secret, "username: ann\npassword: new\n")
+        waits = await site.until("release_waits", name="ann")
+    async with site.supervisor():
+        await site.until("release_waits", credential=waits["credential"], used=waits["used"])
+        shown = await trio.run_process(
+            [sys.executable, "-m", "shipper", "status", "--state", str(site.state)], capture_stdout=True
+        )
+        assert site.revoked == []
+        site.replace(site.secret, "username: bob\npassword: other\n")
+        await site.when(lambda: len(site.happened("revoked")) == 2)
+
+    assert f"ann  waits: {waits['used']}, which is in use, has the name ann, too" in shown.stdout.decode()
+    assert [line.split()[1] for line in site.revoked] == ["ann", "ann"]
+    assert in_words("release_waits", waits)[0].endswith("to have it revoked, replace that one by one with another name")
+
+
 async def test_status_answers_over_the_socket_and_shows_no_secret(site: Site) -> None:
     async with site.supervisor():
         await site.until("ack", revision="1", stage="drained")

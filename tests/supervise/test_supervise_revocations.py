@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 import trio
+import trio.testing
 
 from shipper.process import log
 from shipper.sdk import descriptors
@@ -91,6 +92,78 @@ async def test_a_release_is_told_once_with_the_name_that_the_backend_knows(
 
     assert told == [(word, "id") for word in words]
     assert forgotten == ["es-1"]
+
+
+class Same:
+    """Revocations by a command that notes names, beside credentials in use."""
+
+    def __init__(self, *used: Kept) -> None:
+        self.used = [*used]
+        self.told: list[tuple[str, str]] = []
+        self.forgotten: list[str] = []
+        self.covered: list[str] = []
+        self.revocations = Revocations(
+            OnRelease(command=("true",)),
+            lambda: os.environ,
+            Troubles(),
+            self.say,
+            self.done,
+            used_as=self.used_as,
+            covered=self.covered.append,
+        )
+
+    def used_as(self, kept: Kept) -> str:
+        return next((one.id for one in self.used if one.known_as == kept.known_as), "")
+
+    def say(self, what: str, **fields: Any) -> None:
+        self.told.append((what, fields["credential"]))
+
+    async def done(self, id: str) -> None:
+        self.forgotten.append(id)
+
+
+def user(id: str, password: str, source: str = "file:/es") -> Kept:
+    return Kept(id, {"username": "ann", "password": password}, [source], ["outputs.main"])
+
+
+async def test_a_credential_waits_while_one_of_its_name_is_in_use_and_then_goes_on() -> None:
+    same = Same(user("es-2", "new"))
+    async with trio.open_nursery() as nursery:
+        for _ in range(2):
+            same.revocations.begin(nursery, user("es-1", "old"))
+        assert same.revocations.waiting == {"es-1": "es-2"}
+        same.used.clear()
+        same.revocations.begin(nursery, user("es-1", "old"))
+        assert same.revocations.waiting == {}
+
+    assert same.told == [("release_waits", "es-1"), ("released", "es-1"), ("revoked", "es-1")]
+    assert same.forgotten == ["es-1"]
+
+
+async def test_a_revocation_that_fails_is_given_up_when_one_of_its_name_comes_into_use(
+    autojump_clock: trio.testing.MockClock,
+) -> None:
+    same = Same()
+    same.revocations = Revocations(
+        OnRelease(command=("/absent",)), lambda: os.environ, Troubles(), same.say, same.done, used_as=same.used_as
+    )
+    async with trio.open_nursery() as nursery:
+        same.revocations.begin(nursery, user("es-1", "old"))
+        while ("revoke_failed", "es-1") not in same.told:  # noqa: ASYNC110 (the command is another process)
+            await trio.sleep(0.1)
+        same.used.append(user("es-2", "old"))
+        await same.revocations.ended()
+
+    assert (same.told[-1], same.forgotten) == (("release_waits", "es-1"), [])
+
+
+async def test_of_the_passwords_of_one_user_in_one_place_the_newest_waits_for_all() -> None:
+    same = Same(user("es-4", "d"), user("es-5", "e", "file:/other"))
+    async with trio.open_nursery() as nursery:
+        for id, source in [("es-1", "file:/es"), ("es-2", "file:/other"), ("es-3", "file:/es")]:
+            same.revocations.begin(nursery, user(id, id, source))
+
+    assert (same.covered, list(same.revocations.waiting)) == (["es-1"], ["es-2", "es-3"])
 
 
 async def failure(script: str, longest: str = "20s") -> str:

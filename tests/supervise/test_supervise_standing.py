@@ -19,10 +19,13 @@ import trio
 from shipper.protocol.messages import Observed, QueueFigures
 from shipper.spool import keys
 from shipper.spool.spool import open_spool
+from shipper.supervise.conversation import Conversation
+from shipper.supervise.ledger import Kept, Ledger
 from shipper.supervise.questions import Status, ask
 from shipper.supervise.report import in_words
 from shipper.supervise.show import of_status
-from shipper.supervise.standing import Troubles
+from shipper.supervise.standing import Troubles, supervision
+from shipper.supervise.standing import status as answered
 from shipper.values import DeadLetterFigures, Revisions
 from tests.supervise.driver import POLICY, Site
 
@@ -61,6 +64,16 @@ def test_a_trouble_degrades_the_whole_until_it_is_over_and_hides_nothing_worse()
     assert troubles.over("the files")
     assert not troubles.over("the files")
     assert troubles.whole(HEALTHY) == ("HEALTHY", "")
+
+
+def test_a_credential_that_waits_for_one_in_use_is_shown_as_none_that_may_go(tmp_path: Path) -> None:
+    old = Kept("es-1", {"username": "ann", "password": "old"}, ["file:/es"], ["outputs.main"], released=True)
+    conversation = Conversation(Ledger(kept={"es-1": old}), fresh=False)
+
+    pages = supervision(conversation, Troubles(), 0, tmp_path, [], ["es-1"])
+    persons = answered(conversation, Troubles(), "running", None, waiting={"es-1": "es-2"})
+    assert (pages["unrevoked"], pages["credentials"][0]["released"]) == (0, False)
+    assert (persons["credentials"][0]["released"], persons["credentials"][0]["waits_for"]) == (True, "es-2")
 
 
 async def status(site: Site) -> dict[str, object]:
