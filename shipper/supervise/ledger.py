@@ -14,6 +14,7 @@ from __future__ import annotations
 import secrets
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
+from typing import Any
 
 import msgspec
 
@@ -21,6 +22,9 @@ from shipper.policy.document import Node
 from shipper.sdk.credentials import Credential, Shape
 from shipper.sdk.errors import Problem
 from shipper.values import Revision
+
+MOST_GONE = 16
+"""The forgotten credentials that the page and the status still name."""
 
 
 class Kept(msgspec.Struct):
@@ -101,6 +105,8 @@ class Ledger(msgspec.Struct):
     """The source's version of the newest number."""
     began: Revision | None = None
     """The first number with that version; None for the newest one."""
+    gone: list[dict[str, Any]] = msgspec.field(default_factory=list)
+    """The newest credentials that were forgotten, as `standing.gone` describes them, for people."""
 
     @property
     def at(self) -> Revision:
@@ -149,6 +155,10 @@ class Ledger(msgspec.Struct):
     def forget(self, id: str) -> Kept | None:
         """Removes a released credential that was revoked, and returns it."""
         return self.kept.pop(id, None)
+
+    def note_gone(self, one: Mapping[str, Any]) -> None:
+        """Keeps the description of a credential that is being forgotten, and drops the oldest above `MOST_GONE`."""
+        self.gone = [*self.gone, dict(one)][-MOST_GONE:]
 
     @property
     def secret_variables(self) -> set[str]:

@@ -8,7 +8,6 @@ state. Meanwhile the sidecar continues to ship; other members are not affected.
 from __future__ import annotations
 
 import math
-from collections import deque
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any, Protocol
@@ -54,8 +53,6 @@ _SAVE_SECONDS = (0.1, 10.0)
 _OVERTIME_SECONDS = 5.0
 _KILLED_SECONDS = 1.0
 _ANSWER_SECONDS = 1.0
-_MOST_GONE = 16
-"""The released credentials that the page and the status still name."""
 
 
 class Around(Protocol):
@@ -141,7 +138,6 @@ class Member:
         self._offered = trio.Event()
         self._child: Child | None = None
         self._sent_supervision: Mapping[str, Any] | None = None
-        self._gone: deque[Mapping[str, Any]] = deque(maxlen=_MOST_GONE)
         """The last `supervision` that was sent to this sidecar."""
         self._orders = Orders()
         self._observed = trio.Event()
@@ -256,9 +252,7 @@ class Member:
                 await self._observed.wait()
         pid = self._child.pid if self._child else None
         waiting = self._around.waiting()
-        found = standing.status(
-            self._conversation, self.troubles, self._phase, pid, self._restarts, self._gone, waiting
-        )
+        found = standing.status(self._conversation, self.troubles, self._phase, pid, self._restarts, waiting)
         return {**found, **self._around.status()}
 
     def _say(self, what: str, **fields: Any) -> None:
@@ -301,7 +295,7 @@ class Member:
         """Removes a revoked credential; returns when that is durable. Unless `is_told`, no status names it any more."""
         if is_told and (kept := self.ledger.kept.get(id)) is not None:
             revoked = self._options.config.on_release is not None or kept.shared
-            self._gone.append(standing.gone(kept, revoked=revoked))
+            self.ledger.note_gone(standing.gone(kept, revoked=revoked))
         await self._perform(self._conversation.forget(id))
         self._released.discard(id)
 
@@ -430,7 +424,7 @@ class Member:
 
     def _supervision(self) -> dict[str, Any]:
         return standing.supervision(
-            self._conversation, self.troubles, self._restarts, self.state, self._gone, self._around.waiting()
+            self._conversation, self.troubles, self._restarts, self.state, self._around.waiting()
         )
 
     def _launch_failed(self, reason: str, seconds: float) -> None:

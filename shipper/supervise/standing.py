@@ -129,13 +129,13 @@ def supervision(
     troubles: Troubles,
     restarts: int,
     directory: Path,
-    forgotten: Iterable[Mapping[str, Any]],
     waiting: Collection[str] = (),
 ) -> dict[str, Any]:
     """Returns the `messages.Supervision` for the sidecar's status server.
 
-    `directory` is the state directory, for commands to copy. `forgotten` are the newest released credentials (`gone`).
-    `waiting` are the released ones that wait for one in use: they cannot be revoked, and so do not count as released.
+    `directory` is the state directory, for commands to copy. `waiting` are the released credentials that wait for one
+    in use: they cannot be revoked, and so do not count as released.
+
     The places that secrets are read from are left out, since that server may answer anybody on this host.
     """
     return {
@@ -151,7 +151,7 @@ def supervision(
                 one | {"released": one["released"] and one["id"] not in waiting}
                 for one in _credentials(conversation, ("id", "name", "units", "released", "shared"))
             ),
-            *({name: one[name] for name in one if name != "sources"} for one in _absent(forgotten, conversation)),
+            *({name: one[name] for name in one if name != "sources"} for one in _absent(conversation)),
         ],
     }
 
@@ -165,9 +165,11 @@ def gone(kept: Kept, *, revoked: bool) -> dict[str, Any]:
     return {**known, "released": True, "revoked": revoked, "current": False}
 
 
-def _absent(forgotten: Iterable[Mapping[str, Any]], conversation: Conversation) -> Iterator[Mapping[str, Any]]:
-    """Yields those that did not come back since."""
-    return (one for one in forgotten if one["id"] not in conversation.ledger.kept)
+def _absent(conversation: Conversation) -> Iterator[Mapping[str, Any]]:
+    """Yields the forgotten credentials, but none that came back, or whose name one has that is known."""
+    kept = conversation.ledger.kept
+    names = {one.name for one in kept.values()} - {""}
+    return (one for one in conversation.ledger.gone if one["id"] not in kept and one["name"] not in names)
 
 
 def _credentials(conversation: Conversation, names: Sequence[str]) -> list[dict[str, Any]]:
@@ -183,13 +185,12 @@ def status(
     phase: str,
     pid: int | None,
     restarts: int = 0,
-    forgotten: Iterable[Mapping[str, Any]] = (),
     waiting: Mapping[str, str] = MappingProxyType({}),
 ) -> dict[str, Any]:
     """Returns the answer to `shipper status`; no secrets. `phase`, `pid` and `restarts` are the sidecar's.
 
-    Of the `forgotten` credentials (`gone`) it has those that a person can revoke, since no `on_release` did. A released
-    one that is `waiting` has the id of the credential in use with its name, `waits_for`.
+    Of the forgotten credentials (`Ledger.gone`) it has those that a person can revoke, since no `on_release` did. A
+    released one that is `waiting` has the id of the credential in use with its name, `waits_for`.
     """
     state, message = troubles.whole(conversation.observed)
     return {
@@ -211,6 +212,6 @@ def status(
                 one | ({"waits_for": waiting[one["id"]]} if one["id"] in waiting else {})
                 for one in _credentials(conversation, ("id", "name", "sources", "units", "released", "shared"))
             ),
-            *(one for one in _absent(forgotten, conversation) if not one["revoked"]),
+            *(one for one in _absent(conversation) if not one["revoked"]),
         ],
     }

@@ -402,7 +402,8 @@ async def test_the_environment_of_the_sidecar_and_of_on_release_has_no_secret(si
     assert "hunter2" not in (site.directory / "environment").read_text()
 
 
-async def test_status_names_a_released_key_that_nothing_revokes(site: Site) -> None:
+async def test_status_names_a_released_key_that_nothing_revokes_until_that_comes_back(site: Site) -> None:
+    """Over restarts, since nothing else remembers it."""
     site.program()
     async with site.supervisor():
         await site.until("ack", revision="1", stage="drained")
@@ -414,7 +415,16 @@ async def test_status_names_a_released_key_that_nothing_revokes(site: Site) -> N
             [sys.executable, "-m", "shipper", "status", "--state", str(site.state)], capture_stdout=True
         )
 
+    async with site.supervisor():
+        await site.until("ready")
+        later = questions.ask(site.state, Status())
+        site.replace(site.secret, "k1:hunter2\n")
+        await site.when(
+            lambda: [one["name"] for one in questions.ask(site.state, Status())["credentials"]] == ["k1", "k2"]
+        )
+
     assert [(one["name"], one["released"]) for one in answer["credentials"]] == [("k2", False), ("k1", True)]
+    assert later["credentials"] == answer["credentials"]
     assert "  k1  it can be revoked now  " in shown.stdout.decode()
 
 

@@ -70,7 +70,7 @@ def test_a_credential_that_waits_for_one_in_use_is_shown_as_none_that_may_go(tmp
     old = Kept("es-1", {"username": "ann", "password": "old"}, ["file:/es"], ["outputs.main"], released=True)
     conversation = Conversation(Ledger(kept={"es-1": old}), fresh=False)
 
-    pages = supervision(conversation, Troubles(), 0, tmp_path, [], ["es-1"])
+    pages = supervision(conversation, Troubles(), 0, tmp_path, ["es-1"])
     persons = answered(conversation, Troubles(), "running", None, waiting={"es-1": "es-2"})
     assert (pages["unrevoked"], pages["credentials"][0]["released"]) == (0, False)
     assert (persons["credentials"][0]["released"], persons["credentials"][0]["waits_for"]) == (True, "es-2")
