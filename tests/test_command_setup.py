@@ -63,3 +63,13 @@ def test_what_cannot_be_set_up_is_refused_with_a_reason(set_up, tmp_path):
     assert "there is no output nope" in str(set_up("elasticsearch", "--output", "nope").exception)
     assert "No such file" in str(set_up("elasticsearch", "--secret", tmp_path / "none").exception)
     assert set_up("elasticsearch", text="version: 1\nquue: 1\n").exit_code == 78
+
+
+def test_a_given_secret_that_fits_several_outputs_is_sent_to_none_that_is_not_named(set_up, tmp_path):
+    (tmp_path / "admin").write_text("admin:hunter2")
+    main = '  main: {type: elasticsearch, hosts: ["http://127.0.0.1:1"], credential: {file: /no}}'
+    two = f"version: 1\ninputs: {{app: {{type: generate}}}}\noutputs:\n{main}\n{main.replace('main', 'other')}\n"
+    refused = set_up("elasticsearch", "--secret", tmp_path / "admin", text=two)
+
+    assert "name the one by --output (main, other)" in str(refused.exception)
+    assert set_up("elasticsearch", "--output", "main", "--secret", tmp_path / "admin", text=two).exit_code == 1

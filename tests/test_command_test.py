@@ -225,3 +225,21 @@ def test_a_certificate_of_the_host_is_not_needed_for_tests(policy):
 
     assert asked(path).exit_code == 0
     assert "cannot read this file" in asked("output", path).stdout
+
+
+def test_a_given_secret_that_fits_several_outputs_is_sent_to_none_that_is_not_named(policy, tmp_path):
+    """Each destination would get to know the secret of another one."""
+    (tmp_path / "new").write_text("own:hunter2")
+    two = POLICY.replace(
+        "  audit:",
+        '  other: {type: otlp, protocol: http, endpoint: "http://127.0.0.1:1", credential: {file: /no}}\n  audit:',
+    )
+    path = policy("", two)
+
+    for question in ("output", "credential"):
+        refused = asked(question, path, "--secret", tmp_path / "new")
+        assert "fits several outputs, and each would get it: name the one by --output (main, other)" in str(
+            refused.exception
+        )
+    named = asked("credential", path, "--output", "other", "--secret", tmp_path / "new", "--timeout", "5")
+    assert "outputs.other\n  good     secret the given one: own" in named.stdout

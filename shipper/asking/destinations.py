@@ -130,6 +130,18 @@ def chosen(plan: Plan, names: Sequence[str]) -> Sequence[str]:
     return names or list(plan.outputs)
 
 
+def only_for_one(plan: Plan, names: Iterable[str], instead: Credential | None) -> None:
+    """Raises OptionError if a given secret fits several of these outputs, of which nobody has named any: each of their
+    destinations would get to know it."""
+    if instead is None:
+        return
+    specs = [plan.outputs[name].spec for name in names]
+    fitting = [spec.name for spec in specs if any(instead.fits(*use.shapes) for use in uses(spec.config))]
+    if len(fitting) > 1:
+        told = ", ".join(fitting)
+        raise OptionError(f"--secret fits several outputs, and each would get it: name the one by --output ({told})")
+
+
 async def ask(spec: OutputSpec, context: OutputContext, question: Question, tell: Tell) -> None:
     """Asks an output; one that says nothing before events are sent is of an unknown verdict."""
     if spec.config.can_ask:

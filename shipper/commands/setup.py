@@ -94,6 +94,8 @@ def _set_up(
         raise OptionError(f"the policy has no output of the type {type} to set up")
     if not found.plan.outputs[names[0]].spec.config.can_set_up:
         raise OptionError(f"destinations of the type {type} need nothing to be set up")
+    if not outputs:
+        destinations.only_for_one(found.plan, names, given)
     prepared: list[tuple[str, Prepared]] = []
     bad: list[tuple[str, Finding]] = []
 

@@ -155,7 +155,8 @@ def ask_outputs(as_json: bool, **options: Any) -> None:
 def ask_credentials(as_json: bool, **options: Any) -> None:
     """Read the secrets of a policy, and ask the destinations whether they know them.
 
-    With --secret, a new credential is asked about before the policy has it. No event is sent, and no secret is shown.
+    With --secret, a new credential is asked about before the policy has it. If it fits several outputs, --output names
+    the one that gets it. No event is sent, and no secret is shown.
 
     \b
     Example:       shipper test credential policy.yaml
@@ -216,10 +217,11 @@ def _ask(
     from shipper.policy.registry import Registry
 
     found = planned(file, os.environ, Registry.installed())
-    held = destinations.Secrets(
-        found, os.environ, None if secret is None else destinations.given(secret, shape, os.environ)
-    )
+    given = None if secret is None else destinations.given(secret, shape, os.environ)
+    held = destinations.Secrets(found, os.environ, given)
     names = destinations.chosen(found.plan, outputs)
+    if not outputs:
+        destinations.only_for_one(found.plan, names, given)
     if with_inputs:
         names = [name for name in names if held.are_used(found.plan.outputs[name].spec)]
         for name, input in found.plan.inputs.items() if not outputs else ():
