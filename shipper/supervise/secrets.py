@@ -6,7 +6,7 @@
     credential: {file: /run/keys/token, as: bearer_token}   a bare text that is neither `id:secret` nor base64
     credential: {KIND: …, …}                                an installed kind of `SecretSource`
 
-The content is an API key (`id:secret` or base64), or a YAML or JSON mapping of an accepted shape. Errors name the
+The content is an API key (`id:secret` or base64), or a mapping of an accepted shape (`mapped`). Errors name the
 reference, never the content.
 """
 
@@ -30,6 +30,7 @@ from shipper.sdk.credentials import in_words as shapes_in_words
 from shipper.sdk.descriptors import in_words
 from shipper.sdk.errors import PolicyError, Problem
 from shipper.sdk.secret_source import LARGEST, Absent, SecretSource, Unreadable
+from shipper.supervise.mapped import fields_of
 
 
 class SecretsAbsent(PolicyError):
@@ -264,7 +265,7 @@ def interpreted(text: str, shape: str | None = None) -> Credential:
         return Credential.parse({shape: text})
     if (credential := recognized(text)) is not None:
         return credential
-    if (fields := _mapping(text)) is not None:
+    if (fields := fields_of(text)) is not None:
         return Credential.parse(fields)
     raise ValueError(
         "it is neither an API key (`id:secret` or its base64) nor a mapping such as {username: …, password: …}; "
@@ -281,12 +282,3 @@ def essence(text: str, shape: str | None = None) -> bytes:
         return interpreted(text, shape).canonical()
     except ValueError:
         return text.removesuffix("\n").removesuffix("\r").encode()
-
-
-def _mapping(text: str) -> object:
-    """Returns the mapping that a text contains in YAML or JSON, or None."""
-    try:
-        node = document.read(text)
-    except PolicyError:
-        return None
-    return document.plain(node) if isinstance(node.value, dict) else None

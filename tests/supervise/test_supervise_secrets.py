@@ -143,7 +143,7 @@ def test_the_shapes_of_a_secrets_content() -> None:
         ("id:secret\n", "api_key"),
         ("id:secret\r\n", "api_key"),
         (base64.b64encode(b"id:secret").decode(), "api_key"),
-        ("username: elastic\npassword: 'x y'\n", "basic"),
+        ("username: elastic\npassword: x y\n", "basic"),
         ('{"bearer_token": "t"}', "bearer_token"),
         ("certificate: |\n  -----BEGIN\nkey: |\n  -----BEGIN\n", "certificate"),
     ]:
