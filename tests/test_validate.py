@@ -2,7 +2,9 @@ import json
 import os
 
 import pytest
+import trustme
 from click.testing import CliRunner
+from cryptography.hazmat.primitives import serialization
 
 from shipper.commands.validate import REFUSED, command
 from shipper.policy.registry import Registry
@@ -107,6 +109,24 @@ def test_on_demand_secrets_are_read_and_a_missing_one_is_an_error(tmp_path, refe
     assert wrong in result.stdout
     (tmp_path / "es").write_text("id:hunter2")
     assert validate("--secrets", with_credential(path, "{file: es}")).stdout == f"{path}: ok, 0 inputs, 1 output\n"
+
+
+@pytest.mark.parametrize(
+    ("key", "wrong"), [("locked", "the key is encrypted"), ("foreign", "KEY_VALUES_MISMATCH"), ("own", "")]
+)
+def test_on_demand_a_certificate_is_refused_that_the_sidecar_would_refuse(tmp_path, key, wrong):
+    authority = trustme.CA()
+    own, foreign = (authority.issue_cert(name) for name in ("a.test", "b.test"))
+    lock = serialization.BestAvailableEncryption(b"x")
+    loaded = serialization.load_pem_private_key(own.private_key_pem.bytes(), None)
+    locked = loaded.private_bytes(serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, lock)
+    keys = {"locked": locked, "foreign": foreign.private_key_pem.bytes(), "own": own.private_key_pem.bytes()}
+    content = {"certificate": own.cert_chain_pems[0].bytes().decode(), "key": keys[key].decode()}
+    (tmp_path / "client").write_text(json.dumps(content))
+    (tmp_path / "client").chmod(0o600)
+    result = validate("--secrets", with_credential(tmp_path / "p.yaml", "{file: client}"))
+
+    assert (result.exit_code, wrong in result.stdout) == (REFUSED if wrong else 0, True)
 
 
 @pytest.mark.parametrize(("mode", "told"), [(0o600, False), (0o400, False), (0o640, True), (0o604, True)])

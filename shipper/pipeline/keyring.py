@@ -11,9 +11,9 @@ from shipper.policy.registry import Registry
 from shipper.process import log
 from shipper.process.environment import REAL, InThread
 from shipper.protocol.bounds import LONGEST_ID
-from shipper.sdk.credentials import API_KEY, BASIC, BEARER_TOKEN, CERTIFICATE, SHAPES, Credential, in_words
+from shipper.sdk.credentials import SHAPES, Credential, in_words
 from shipper.sdk.errors import CredentialError, anew
-from shipper.sdk.tls import NotNow, check_identity
+from shipper.sdk.tls import NotNow, check_usable
 
 
 class Keyring:
@@ -127,11 +127,8 @@ def is_id(id: str) -> bool:
 
 def _refused(id: str, credential: Credential, registry: Registry) -> CredentialError | None:
     try:
-        if credential.fits(CERTIFICATE):
-            check_identity(credential.fields["certificate"], credential.fields["key"])
-        elif credential.fits(API_KEY, BASIC, BEARER_TOKEN):
-            credential.authorization()
-        elif not credential.fits(*SHAPES) and not credential.fits(*registry.shapes()):
+        check_usable(credential)
+        if not credential.fits(*SHAPES) and not credential.fits(*registry.shapes()):
             raise ValueError(f"a credential has exactly one shape, such as {in_words(SHAPES)}")
     except NotNow:
         return None  # the lane will tell

@@ -17,7 +17,7 @@ from typing import Literal
 
 import msgspec
 
-from shipper.sdk.credentials import CERTIFICATE, Credential
+from shipper.sdk.credentials import API_KEY, BASIC, BEARER_TOKEN, CERTIFICATE, Credential
 from shipper.sdk.descriptors import in_words
 
 READ_SECONDS = 5.0
@@ -137,6 +137,15 @@ class NotNow(ValueError):
 def check_identity(certificate: str, key: str) -> None:
     """Raises ValueError unless these PEM texts are a certificate and its key; takes OpenSSL about a millisecond."""
     load_identity(ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT), certificate, key)
+
+
+def check_usable(credential: Credential) -> None:
+    """Raises ValueError for a credential of a built-in shape that no connection could use: a certificate with another
+    key or an encrypted one, a text that no header takes. Raises NotNow if that could not be checked."""
+    if credential.fits(CERTIFICATE):
+        check_identity(credential.fields["certificate"], credential.fields["key"])
+    elif credential.fits(API_KEY, BASIC, BEARER_TOKEN):
+        credential.authorization()
 
 
 def load_identity(context: ssl.SSLContext, certificate: str, key: str) -> None:

@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Collection, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import NamedTuple
@@ -30,6 +31,7 @@ from shipper.sdk.credentials import in_words as shapes_in_words
 from shipper.sdk.descriptors import in_words
 from shipper.sdk.errors import PolicyError, Problem
 from shipper.sdk.secret_source import LARGEST, Absent, SecretSource, Unreadable
+from shipper.sdk.tls import NotNow, check_usable
 from shipper.supervise.mapped import fields_of
 
 
@@ -210,13 +212,16 @@ def read(reference: Reference, environment: Mapping[str, str], shapes: Collectio
 
 
 def of_content(reference: Reference, raw: bytes, shapes: Collection[Shape] = ()) -> Credential:
-    """Returns the secret that a content is; raises ValueError as `read` does."""
+    """Returns the secret that a content is; raises ValueError as `read` does, also for one that a sidecar refuses since
+    no connection could use it."""
     try:
         text = _decoded(raw)
     except Unreadable as error:
         raise ValueError(f"the secret {reference} {error}") from None
     try:
         credential = interpreted(text, reference.shape)
+        with suppress(NotNow):  # the sidecar will tell
+            check_usable(credential)
     except ValueError as error:
         raise ValueError(f"the secret {reference}: {error}") from None
     hide(credential, shapes)
