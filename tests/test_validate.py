@@ -91,6 +91,31 @@ def test_the_file_of_a_secret_that_is_not_here_is_a_warning_with_its_place(tmp_p
     assert told["warnings"] == [f"{path}:2:78: {text}"]
 
 
+def test_a_pem_file_that_is_not_here_is_a_warning_with_its_place_and_with_secrets_an_error(tmp_path):
+    path = tmp_path / "p.yaml"
+    text = "version: 1\noutputs:\n  a: {type: elasticsearch, hosts: ['https://a:9200'], tls: {ca: /no/ca.pem}}\n"
+    path.write_text(text)
+    place = f"{path}:3:65: outputs.a.tls.ca: cannot read this file: No such file or directory"
+    result, strict = validate(path), validate("--secrets", path)
+    compared = validate("--against", path, path)
+
+    assert (result.exit_code, result.stdout) == (0, f"{path}: ok, 0 inputs, 1 output\n{path}: warning: {place}\n")
+    assert (strict.exit_code, strict.stdout) == (REFUSED, f"{place}\n")
+    assert compared.stdout.splitlines()[:2] == [f"{path}: ok, 0 inputs, 1 output", "  changes nothing"]
+
+
+def test_an_absent_pem_file_hides_no_mistake(tmp_path):
+    path, ca = tmp_path / "p.yaml", tmp_path / "ca.pem"
+    path.write_text(
+        f"version: 1\noutputs:\n  a: {{type: elasticsearch, hosts: ['https://a'], tls: {{ca: /no/ca.pem}}}}\n"
+        f"  b: {{type: elasticsearch, hosts: ['https://a'], tls: {{ca: {ca}}}}}\n"
+    )
+    ca.write_text("nothing")
+
+    assert validate(path).exit_code == REFUSED
+    assert "outputs.b.tls.ca: this file holds no PEM block" in validate(path).stdout
+
+
 @pytest.mark.parametrize(
     ("reference", "wrong"),
     [

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
-from shipper.asking.planned import planned
+from shipper.asking.planned import imagined, planned
 from shipper.pipeline.plan import InputPlan, OutputPlan, Plan, make
 from shipper.plugin import Settings
 from shipper.policy.policy import Policy
@@ -53,7 +53,7 @@ def between(old: Path, new: Path, environment: Mapping[str, str], registry: Regi
     Without the secrets, two references count as two secrets; with them, those of equal content count as one.
     """
     if not with_secrets:
-        before, after = (planned(path, environment, registry) for path in (old, new))
+        before, after = (planned(path, environment, registry, imagined) for path in (old, new))
         return compared(before.plan, after.plan, before.names)
     first = Desired(PolicyFiles((old,)), environment, registry).read({})
     known = {kept.canonical: id for id, kept in first.credentials.items()}

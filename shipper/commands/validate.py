@@ -1,8 +1,9 @@
 """`shipper validate`: checks policy files as a supervisor on this host would.
 
 It reads variables and PEM files of this host. It does not read secrets, so that a policy can be checked where its
-secrets must not be: it checks the form of a reference, and warns of a missing file or one that others can read. With
-`--secrets` it reads them, and a missing one is an error. An id, as in policies for `shipper run`, is accepted too.
+secrets must not be: it checks the form of a reference, and warns of a missing file or one that others can read. A
+missing PEM file is a warning, too. With `--secrets` it reads the secrets, and what is missing is an error. An id, as in
+policies for `shipper run`, is accepted too.
 
 With `--against` it says what a policy changes. It has no running shipper to ask, so it compares two policies of files;
 a secret whose content changes behind the same reference is not seen.
@@ -49,7 +50,7 @@ class Checked:
 @click.command("validate")
 @click.argument("files", nargs=-1, required=True, type=PATH, metavar="FILE...")
 @click.option("--format", "form", type=click.Choice(["text", "json"]), default="text", help="How to print the result.")
-@click.option("--secrets", "with_secrets", is_flag=True, help="Read the secrets too: a missing one is an error.")
+@click.option("--secrets", "with_secrets", is_flag=True, help="Read the secrets too: a missing file is an error.")
 @click.option(
     "--against", type=PATH, metavar="OLD", help="Say what changes from the policy OLD, and which outputs drain."
 )
@@ -57,7 +58,7 @@ def command(files: Sequence[Path], form: str, with_secrets: bool, against: Path 
     """Check policy files, and report every mistake with its place.
 
     Each FILE is one policy; so is a directory, merged from its *.yaml and *.yml files. The exit status is 78 if any is
-    refused. A missing secret file is a warning, with --secrets an error.
+    refused. A missing file of a secret or certificate is a warning, with --secrets an error.
 
     \b
     Example:       shipper validate policy.yaml
@@ -86,10 +87,12 @@ def check(path: Path, registry: Registry, *, with_secrets: bool = False) -> Chec
     from shipper.supervise import sources
 
     problems: list[Problem] = []
+    absent: Sequence[Problem]
     try:
         read = sources.read([path], os.environ)
         tree = read.tree
-        policy = build(references(tree, registry, problems), registry)
+        substituted = references(tree, registry, problems)
+        policy, absent = (build(substituted, registry), []) if with_secrets else built(substituted, registry)
         cases_of(read.tests, policy)
     except PolicyError as error:
         problems += error.problems
@@ -98,9 +101,33 @@ def check(path: Path, registry: Registry, *, with_secrets: bool = False) -> Chec
     if with_secrets:
         problems += missing
     unused = [*read.idle, *idle(policy, tree)]
-    found = [*unused, *(exposed if with_secrets else [*missing, *exposed])]
+    found = [*unused, *absent, *(exposed if with_secrets else [*missing, *exposed])]
     warnings = [*_warnings(policy), *map(str, found)]
     return Checked(path, None if problems else policy, problems, warnings)
+
+
+def built(tree: Node, registry: Registry) -> tuple[Policy, list[Problem]]:
+    """Returns the policy of a tree, and the absent PEM files that it names, each with its place.
+
+    Raises PolicyError for any other mistake.
+    """
+    from shipper.asking.planned import imagined
+    from shipper.policy.policy import build
+    from shipper.sdk.tls import Material
+
+    def material(path: str) -> Material:
+        try:
+            return Material.read(path)
+        except ValueError as error:
+            if isinstance(error.__context__, FileNotFoundError):
+                return imagined(path)
+            raise
+
+    try:
+        return build(tree, registry), []
+    except PolicyError as error:
+        policy = build(tree, registry, material)
+        return policy, [replace(problem, code=Code.FILE_MISSING) for problem in error.problems]
 
 
 def _compared(result: Checked, old: Path, registry: Registry, *, with_secrets: bool) -> Checked:
