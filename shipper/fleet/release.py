@@ -94,6 +94,13 @@ def retired_ids(head: Head) -> list[str]:
     return [id for id in known if id not in needed and id not in begun]
 
 
+def live_ids(head: Head) -> list[str]:
+    """Returns the ids that a member may use, or that a publish may still take back into use."""
+    pinned = [id for line in head.history for id in line.secrets.values()]
+    known = dict.fromkeys([*head.secrets.values(), *head.fingerprints, *pinned])
+    return [id for id in known if id not in head.released or head.released[id].state == "released"]
+
+
 def _retired(view: View, id: str, wall: float) -> Retired:
     since = unpinned(view.head, id)
     obstacles: list[Obstacle] = []

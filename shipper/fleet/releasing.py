@@ -6,6 +6,9 @@ released id, one at a time, with retries for ever, and with these variables besi
     SHIPPER_FLEET           prod
     SHIPPER_FENCING_TOKEN   17     rises with each election; whatever the command writes to must refuse a lower one
 
+A backend ends a secret by its name. So the command waits while the fleet may use another secret of that name, such as
+the new password of a user; that is reported.
+
 A command may still run on a host that has lost the election, until it ends or is killed: so it must be idempotent.
 
 The elected candidate also forgets members after their `forget_after`. So a fleet without any `on_release` forgets
@@ -22,7 +25,7 @@ from typing import Any, Protocol
 
 import trio
 
-from shipper.fleet import operations
+from shipper.fleet import operations, release
 from shipper.fleet.election import Election
 from shipper.fleet.errors import Refused
 from shipper.fleet.records import HEAD, SECRETS, Head, Leader, Secret
@@ -30,6 +33,8 @@ from shipper.fleet.release import Steps, forgettable
 from shipper.fleet.seal import Seals, Unauthentic
 from shipper.fleet.store import Store, StoreError
 from shipper.fleet.view import View
+from shipper.policy.registry import Registry
+from shipper.sdk.credentials import SHAPES
 from shipper.sdk.errors import ShipperError
 from shipper.sdk.retry import backoff
 from shipper.supervise import secrets
@@ -38,6 +43,8 @@ from shipper.supervise.ledger import Kept
 from shipper.supervise.revoke import Revoker
 
 _RETRY_SECONDS = (1.0, 60.0)
+_LOOK_SECONDS = 5.0
+"""Between two looks for a secret in use with the name of one that waits."""
 _REST_SECONDS = 0.25
 """Between two looks at a fleet that changes all the time."""
 
@@ -120,14 +127,16 @@ class Releasing:
         """Returns what the command may know of a secret; without its public name if it has none, or if the store has no
         authentic record of it. Raises StoreError."""
         fields: dict[str, str] = {}
+        public: list[str] = []
         key = SECRETS + id
         if (entry := (await self._store.read(key)).entry) is not None:
             with suppress(Unauthentic, ValueError):
                 content = self._seals.open(key, entry.value, Secret).content
                 credential = secrets.interpreted(content.decode("utf-8-sig"))
-                secrets.hide(credential)
-                fields = dict(credential.fields)
-        return Kept(id, fields, [f"fleet:{name}"] if name else [], [])
+                shapes = () if credential.fits(*SHAPES) else await trio.to_thread.run_sync(Registry.installed().shapes)
+                secrets.hide(credential, shapes)
+                fields, public = dict(credential.fields), sorted(credential.public(shapes)) if shapes else []
+        return Kept(id, fields, [f"fleet:{name}"] if name else [], [], public=public)
 
 
 class _Term:
@@ -136,8 +145,10 @@ class _Term:
     def __init__(self, of: Releasing, token: int, observer: Observer, nursery: trio.Nursery) -> None:
         self._of, self._observer, self._nursery = of, observer, nursery
         self._steps = Steps(token)
-        self._revoker = Revoker(of._command, self._environment, self._failed, at_once=1)
+        self._revoker = Revoker(of._command, self._environment, self._failed, self._may, at_once=1)
         self._waiting = trio.CancelScope()
+        self._contents: dict[str, Kept] = {}
+        """What was read of the secrets that are in use; an id never gets another content."""
 
     async def serve(self) -> None:
         """Returns when a view shows that this candidate has no authority."""
@@ -171,22 +182,43 @@ class _Term:
 
     async def _revoke(self, id: str, name: str) -> None:
         kept = await self._known(id, name)
-        await self._revoker.revoke(kept)
+        told = ""
+        while (used := await self._used_as(kept)) or not await self._revoker.revoke(kept):
+            if used != told:
+                told = used
+                fields = {"credential": id, "name": kept.name, "sources": kept.sources, "used": used}
+                self._of._say("release_waits", fields)
+            await trio.sleep(_LOOK_SECONDS)
         self._of._trouble(f"on_release {id}", None)
         self._of._say("revoked", {"credential": id, "name": kept.name})
         self._steps.succeeded(id)
         self._waiting.cancel("a command has succeeded")
 
-    async def _known(self, id: str, name: str) -> Kept:
+    async def _used_as(self, kept: Kept) -> str:
+        """Returns the id of a secret in use that ends with this one; empty without any."""
+        for id in release.live_ids(self._observer.view().head):
+            if id not in self._contents:
+                self._contents[id] = await self._known(id, "", of=kept.id)
+            if id != kept.id and self._contents[id].known_as == kept.known_as:
+                return id
+        return ""
+
+    def _may(self, kept: Kept) -> bool:
+        """Whether no secret in use ends with this one, for certain."""
+        live = [id for id in release.live_ids(self._observer.view().head) if id != kept.id]
+        return all(id in self._contents and self._contents[id].known_as != kept.known_as for id in live)
+
+    async def _known(self, id: str, name: str, *, of: str = "") -> Kept:
         """Returns what the command may know of a secret, once the store says it: a command that does not get the public
-        name of a key has nothing to revoke, and would succeed."""
+        name of a key has nothing to revoke, and would succeed. Until then the release of `of`, or else of `id`,
+        fails."""
         waits = backoff(*_RETRY_SECONDS)
         while True:
             try:
                 return await self._of._kept(id, name)
             except StoreError as error:
                 seconds = next(waits)
-                self._failed(id, str(error), seconds)
+                self._failed(of or id, str(error), seconds)
                 await trio.sleep(seconds)
 
     def _failed(self, id: str, reason: str, seconds: float) -> None:

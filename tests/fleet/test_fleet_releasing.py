@@ -6,6 +6,7 @@ import sys
 from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import asynccontextmanager, suppress
 from pathlib import Path
+from typing import Any
 
 import pytest
 import trio
@@ -65,12 +66,13 @@ class Commands:
             def __init__(self, config: object, environment: Callable[[], Mapping[str, str]], *_: object, **__: object):
                 self._environment = environment
 
-            async def revoke(self, kept: Kept) -> None:
+            async def revoke(self, kept: Kept) -> bool:
                 seen = self._environment()
                 commands.variables.append(seen)
                 commands.kept.append(kept)
                 commands.ran.append((seen["HOST"], kept.id, seen["SHIPPER_FENCING_TOKEN"]))
                 await commands.go.wait()
+                return True
 
         monkeypatch.setattr(releasing, "Revoker", Fake)
 
@@ -84,6 +86,7 @@ class Fleet:
         self.beat = LEASE / 3
         self.clients: dict[str, Client] = {}
         self.troubles: dict[str, str | None] = {}
+        self.told: list[tuple[str, str, str]] = []
 
     async def put(self, key: str, record: Head | Report | Alive | Secret | None) -> None:
         entry = (await self.admin.read(key)).entry
@@ -116,6 +119,10 @@ class Fleet:
     async def release(self) -> Release | None:
         return (await self.head()).released.get("es-old")
 
+    def say(self, what: str, fields: Mapping[str, Any]) -> None:
+        if what == "release_waits":
+            self.told.append((fields["credential"], fields["name"], fields["used"]))
+
     def candidate(self, name: str, command: OnRelease | None = None) -> Releasing:
         client = self.clients.setdefault(name, self.server.client(name))
         return Releasing(
@@ -128,6 +135,7 @@ class Fleet:
             observing=observing,
             environment=lambda: {"HOST": name, "PATH": "/usr/bin:/bin"},
             trouble=self.troubles.__setitem__,
+            say=self.say,
             wall=lambda: 1_000_000.0 + trio.current_time(),
         )
 
@@ -167,17 +175,47 @@ async def test_a_secret_that_every_member_has_released_is_revoked_once(
     assert (commands.kept[0].name, commands.kept[0].sources) == ("VuaCfGcBCdbkQm-e5aOx", ["fleet:es"])
 
 
+async def test_the_old_password_of_a_user_is_not_revoked_while_the_new_one_is_in_use(
+    autojump_clock: MockClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """By the next candidate neither. A backend ends a user by the name."""
+    commands, fleet = Commands(monkeypatch), Fleet()
+    await fleet.put(HEAD, START)
+    await fleet.put(SECRETS + "es-old", Secret("es", b"username: ann\npassword: old"))
+    await fleet.put(SECRETS + "es-new", Secret("es", b"username: ann\npassword: new"))
+    await fleet.member(DRAINED)
+    for name in ("a", "b"):
+        async with running(fleet, name):
+            await trio.sleep(200)
+        waits = await fleet.release()
+        assert waits is not None
+        assert (waits.state, waits.failing, commands.ran) == ("begun", 0.0, [])
+        assert fleet.told[-1] == ("es-old", "ann", "es-new")
+    three = Version(0, 3, "c")
+    line = Line(three, 0.0, "p@h", {"es": "es-bob"}, "n3")
+    head = await fleet.head()
+    await fleet.put(HEAD, replace(head, number=3, history=[*LINES, line], secrets={"es": "es-bob"}))
+    await fleet.member(replace(DRAINED, stages={"active": three}, using=["es-bob"]))
+    async with running(fleet, "c"):
+        await trio.sleep(200)
+
+    assert sorted(id for _, id, _ in commands.ran) == ["es-new", "es-old"]
+
+
 async def test_a_command_that_fails_is_in_the_head_until_it_succeeds(
     autojump_clock: MockClock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     class Failing:
-        def __init__(self, config: object, environment: object, failed: Callable[[str, str, float], None], **_: object):
+        def __init__(
+            self, config: object, environment: object, failed: Callable[[str, str, float], None], *_: Any, **__: Any
+        ):
             self._failed = failed
 
-        async def revoke(self, kept: Kept) -> None:
+        async def revoke(self, kept: Kept) -> bool:
             for _ in range(3):
                 self._failed(kept.id, "exit status 3", 60.0)
                 await trio.sleep(60)
+            return True
 
     fleet = Fleet()
     monkeypatch.setattr(releasing, "Revoker", Failing)

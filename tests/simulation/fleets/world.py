@@ -418,7 +418,7 @@ def _machine(world: World) -> Iterator[None]:
         def __init__(self, config: object, environment: Any, *_: object, **__: object) -> None:
             self._environment = environment
 
-        async def revoke(self, kept: Kept) -> None:
+        async def revoke(self, kept: Kept) -> bool:
             variables: Mapping[str, str] = self._environment()
             token = int(variables["SHIPPER_FENCING_TOKEN"])
             world.transcript.ran.append(Ran(trio.current_time(), variables["HOST"], kept.id, token))
@@ -427,6 +427,7 @@ def _machine(world: World) -> Iterator[None]:
                 await trio.sleep_forever()
             world.token = token
             await trio.sleep(random.uniform(0.0, 3.0))
+            return True
 
     with ExitStack() as stack:
         for name, value in {
