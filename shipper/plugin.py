@@ -718,7 +718,7 @@ class Output(Settings, frozen=True):
     def __post_init__(self) -> None:
         """A subclass with checks of its own calls this one too."""
         if not 0 <= self.flush <= MOST_FLUSH:
-            raise BadOption(f"flush is at most {MOST_FLUSH}", "flush")
+            raise BadOption(f"must be at most {MOST_FLUSH}, not {self.flush}", "flush")
 
     def takes_state(self) -> bool:
         """Whether it sends batches with `Batch.versions`; depends on the settings alone.

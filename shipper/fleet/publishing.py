@@ -18,6 +18,7 @@ from shipper.fleet.errors import Refused
 from shipper.fleet.records import SECRETS, VERSIONS, Head, Line, Secret, Text, Version
 from shipper.fleet.seal import digest
 from shipper.fleet.secret import is_name
+from shipper.sdk.units import Duration
 from shipper.supervise.secrets import essence as of_text
 
 LARGEST_POLICY = 1 << 20
@@ -253,7 +254,7 @@ def configure(head: Head, *, history: int | None = None, release_grace: float | 
     if history is not None and history not in HISTORY:
         raise Refused(f"the history has {HISTORY.start} to {HISTORY.stop - 1} versions, not {history}")
     if release_grace is not None and not 0 <= release_grace <= LONGEST_GRACE:
-        raise Refused("the grace of a release is at most 365 days (8760h)")
+        raise Refused(f"the grace of a release must be at most 365 days (8760h), not {Duration(release_grace)}")
     given = {"history": history, "release_grace": release_grace}
     changes = {name: value for name, value in given.items() if value is not None}
     return Draft(head, replace(head, settings=replace(head.settings, **changes)))

@@ -150,7 +150,7 @@ class FleetSettings(msgspec.Struct, frozen=True, kw_only=True):
     http: Http | None = None
 
     def __post_init__(self) -> None:
-        _check(SHORTEST_LEASE <= self.lease <= LONGEST_LEASE, "a lease is 2s to 10m", "lease")
+        _check(SHORTEST_LEASE <= self.lease <= LONGEST_LEASE, f"must be from 2s to 10m, not {self.lease}", "lease")
         if self.forget_after is not None:
             longer = self.forget_after >= SHORTEST_MEMORY and self.forget_after > self.lease
             _check(longer, f"write `never`, or at least {SHORTEST_MEMORY} and more than the lease", "forget_after")

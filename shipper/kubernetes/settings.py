@@ -70,9 +70,9 @@ class KubernetesSettings(msgspec.Struct, frozen=True, kw_only=True):
 
     def __post_init__(self) -> None:
         if not SHORTEST_LEASE <= self.lease <= LONGEST_LEASE:
-            raise BadOption("a lease is 2s to 10m", "lease")
+            raise BadOption(f"must be from 2s to 10m, not {self.lease}", "lease")
         if float(self.lease) % 1:
-            raise BadOption("a lease of Kubernetes is in whole seconds", "lease")
+            raise BadOption(f"must be in whole seconds, not {self.lease}", "lease")
 
 
 class Found(msgspec.Struct, frozen=True):

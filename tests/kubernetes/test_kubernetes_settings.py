@@ -88,8 +88,8 @@ def test_outside_of_a_cluster_the_host_is_the_member(monkeypatch: pytest.MonkeyP
 @pytest.mark.parametrize(
     ("text", "place"),
     [
-        ("  lease: 1s\n", "c.yaml:3:10: kubernetes.lease: a lease is 2s to 10m"),
-        ("  lease: 2500ms\n", "c.yaml:3:10: kubernetes.lease: a lease of Kubernetes is in whole seconds"),
+        ("  lease: 1s\n", "c.yaml:3:10: kubernetes.lease: must be from 2s to 10m, not 1s"),
+        ("  lease: 2500ms\n", "c.yaml:3:10: kubernetes.lease: must be in whole seconds, not 2500ms"),
         ("  member: Web_1\n", "c.yaml:3:11: kubernetes.member: the name of a member is at most 238"),
         ("  member: ${NONE}\n", "c.yaml:3:11: kubernetes.member: the variable NONE is not set"),
         ("  labels: absent\n", "c.yaml:3:11: kubernetes.labels: "),

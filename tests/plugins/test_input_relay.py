@@ -29,6 +29,7 @@ from shipper.plugin import (
 )
 from shipper.sdk.aio import open_asyncio
 from shipper.sdk.http import open_client
+from shipper.sdk.units import Size
 from shipper.testing import RecordingInputContext
 from shipper_plugins.inputs import relay_server
 from shipper_plugins.inputs.relay import Edge, RelayInput, RelayTls
@@ -468,7 +469,7 @@ async def test_an_edge_is_who_its_certificate_says(aio: Asyncio, monkeypatch: py
     ("settings", "text"),
     [
         ({"address": "0.0.0.0:6789"}, "needs tls"),
-        ({"max_part_bytes": 1}, "max_part_bytes"),
+        ({"max_part_bytes": Size(1)}, "must be from 64KiB to 1GiB, not 1B"),
         ({"edges": {"a": Edge(credentials=("x",)), "b": Edge(credentials=("x",))}}, "known by the same"),
         ({"edges": {"a": Edge(san=("x",))}}, "needs tls.client_ca"),
     ],

@@ -126,8 +126,8 @@ def test_what_cannot_be_is_refused_with_the_reason():
         ({"addresses": [UDP], "encoding": "cp037"}, "encoding"),
         ({"addresses": [UDP], "encoding": "utf-7"}, "encoding"),
         ({"addresses": [UDP], "encoding": "nothing"}, "encoding"),
-        ({"addresses": [UDP], "max_message_bytes": "1B"}, "between"),
-        ({"addresses": [UDP], "idle_timeout": "0s"}, "between"),
+        ({"addresses": [UDP], "max_message_bytes": "1B"}, "must be from 480B to 1MiB, not 1B"),
+        ({"addresses": [UDP], "idle_timeout": "0s"}, "must be from 1s to 7d, not 0ms"),
         ({"addresses": [UDP], "mode": "rw"}, "octal"),
     ]:
         with pytest.raises(PolicyError, match=message):

@@ -114,7 +114,7 @@ class ElasticsearchInput(Input, frozen=True, kw_only=True):
             raise BadOption("an address other than loopback needs both tls and credentials", "address")
         for option in ("max_body_bytes", "max_decompressed_bytes"):
             if getattr(self, option) < 1:
-                raise BadOption(f"{option} is above 0", option)
+                raise BadOption(f"must be above 0, not {getattr(self, option)}", option)
 
     def identity(self) -> Any:
         return self.endpoint

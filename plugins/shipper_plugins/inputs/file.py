@@ -71,9 +71,9 @@ class FileInput(Input, frozen=True, kw_only=True):
             for number, pattern in enumerate(patterns):
                 check_regular(pattern, option, number)
         if self.ignore_older < 0:
-            raise BadOption("ignore_older is a time, such as 48h", "ignore_older")
+            raise BadOption(f"must be at least 0s, not {self.ignore_older}", "ignore_older")
         if not 16 <= self.max_line_bytes <= 1 << 30:
-            raise BadOption("max_line_bytes is between 16B and 1GiB", "max_line_bytes")
+            raise BadOption(f"must be from 16B to 1GiB, not {self.max_line_bytes}", "max_line_bytes")
         try:
             Charset.of(self.encoding)
         except ValueError as error:

@@ -98,7 +98,7 @@ class HttpInput(Input, frozen=True, kw_only=True):
             raise BadOption("an address other than loopback needs both tls and credentials", "address")
         for option in ("max_body_bytes", "max_decompressed_bytes"):
             if not 1 <= getattr(self, option) <= 1 << 30:
-                raise BadOption(f"{option} is above 0 and at most 1GiB", option)
+                raise BadOption(f"must be above 0 and at most 1GiB, not {getattr(self, option)}", option)
 
     @property
     def endpoint(self) -> Endpoint:

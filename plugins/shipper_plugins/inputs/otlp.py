@@ -109,7 +109,7 @@ class OtlpInput(Input, frozen=True, kw_only=True):
         check()
         endpoints = self.endpoints()
         if not endpoints:
-            raise BadOption("one of grpc and http is an address", "grpc")
+            raise BadOption("grpc or http must be an address, and neither is", "grpc")
         for option, endpoint in endpoints.items():
             if not is_loopback(endpoint.host) and not self._is_guarded:
                 raise BadOption("an address other than loopback needs tls, and credentials or tls.client_ca", option)
@@ -117,7 +117,7 @@ class OtlpInput(Input, frozen=True, kw_only=True):
             raise BadOption("grpc and http need different addresses", "http")
         for option in ("max_body_bytes", "max_decompressed_bytes"):
             if not 1 <= getattr(self, option) <= 1 << 30:
-                raise BadOption(f"{option} is above 0 and at most 1GiB", option)
+                raise BadOption(f"must be above 0 and at most 1GiB, not {getattr(self, option)}", option)
 
     @property
     def _is_guarded(self) -> bool:

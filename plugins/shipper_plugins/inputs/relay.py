@@ -168,7 +168,7 @@ class RelayInput(Input, frozen=True, kw_only=True):
         if not is_loopback(self.endpoint.host) and self.tls is None:
             raise BadOption("an address other than loopback needs tls", "address")
         if not 1 << 16 <= self.max_part_bytes <= 1 << 30:
-            raise BadOption("max_part_bytes is from 64KiB to 1GiB", "max_part_bytes")
+            raise BadOption(f"must be from 64KiB to 1GiB, not {self.max_part_bytes}", "max_part_bytes")
         self._check_edges()
 
     @property

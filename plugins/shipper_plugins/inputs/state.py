@@ -70,7 +70,7 @@ class StateInput(Input, frozen=True, kw_only=True):
             if not path.endswith((*SUFFIXES, "*")):
                 raise BadOption("documents are named *.json, *.yaml or *.yml: end it so, or with *", "paths", number)
         if not 16 <= self.max_document_bytes <= 16 << 20:
-            raise BadOption("max_document_bytes is between 16B and 16MiB", "max_document_bytes")
+            raise BadOption(f"must be from 16B to 16MiB, not {self.max_document_bytes}", "max_document_bytes")
 
     @property
     def retracts(self) -> bool:  # type: ignore[override]

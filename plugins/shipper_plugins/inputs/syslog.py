@@ -121,9 +121,9 @@ class SyslogInput(Input, frozen=True, kw_only=True):
         self._check_addresses()
         for option, least, most in (("max_message_bytes", 480, _MOST_BYTES), ("receive_buffer", 4096, 1 << 30)):
             if not least <= getattr(self, option) <= most:
-                raise BadOption(f"{option} is between {Size(least)} and {Size(most)}", option)
+                raise BadOption(f"must be from {Size(least)} to {Size(most)}, not {getattr(self, option)}", option)
         if not 1 <= self.idle_timeout <= 7 * 86400:
-            raise BadOption("idle_timeout is between 1s and 7d", "idle_timeout")
+            raise BadOption(f"must be from 1s to 7d, not {self.idle_timeout}", "idle_timeout")
         try:
             zone_of(self.timezone)
         except ValueError as error:

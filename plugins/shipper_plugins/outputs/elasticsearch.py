@@ -157,13 +157,14 @@ class ElasticsearchOutput(Output, frozen=True, kw_only=True):
         if len(self.state_index.encode()) > 255:
             raise BadOption("the name of an index has at most 255 bytes", "state_index")
         if self.state_index in (self.index, *(one.index for one in self.indices)):
-            raise BadOption("state_index is another one than index", "state_index")
+            raise BadOption(f"must be another one than index, not {self.state_index} too", "state_index")
         if not 0 < self.timeout <= 3600:
-            raise BadOption("timeout is above 0 and at most 1h", "timeout")
+            raise BadOption(f"must be above 0 and at most 1h, not {self.timeout}", "timeout")
         if not 0 < self.backoff.first <= self.backoff.longest:
-            raise BadOption("backoff.first is above 0 and at most backoff.longest", "backoff", "first")
+            first, longest = self.backoff.first, self.backoff.longest
+            raise BadOption(f"must be above 0 and at most backoff.longest ({longest}), not {first}", "backoff", "first")
         if self.bulk_max_bytes < 1024:
-            raise BadOption("bulk_max_bytes is at least 1KiB", "bulk_max_bytes")
+            raise BadOption(f"must be at least 1KiB, not {self.bulk_max_bytes}", "bulk_max_bytes")
 
     def _check_hosts(self) -> None:
         if self.cloud_id is not None:

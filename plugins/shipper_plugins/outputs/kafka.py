@@ -140,9 +140,9 @@ class KafkaOutput(Output, frozen=True, kw_only=True):
         if self.sasl is not None and self.sasl.mechanism == "PLAIN" and self.tls is None and not self._is_here():
             raise BadOption("PLAIN sends the password in clear text: it needs tls", "sasl", "mechanism")
         if not 0 < self.timeout <= 3600:
-            raise BadOption("timeout is above 0 and at most 1h", "timeout")
+            raise BadOption(f"must be above 0 and at most 1h, not {self.timeout}", "timeout")
         if not 1024 <= self.request_max_bytes <= 16 << 20:
-            raise BadOption("request_max_bytes is at least 1KiB and at most 16MiB", "request_max_bytes")
+            raise BadOption(f"must be from 1KiB to 16MiB, not {self.request_max_bytes}", "request_max_bytes")
 
     def contacts(self) -> Sequence[str]:
         """See `Output.contacts`."""

@@ -144,7 +144,7 @@ class OtlpOutput(Output, frozen=True, kw_only=True):
         if self.protocol == "grpc" and urlsplit(self.endpoint).path.strip("/"):
             raise BadOption("an endpoint of grpc has no path", "endpoint")
         if self.protocol == "grpc" and self.encoding != "protobuf":
-            raise BadOption("over grpc, the encoding is protobuf", "encoding")
+            raise BadOption(f"must be protobuf over grpc, not {self.encoding}", "encoding")
         for name in self.headers:
             if name in _OURS or name.startswith(_OUR_PREFIXES) or name.endswith("-bin"):
                 raise BadOption("the output sets this header itself: leave it out", "headers", name)
@@ -152,11 +152,12 @@ class OtlpOutput(Output, frozen=True, kw_only=True):
         if self.credential_header is not None and self.credential is None:
             raise BadOption("credential_header needs a credential", "credential_header")
         if not 0 < self.timeout <= 3600:
-            raise BadOption("timeout is above 0 and at most 1h", "timeout")
+            raise BadOption(f"must be above 0 and at most 1h, not {self.timeout}", "timeout")
         if not 0 < self.backoff.first <= self.backoff.longest:
-            raise BadOption("backoff.first is above 0 and at most backoff.longest", "backoff", "first")
+            first, longest = self.backoff.first, self.backoff.longest
+            raise BadOption(f"must be above 0 and at most backoff.longest ({longest}), not {first}", "backoff", "first")
         if self.request_max_bytes < 1024:
-            raise BadOption("request_max_bytes is at least 1KiB", "request_max_bytes")
+            raise BadOption(f"must be at least 1KiB, not {self.request_max_bytes}", "request_max_bytes")
 
     def contacts(self) -> Sequence[str]:
         """See `Output.contacts`."""

@@ -103,9 +103,10 @@ class RelayOutput(Output, frozen=True, kw_only=True):
         if self.proxy not in (None, "none") and self._plain():
             raise BadOption("a relay goes through a proxy in a tunnel only: write hosts with https://", "proxy")
         if not 0 < self.timeout <= 3600:
-            raise BadOption("timeout is above 0 and at most 1h", "timeout")
+            raise BadOption(f"must be above 0 and at most 1h, not {self.timeout}", "timeout")
         if not 0 < self.backoff.first <= self.backoff.longest:
-            raise BadOption("backoff.first is above 0 and at most backoff.longest", "backoff", "first")
+            first, longest = self.backoff.first, self.backoff.longest
+            raise BadOption(f"must be above 0 and at most backoff.longest ({longest}), not {first}", "backoff", "first")
 
     def contacts(self) -> Sequence[str]:
         """See `Output.contacts`."""

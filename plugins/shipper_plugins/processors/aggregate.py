@@ -66,7 +66,7 @@ class Aggregate(Processor, frozen=True, kw_only=True):
             if names.count(name) > 1 or any(other.startswith(f"{name}.") for other in names):
                 raise BadOption(f"{name} is set twice, or a field below it is: each needs a name of its own", "fields")
         if not 0 < self.window <= _LONGEST_WINDOW:
-            raise BadOption("window is more than 0s, and at most 1h", "window")
+            raise BadOption(f"must be above 0 and at most 1h, not {self.window}", "window")
 
     @asynccontextmanager
     async def open(self, context: StageContext) -> AsyncIterator[Stage]:

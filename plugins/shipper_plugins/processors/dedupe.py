@@ -40,7 +40,7 @@ class Dedupe(Processor, frozen=True, kw_only=True):
     def __post_init__(self) -> None:
         check_names("fields", self.fields)
         if self.window <= 0:
-            raise BadOption("window is more than 0s", "window")
+            raise BadOption(f"must be above 0, not {self.window}", "window")
 
     @asynccontextmanager
     async def open(self, context: StageContext) -> AsyncIterator[Stage]:

@@ -43,7 +43,7 @@ class Throttle(Processor, frozen=True, kw_only=True):
     def __post_init__(self) -> None:
         check_names("fields", self.fields)
         if self.rate > 1e12:
-            raise BadOption("rate is at most 1e12", "rate")
+            raise BadOption(f"must be at most 1e12, not {self.rate:g}", "rate")
 
     @asynccontextmanager
     async def open(self, context: StageContext) -> AsyncIterator[Stage]:
