@@ -176,7 +176,10 @@ def _release_waits(fields: Fields) -> list[str]:
 def _returned(fields: Fields) -> list[str]:
     sources = ", ".join(fields["sources"])
     id = fields["credential"]
-    return [f"{sources} holds a secret whose former id is released and being revoked; its new id is {id}"]
+    return [
+        f"{sources} holds a secret whose former id is released; its new id is {id}. While that is in use, the "
+        "former one is not revoked, unless on_release has begun"
+    ]
 
 
 def _done(fields: Fields) -> list[str]:
