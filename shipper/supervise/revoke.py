@@ -2,7 +2,7 @@
 
 The command gets no secret, only names:
 
-    SHIPPER_CREDENTIAL_NAME     VuaCfGcBCdbkQm-e5aOx      (the id of an API key, the name of a user; empty for others)
+    SHIPPER_CREDENTIAL_NAME     VuaCfGcBCdbkQm-e5aOx      (what is public in its shape; empty if nothing is)
     SHIPPER_CREDENTIAL_ID       es-3f9c0a7be2d1           (its id at this supervisor)
     SHIPPER_CREDENTIAL_SOURCE   file:/run/keys/es         (one a line, if several files held the same key)
     SHIPPER_OUTPUTS             main,archive              SHIPPER_INPUTS likewise
