@@ -45,6 +45,7 @@ from shipper_plugins.otlp import events, jsons, protobuf, status
 from shipper_plugins.otlp.model import Group, Record, Resource, Scope
 from shipper_plugins.otlp.status import HTTP_OF, Grpc
 from shipper_plugins.outputs import otlp as module
+from shipper_plugins.outputs import otlp_channel
 from shipper_plugins.outputs.otlp import OtlpOutput
 
 TOKEN = Credential.parse({"bearer_token": "secret.of-the-test"})
@@ -422,6 +423,96 @@ async def test_what_was_answered_before_trouble_counts(protocol):
         range(4, 8), Outcome.LATER
     )
     assert answers.retry_after == 3
+
+
+@asynccontextmanager
+async def answered(*, status=200, kind=None, body=b"", encoding="protobuf"):
+    """A sender whose requests get this answer over HTTP."""
+    head = f"HTTP/1.1 {status} Said\r\nConnection: close\r\n" + (f"Content-Type: {kind}\r\n" if kind else "")
+    head += "" if status == 204 else f"Content-Length: {len(body)}\r\n"
+
+    async def talk(stream):
+        await stream.receive_some()
+        await stream.send_all(head.encode() + b"\r\n" + body)
+        await stream.aclose()
+
+    async with trio.open_nursery() as nursery:
+        [listener] = await nursery.start(partial(trio.serve_tcp, talk, 0, host="127.0.0.1"))
+        async with opened("http", listener.socket.getsockname()[1], encoding=encoding, compression="none") as sender:
+            yield sender
+        nursery.cancel_scope.cancel()
+
+
+@pytest.mark.parametrize("encoding", ["protobuf", "json"])
+@pytest.mark.parametrize(
+    "answer",
+    [
+        {"status": 204},
+        {"status": 202, "kind": "application/json", "body": b'{"accepted": 8}'},
+        {},
+        {"kind": "application/json"},
+        {"kind": "application/json", "body": b"{}"},
+        {"kind": "application/x-protobuf", "body": b'{"partialSuccess":{}}'},
+        {"kind": "text/plain; charset=utf-8", "body": b"ok"},
+    ],
+)
+async def test_each_success_over_http_is_one_though_it_says_nothing_of_records(answer, encoding):
+    """Loki answers 204, Fluent Bit 201, others nothing, or JSON to protobuf: sent again, it would arrive for ever."""
+    async with answered(encoding=encoding, **answer) as sender:
+        answers = await sender.send(BATCH)
+
+    assert not answers.others
+
+
+@pytest.mark.parametrize("encoding", ["protobuf", "json"])
+async def test_a_partial_success_is_read_as_what_it_is(encoding):
+    async with answered(kind="application/json", body=jsons.answer(8, "no"), encoding=encoding) as sender:
+        answers = await sender.send(BATCH)
+
+    assert {answer.outcome for answer in answers.others.values()} == {Outcome.REJECTED}
+
+
+@pytest.mark.parametrize(
+    "answer",
+    [
+        {"kind": "text/html", "body": b"<html>"},
+        {"body": b"<!DOCTYPE html>"},
+        {"kind": "application/x-protobuf", "body": b"\x0a\xff"},
+        {"kind": "application/json", "body": b'{"partialSuccess":'},
+        {"kind": "application/json", "body": jsons.answer(9, "one more than were sent")},
+        {"kind": "application/x-protobuf", "body": protobuf.answer(-1, "absurd")},
+    ],
+)
+async def test_an_answer_that_no_receiver_gives_is_a_bad_one(answer):
+    async with answered(**answer) as sender:
+        with pytest.raises(Later) as bad:
+            await sender.send(BATCH)
+
+    assert bad.value.code == Code.BAD_ANSWER
+
+
+@pytest.mark.parametrize("status", ["\xb2", "\u0661".encode().decode("latin-1"), "-1", "1e0", "9" * 5000])
+def test_a_status_of_grpc_that_is_no_number_is_a_bad_answer(status):
+    """A digit for `str.isdigit` is not always one for `int`: that error is no fault of the events."""
+    call = otlp_channel._Call(1)
+    call.headers = {":status": "200", "grpc-status": status}
+    with pytest.raises(otlp_channel._Broken, match="not one of gRPC"):
+        otlp_channel._reply(call)
+
+
+async def test_an_answer_on_which_its_reader_fails_is_a_bad_one(monkeypatch):
+    """The core would take an unknown error for the fault of some event, and make dead letters of sound ones."""
+
+    def fail(*_):
+        raise KeyError("a text of the peer")
+
+    monkeypatch.setattr(otlp_channel, "_reply", fail)
+    async with sending("grpc", Receiver()) as sender:
+        with pytest.raises(NoAnswer, match="the answer cannot be read") as bad:
+            await sender.send(BATCH)
+
+    assert bad.value.code == Code.BAD_ANSWER
+    assert "peer" not in str(bad.value)
 
 
 # -- connections -------------------------------------------------------------------------------------------------------

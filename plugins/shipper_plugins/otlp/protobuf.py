@@ -221,4 +221,6 @@ def rejected(body: bytes) -> int:
     except DecodeError:
         raise Unfit("the answer is no ExportLogsServiceResponse in protobuf") from None
     count: int = response.partial_success.rejected_log_records
-    return max(count, 0)
+    if count < 0:
+        raise Unfit("the answer rejects a negative number of records")
+    return count

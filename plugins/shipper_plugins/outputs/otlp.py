@@ -67,6 +67,7 @@ from shipper_plugins.otlp.libraries import check
 from shipper_plugins.otlp.model import Unfit
 from shipper_plugins.otlp.status import HTTP_OF, Grpc
 from shipper_plugins.outputs import otlp_answers, otlp_asked
+from shipper_plugins.outputs.bad_answers import reading
 from shipper_plugins.outputs.elasticsearch import Backoff, Host, check_host
 from shipper_plugins.outputs.encoders import encoded
 from shipper_plugins.outputs.otlp_answers import BadData
@@ -275,8 +276,9 @@ async def _call(channel: Channel, requests: Requests, body: bytes) -> int:
         raise
     known = reply.code in Grpc._value2member_map_
     requests.answered(trio.current_time() - began, HTTP_OF[Grpc(reply.code)] if known else None)
-    otlp_answers.check_grpc(reply, channel.address)
-    return _rejected(protobuf, reply.body, channel.address)
+    with reading(channel.address, BadData):
+        otlp_answers.check_grpc(reply, channel.address)
+        return _rejected(channel.address, lambda: protobuf.rejected(reply.body))
 
 
 @asynccontextmanager
@@ -303,16 +305,16 @@ async def _over_http(
 async def _post(client: Client, output: OtlpOutput, body: bytes) -> int:
     response = await client.post(output.endpoint, "/v1/logs", [body])
     host = address(output.endpoint)
-    otlp_answers.check_http(response, host)
-    return _rejected(_codec(output), response.body, host)
+    with reading(host, BadData):
+        otlp_answers.check_http(response, host)
+        return _rejected(host, lambda: otlp_answers.rejected_over_http(response))
 
 
-def _rejected(codec: Any, body: bytes, host: str) -> int:
+def _rejected(host: str, read: Callable[[], int]) -> int:
     try:
-        count: int = codec.rejected(body)
+        return read()
     except Unfit as why:
         raise Later(f"{host}: {why}", code=Code.BAD_ANSWER) from None
-    return count
 
 
 def _codec(output: OtlpOutput) -> Any:

@@ -10,9 +10,12 @@
 | all others | all others | held: the cause is a setting, a permission or a quota, not the events |
 
 Over HTTP, 400 and 500 have this meaning only with a Status in the body, which a proxy does not write: without one, 400
-is held, and 500 is later. A partial success has the number of rejected records, but does not name them, and must not be
-repeated: all events of that request are rejected, accepted ones too, as dead letters with that reason. So none is lost
-without a trace; requeuing them may deliver some twice.
+is held, and 500 is later. Each 2xx is a success, with a partial success in its body or not (`rejected_over_http`): Loki
+answers 204, others 200 and nothing, or JSON to a request in protobuf.
+
+A partial success has the number of rejected records, but does not name them, and must not be repeated: all events of
+that request are rejected, accepted ones too, as dead letters with that reason. So none is lost without a trace;
+requeuing them may deliver some twice. One that rejects more than were sent is no answer to the request.
 
 A server's message may quote an event, so only known harmless texts are repeated.
 """
@@ -28,6 +31,7 @@ from http import HTTPStatus
 from shipper.plugin import Answer, Code, Held, Later, Outcome, TooLarge
 from shipper.sdk.http_answer import Response
 from shipper_plugins.otlp import status
+from shipper_plugins.otlp.model import Unfit
 from shipper_plugins.otlp.status import Grpc
 from shipper_plugins.outputs.bulk import retry_after
 
@@ -99,7 +103,7 @@ def check_grpc(reply: Reply, host: str) -> None:
 def check_http(response: Response, host: str) -> None:
     """Raises as `check_grpc` does, for an answer over HTTP."""
     found = response.status
-    if found == 200:
+    if 200 <= found < 300:
         return
     kind = response.headers.get("Content-Type", "")
     phrase = HTTPStatus(found).phrase if found in HTTPStatus._value2member_map_ else ""
@@ -109,16 +113,40 @@ def check_http(response: Response, host: str) -> None:
         raise TooLarge(reason)
     if found in (400, 500) and status.is_status(response.body, kind):
         raise BadData(reason, is_whole=found == 500)
-    if found in (408, 425, 429) or found >= 500 or found < 300:
+    if found in (408, 425, 429) or found >= 500 or found < 200:
         wait = retry_after(response.headers, datetime.now(UTC))
         raise Later(reason, wait, code=Code.OVERLOADED if found == 429 else Code.UNAVAILABLE)
     codes: Mapping[int, Code] = {401: Code.UNAUTHORIZED, 403: Code.FORBIDDEN}
     raise Held(reason, code=codes.get(found, Code.REFUSED))
 
 
+def rejected_over_http(response: Response) -> int:
+    """Returns the number of rejected records in an answer of 2xx; raises Unfit for one that no receiver of OTLP gives.
+
+    A body is read as what it is, whatever was asked for. No body, and a text that is neither JSON nor protobuf (`ok`),
+    say nothing of rejected records, and are a success, as the exporters of OpenTelemetry take them. A page of HTML is
+    what a proxy writes in the receiver's place, and no answer.
+    """
+    from shipper_plugins.otlp import jsons, protobuf
+
+    kind = response.headers.get("Content-Type", "").partition(";")[0].strip().lower()
+    text = response.body.lstrip()
+    if not text:
+        return 0
+    if kind in ("text/html", "application/xhtml+xml") or text.startswith(b"<"):
+        raise Unfit("the answer is a page, as of a proxy")
+    if kind == jsons.CONTENT_TYPE or text.startswith(b"{"):  # protobuf cannot begin so: it would be a group
+        return jsons.rejected(text)
+    if kind in ("", protobuf.CONTENT_TYPE, "application/protobuf"):
+        return protobuf.rejected(response.body)
+    return 0
+
+
 def partial(rejected: int, count: int, host: str) -> Answer:
-    """Returns the answer for each event of a request with rejected ones."""
-    if rejected >= count:
+    """Returns the answer for each event of a request with rejected ones; raises Later for more than it had."""
+    if rejected > count:
+        raise Later(f"{host}: more events are rejected than were sent", code=Code.BAD_ANSWER)
+    if rejected == count:
         return Answer(Outcome.REJECTED, f"rejected by {host}")
     reason = f"{rejected} of the {count} events of a request were rejected by {host}, which does not name them"
     return Answer(Outcome.REJECTED, reason)

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import base64
 import binascii
+import re
 import ssl
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import asynccontextmanager
@@ -36,12 +37,14 @@ from shipper.sdk.http_answer import NoAnswer, Unreachable
 from shipper.sdk.proxies import Proxy
 from shipper_plugins.otlp import grpc
 from shipper_plugins.otlp.model import Unfit
+from shipper_plugins.outputs.bad_answers import unreadable
 from shipper_plugins.outputs.otlp_answers import Reply, reply_without_status
 
 _IDLE_READ = 0.05
 _BLOCK = 1 << 16
 _LARGEST_ANSWER = 1 << 20
 _GZIP = 31  # window bits
+_CODE = re.compile(r"[0-9]{1,3}")
 _IsalError: type[Exception] = igzip_lib.IsalError  # type: ignore[assignment]  # its stub says instance
 _GONE = (OSError, trio.BrokenResourceError, trio.ClosedResourceError)
 
@@ -89,10 +92,7 @@ class Channel:
         try:
             await self._begins()
             self._check()
-            reply = await connection.ask(self._headers, body)
-        except (*_GONE, _Broken, ProtocolError) as error:
-            await self._drop(connection)
-            raise self._no_answer(error) from None
+            reply = await self._asked(connection, body)
         except BaseException:
             await self._drop(connection)
             raise
@@ -101,6 +101,13 @@ class Channel:
         else:
             await self._drop(connection)
         return reply
+
+    async def _asked(self, connection: _Connection, body: bytes) -> Reply:
+        """Returns the answer over this connection; raises NoAnswer for whatever h2 or a reader makes of its bytes."""
+        try:
+            return await connection.ask(self._headers, body)
+        except Exception as error:
+            raise self._no_answer(error) from None
 
     def _check(self) -> None:
         if not self._may_begin():
@@ -152,8 +159,10 @@ class Channel:
                 return NoAnswer(f"{self._where}: {error}", "broken", Code.NO_ANSWER)
             case ProtocolError():
                 return NoAnswer(f"{self._where}: the answer is not HTTP/2", "broken", Code.BAD_ANSWER)
-            case _:
+            case _ if isinstance(error, _GONE):
                 return broken_off(self._where, error)
+            case _:
+                return NoAnswer(f"{self._where}: {unreadable(error)}", "broken", Code.BAD_ANSWER)
 
 
 @asynccontextmanager
@@ -224,7 +233,7 @@ class _Connection:
                 if not block:
                     return False
                 self._note(self._h2.receive_data(bytes(block)), None)
-        except (*_GONE, _Broken, ProtocolError):
+        except Exception:  # gone, or h2 fails on what came
             return False
         return not self._is_leaving
 
@@ -291,9 +300,9 @@ class _Connection:
 
 def _reply(call: _Call) -> Reply:
     status = call.headers.get("grpc-status", "")
-    if not status.isdigit():
+    if not _CODE.fullmatch(status):
         http = call.headers.get(":status", "")
-        reply = reply_without_status(int(http)) if http.isdigit() else None
+        reply = reply_without_status(int(http)) if _CODE.fullmatch(http) else None
         if reply is None:
             raise _Broken("the answer is not one of gRPC")
         return reply
