@@ -7,6 +7,7 @@ import gzip
 import json
 import random
 import resource
+import tracemalloc
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass, replace
@@ -18,7 +19,7 @@ import trio
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from shipper.plugin import Asyncio, Batch, Duration, Held, Later, Outcome, OutputContext, Sender, TooLarge
+from shipper.plugin import Asyncio, Batch, Code, Duration, Held, Later, Outcome, OutputContext, Sender, TooLarge
 from shipper.sdk.aio import open_asyncio
 from shipper_plugins.outputs import bulk, encoding
 from shipper_plugins.outputs.elasticsearch import Backoff, ElasticsearchOutput
@@ -115,6 +116,41 @@ def test_a_packed_body_damaged_anywhere_is_read_or_says_later(encoding: str, see
     body = mutated(random.Random(seed), gzip.compress(answer(items(ours.ids(), [201, 400, 429]))))
     with suppress(Later):
         delivered(bulk.inflated(body, encoding), ours)
+
+
+ITEM = b'{"create":{"status":2}},'
+
+
+@pytest.mark.parametrize("name", ["status", "\\u0073tatus"])
+def test_more_items_than_events_become_no_objects(name: str) -> None:
+    """63 MiB of items, 66 KB as gzip, became 400 MiB of objects before anybody counted them."""
+    item = ITEM.replace(b"status", name.encode())
+    body = b'{"errors":true,"items":[' + item * (bulk.longest(1) // len(item) - 2) + item[:-1] + b"]}"
+    tracemalloc.start()
+    try:
+        with pytest.raises(Later, match="far more items") as bad:
+            bulk.read(body, request(1))
+        _, peak = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+
+    assert bad.value.code == Code.BAD_ANSWER
+    assert peak < 1 << 20
+
+
+def test_an_answer_is_unpacked_as_far_as_so_many_events_need_it() -> None:
+    body = gzip.compress(bytes(bulk.longest(1) + 1))
+    with pytest.raises(Later, match="too large"):
+        bulk.inflated(body, "gzip", bulk.longest(1))
+    assert len(bulk.inflated(body, "gzip", bulk.longest(2))) == bulk.longest(1) + 1
+
+
+def test_a_reason_may_quote_a_large_event() -> None:
+    """A pipeline's error quotes the whole value that it could not read, objects in it too."""
+    quoted = json.dumps({"log": [{"n": n} for n in range(50_000)]})
+    said: Items = [{"create": {"_id": request(1).ids()[0], "status": 400, "error": {"type": "x", "reason": quoted}}}]
+
+    assert bulk.read(answer(said), request(1))[0].outcome is Outcome.REJECTED
 
 
 # -- over real sockets -------------------------------------------------------------------------------------------------

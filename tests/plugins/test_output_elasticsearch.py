@@ -48,8 +48,7 @@ from shipper.sdk.aio import open_asyncio
 from shipper.sdk.connection import RESET
 from shipper.testing import BulkDestination, Reply, check_output, open_destination
 from shipper_demo.ports import free_port
-from shipper_plugins.outputs import elasticsearch_sender as module
-from shipper_plugins.outputs import host_rotation
+from shipper_plugins.outputs import bulk, host_rotation
 from shipper_plugins.outputs.elasticsearch import Backoff, ElasticsearchOutput
 from tests.raw_http import Talk, http, raw_server, read_request, saying, some
 from tests.sdk.test_resolve import hanging
@@ -340,7 +339,7 @@ async def test_an_ugly_answer_says_nothing(aio: Asyncio) -> None:
 
 
 async def test_an_answer_that_does_not_end_is_given_up(aio: Asyncio, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(module, "_LARGEST_ANSWER", 1 << 20)
+    monkeypatch.setattr(bulk, "_LONGEST_ANSWER", 1 << 20)
 
     async def talk(stream: trio.SocketStream) -> None:
         await read_request(stream)

@@ -14,15 +14,16 @@ from shipper.plugin import Code, Held, Later, NotBegun, TooLarge, forget_frames,
 
 
 @contextmanager
-def reading(host: str, *passed: type[Exception]) -> Iterator[None]:
+def reading(host: str | None, *passed: type[Exception]) -> Iterator[None]:
     """Lets the errors of the contract and those of the types `passed` through, and raises Later (`bad_answer`) for any
-    other, of which it names the type and the place."""
+    other: it names the host, if it is given, and the type of that error and its place."""
+    through: tuple[type[Exception], ...] = (Later, Held, TooLarge, NotBegun, *passed)
     try:
         yield
-    except (Later, Held, TooLarge, NotBegun, *passed):
+    except through:
         raise
     except Exception as error:
-        reason = f"{host}: {unreadable(error)}"
+        reason = ": ".join(filter(None, (host, unreadable(error))))
         forget_frames(error)
         raise Later(reason, code=Code.BAD_ANSWER) from None
 

@@ -4,7 +4,8 @@ Answers are read by item, never by the HTTP status. An answer without exactly on
 nothing about any of them (`Later`: the same ids again). The fast path counts bytes and parses nothing. It knows a
 single text, "all created" with the first and the last id of this request: a proxy may answer twice or mix connections
 up. Any other text is parsed, even one of the same meaning; then all ids are compared, where the backend returns them:
-all its answers have them (25 ns an event).
+all its answers have them (25 ns an event). Before it is parsed, an answer is bounded by what one to so many events can
+be (`decoded`, `inflated`): 66 KB of gzip would become 2.7 million objects.
 
 No text of a backend is repeated unless it is known to be harmless (`reasons`).
 """
@@ -30,6 +31,10 @@ FILTER = "errors,items.*._id,items.*.status,items.*.error.type,items.*.error.rea
 """The requested parts of an answer (`filter_path`)."""
 
 _LONGEST_ANSWER = 64 << 20  # decompressed; all of 8 MiB of small documents, refused at length, stays below it
+_SPARE_BYTES, _ITEM_BYTES = 16 << 20, 16 << 10
+"""Of an answer: a reason may quote a whole event, several times as long with its escapes."""
+_SPARE_OBJECTS, _ITEM_OBJECTS = 1 << 16, 64
+"""Of an answer, as far as `{` begins one: an item has three, and a reason may quote an event that has many."""
 _LONGEST_WAIT = 3600.0
 _GZIP = 31  # window bits
 _ALL_CREATED = b'"status":201}}'
@@ -81,20 +86,22 @@ def read(answer: bytes, request: Request) -> dict[int, Answer]:
     """
     if _all_created(answer, request.count) and all(b'"_id":' + id in answer for id in request.ends()):
         return {}
-    said = items(answer)
+    said = items(answer, request.count)
     check(said, request)
     judged = cache(judge)  # thousands of items are refused for a few reasons
     answers = ((position, judged(item.status, item.error)) for position, item in enumerate(said, request.first))
     return {position: answer for position, answer in answers if answer is not None}
 
 
-def items(answer: bytes) -> list[Item]:
-    """Returns the items of an answer to events; raises Later if it has another form."""
-    return [entry.create for entry in decoded(_bulk, answer).items]
+def items(answer: bytes, count: int) -> list[Item]:
+    """Returns the items of an answer to so many events; raises Later if it has another form."""
+    return [entry.create for entry in decoded(_bulk, answer, count).items]
 
 
-def decoded(decoder: msgspec.json.Decoder[Body], answer: bytes) -> Body:
-    """Returns an answer's items; raises Later if it has another form."""
+def decoded(decoder: msgspec.json.Decoder[Body], answer: bytes, count: int) -> Body:
+    """Returns an answer about `count` events or documents; raises Later if it has another form, or far more objects."""
+    if answer.count(b"{") > _SPARE_OBJECTS + count * _ITEM_OBJECTS:
+        raise Later(f"the answer has far more items than {count}", code=Code.BAD_ANSWER)
     try:
         return decoder.decode(answer)
     except _MALFORMED:
@@ -118,15 +125,21 @@ def _all_created(answer: bytes, count: int) -> bool:
     )
 
 
-def inflated(answer: bytes, encoding: str) -> bytes:
-    """Returns the answer without its content encoding; raises Later for a broken, unknown or immoderate one."""
+def longest(count: int) -> int:
+    """Returns the bytes that an answer about so many events may have, without its content encoding."""
+    return min(_SPARE_BYTES + count * _ITEM_BYTES, _LONGEST_ANSWER)
+
+
+def inflated(answer: bytes, encoding: str, most: int = _SPARE_BYTES) -> bytes:
+    """Returns the answer without its content encoding, at most `most` bytes; raises Later for a broken, unknown or
+    immoderate one."""
     match encoding.lower():
         case "" | "identity":
             return answer
         case "gzip" | "x-gzip":
             stream = isal_zlib.decompressobj(_GZIP)
             try:
-                text = stream.decompress(answer, _LONGEST_ANSWER)
+                text = stream.decompress(answer, most)
             except _IsalError:
                 raise Later("the answer's gzip is broken", code=Code.BAD_ANSWER) from None
             if not stream.eof:

@@ -274,7 +274,7 @@ async def _tried(node: Node, name: str) -> Finding:
         return Finding("privilege", name, "bad", str(error), error.code)
     try:
         text = bulk.inflated(response.body, response.headers.get("Content-Encoding", ""))
-        (item,) = bulk.items(text)
+        (item,) = bulk.items(text, 1)
     except (Later, ValueError):
         return Finding("privilege", name, "unknown", "the answer is not that of a bulk request", Code.BAD_ANSWER)
     if item.status == 400:  # it was read, and is no JSON

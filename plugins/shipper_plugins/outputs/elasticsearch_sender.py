@@ -9,12 +9,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
+from functools import partial
 from typing import TYPE_CHECKING, TypeVar
 from urllib.parse import urlencode
 
 from shipper.plugin import Answer, Answers, Batch, Held, Later, NotBegun, TooLarge
 from shipper.sdk.http_answer import NoAnswer, Response, Unreachable, address
 from shipper_plugins.outputs import bulk, encoding, keyed
+from shipper_plugins.outputs.bad_answers import reading
 from shipper_plugins.outputs.encoders import encoded
 from shipper_plugins.outputs.host_rotation import Probes, Rotation
 
@@ -23,7 +25,6 @@ if TYPE_CHECKING:
     from shipper_plugins.outputs.elasticsearch import ElasticsearchOutput
     from shipper_plugins.outputs.pinned_authority import Authority
 
-_LARGEST_ANSWER = 64 << 20
 _JSON = {"Content-Type": "application/json"}
 _NO_BODY = {"Content-Type": "application/json", "Content-Encoding": "identity"}
 
@@ -91,7 +92,7 @@ class BulkSender:
     async def _deliver(self, request: encoding.Request) -> dict[int, Answer]:
         query = {"filter_path": bulk.FILTER} | ({"pipeline": self._output.pipeline} if self._output.pipeline else {})
         path = f"{f'/{request.index}' if request.index else ''}/_bulk?{urlencode(query, safe=',*')}"
-        return await self._ask(path, request.body, lambda answer: bulk.read(answer, request))
+        return await self._ask(path, request.body, lambda answer: bulk.read(answer, request), request.count)
 
     # -- keyed state -----------------------------------------------------------------------------------------------
 
@@ -107,7 +108,9 @@ class BulkSender:
 
     async def _deliver_state(self, request: encoding.Request) -> dict[int, Answer]:
         names = keyed.targets(request.batch, self._output.state_index)
-        reading = await self._ask(keyed.BULK, request.body, lambda answer: keyed.read(answer, request, names))
+        reading = await self._ask(
+            keyed.BULK, request.body, lambda answer: keyed.read(answer, request, names), request.count
+        )
         return reading.others | await self._resolve(reading.conflicts)
 
     async def _resolve(self, conflicts: Sequence[keyed.Conflict]) -> dict[int, Answer]:
@@ -115,21 +118,30 @@ class BulkSender:
             return {}
         body = encoding.compressed(keyed.lookup(conflicts), self._output.compression)
         try:
-            return await self._ask(keyed.LOOKUP, [body], lambda answer: keyed.resolved(answer, conflicts), _JSON)
+            read = partial(keyed.resolved, conflicts=conflicts)
+            return await self._ask(keyed.LOOKUP, [body], read, len(conflicts), _JSON)
         except (Later, Held, TooLarge, NotBegun) as error:  # the answers for the others count
             return dict.fromkeys([conflict.position for conflict in conflicts], Answer.of(error))
 
     # -- both ------------------------------------------------------------------------------------------------------
 
     async def _ask(
-        self, path: str, body: Sequence[bytes], read: Callable[[bytes], Said], headers: Mapping[str, str] | None = None
+        self,
+        path: str,
+        body: Sequence[bytes],
+        read: Callable[[bytes], Said],
+        count: int,
+        headers: Mapping[str, str] | None = None,
     ) -> Said:
-        """Returns the answer of one host; raises Later, Held, TooLarge or NotBegun if none can be reached."""
+        """Returns the answer of one host, about `count` events.
+
+        Raises Later, Held, TooLarge or NotBegun if none can be reached.
+        """
         *others, last = self._rotation.order()
         for host in others:
             with suppress(Unreachable):
-                return await self._ask_host(host, path, body, read, headers)
-        return await self._ask_host(last, path, body, read, headers)
+                return await self._ask_host(host, path, body, read, count, headers)
+        return await self._ask_host(last, path, body, read, count, headers)
 
     async def _ask_host(
         self,
@@ -137,20 +149,22 @@ class BulkSender:
         path: str,
         body: Sequence[bytes],
         read: Callable[[bytes], Said],
+        count: int,
         headers: Mapping[str, str] | None,
     ) -> Said:
         """Returns the answer of this host; it gets no more requests if it gives none, or none that can be read."""
         try:
             if self.authority is not None:
                 await self.authority.find(host)
-            response = await self.client.post(host, path, body, headers=headers, most=_LARGEST_ANSWER)
+            response = await self.client.post(host, path, body, headers=headers, most=bulk.longest(count))
         except NoAnswer as error:
             self._probes.failed(host, error)
             raise
         if response.status != 200:
-            raise self._refusal(host, response)
+            with reading(address(host)):
+                raise self._refusal(host, response)
         try:
-            said = read(bulk.inflated(response.body, response.headers.get("Content-Encoding", "")))
+            said = _read(response, read, count)
         except Later as error:
             raise self._unreadable(host, error) from None
         self._probes.answered(host)
@@ -174,6 +188,12 @@ class BulkSender:
         unreadable = Later(f"{address(host)}: {why}", code=why.code)
         self._probes.failed(host, unreadable)
         return unreadable
+
+
+def _read(response: Response, read: Callable[[bytes], Said], count: int) -> Said:
+    """Returns what an answer about `count` events says; raises Later for one that cannot be read."""
+    with reading(None):  # who asks names the host
+        return read(bulk.inflated(response.body, response.headers.get("Content-Encoding", ""), bulk.longest(count)))
 
 
 async def probe(client: Client, host: str) -> None:

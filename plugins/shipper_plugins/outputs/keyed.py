@@ -204,7 +204,7 @@ def read(answer: bytes, request: encoding.Request, names: Sequence[str]) -> Read
 
     Raises Later unless the answer has exactly one item for each version.
     """
-    items = [_item(entry) for entry in bulk.decoded(_bulk, answer).items]
+    items = [_item(entry) for entry in bulk.decoded(_bulk, answer, request.count).items]
     bulk.check(items, request)
     ids, versions = request.ids(), _versions(request.batch)
     reading = Reading({}, [])
@@ -243,7 +243,7 @@ def resolved(answer: bytes, conflicts: Sequence[Conflict]) -> dict[int, Answer]:
 
     Raises Later unless these are exactly one for each conflict.
     """
-    documents = bulk.decoded(_documents, answer).docs
+    documents = bulk.decoded(_documents, answer, len(conflicts)).docs
     if [document.id for document in documents] != [conflict.id for conflict in conflicts]:
         raise Later("the answer is not about the documents that were asked for", code=Code.BAD_ANSWER)
     pairs = zip(conflicts, documents, strict=True)
