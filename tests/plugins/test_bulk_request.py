@@ -258,7 +258,6 @@ def test_update_and_delete_are_refused_and_their_lines_consumed():
         b'{"a":1e999}',
         b'{"a":"\xff"}',
         b'{"\xff":1}',
-        b'{"a":"\\ud800"}',
         b'{"a":"\x00"}',
         b'{"a":1,"a":2}',
         b'{"a":{"b":[{"c":1,"c":1}]}}',
@@ -277,6 +276,16 @@ def test_what_is_no_sound_object_is_refused_and_the_others_go_on(document):
     assert batch.body == b'{"ok":1}\n'
     assert statuses(answer) == [400, 201]
     assert answer["items"][0]["create"]["error"]["type"] == "document_parsing_exception"
+
+
+def test_half_of_a_surrogate_pair_is_taken_as_the_backends_take_it():
+    """JavaScript cuts texts in the middle of an emoji; a client drops what is answered 400."""
+    cut = rb'{"message":"cut \ud83d","\udE00":"\ud83d\ude00 \\ud83d"}'
+    batches, answer = read(body_of({"create": {}}, {"n": 1}, {"create": {}}, cut, {"create": {}}, {"n": 2}))
+
+    assert statuses(answer) == [201] * 3
+    stored = [orjson.loads(line) for batch in batches for line in batch.body.splitlines()]
+    assert stored == [{"n": 1}, {"message": "cut \ufffd", "\ufffd": "\U0001f600 \\ud83d"}, {"n": 2}]
 
 
 @pytest.mark.parametrize(

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from opentelemetry.proto.collector.logs.v1.logs_service_pb2 import ExportLogsServiceRequest
 
 from shipper.plugin import Batch
-from shipper_plugins.otlp import events, jsons, protobuf
+from shipper_plugins.otlp import events, jsons, protobuf, texts
 from shipper_plugins.otlp.model import MOST_DEPTH, Group, Record, Resource, Scope, Unfit
 
 TEXT = st.text(st.characters(exclude_categories=["Cs"]), max_size=8)
@@ -344,3 +344,49 @@ def test_not_a_number_is_kept():
     for codec in CODECS:
         value = codec.decoded(codec.encoded([Group(records=[Record(body=float("nan"))])])).groups[0].records[0].body
         assert math.isnan(value)
+
+
+BROKEN = {
+    "a byte that is no UTF-8": (b"caf\xe9", b"caf\xe9", "caf\ufffd"),
+    "the end of a cut character": (b"cut \xf0\x9f\x98", b"cut \xf0\x9f\x98", "cut \ufffd"),
+    "half of a surrogate pair": (b"cut \xed\xa0\xbd", b"cut \\ud83d", None),
+}
+
+
+@pytest.mark.parametrize("codec", CODECS)
+@pytest.mark.parametrize(("in_protobuf", "in_json", "expected"), BROKEN.values(), ids=BROKEN)
+def test_a_text_that_cannot_be_one_costs_its_record_nothing_else_and_its_neighbours_nothing(
+    codec, in_protobuf, in_json, expected
+):
+    """Exporters do not repeat what is answered 400: one cut text would cost all records of its request."""
+    mark = "mark-of-text"
+    attributes = {"n": 0, "no": False, "f": 0.5, mark: [b"\xff", mark]}
+    odd = Record(time=1, severity=9, body=mark, attributes=attributes, trace_id=b"\xfe")
+    records = [Record(body="first"), odd, Record(body="last")]
+    body = codec.encoded([Group(resource=Resource(attributes={"a": 1}), records=records)])
+    broken = in_protobuf if codec is protobuf else in_json
+    if codec is protobuf:
+        broken = broken.ljust(len(mark), b".")  # the lengths of all messages stay
+        expected = broken.decode(errors="replace")
+    found = codec.decoded(body.replace(mark.encode(), broken))
+
+    said = expected or "cut \ufffd"
+    kept = replace_texts(odd, said, [b"\xff", said])
+    assert flat(found.groups) == flat(
+        [Group(resource=Resource(attributes={"a": 1}), records=[Record(body="first"), kept, Record(body="last")])]
+    )
+
+
+def replace_texts(record, text, values):
+    attributes = {name: value for name, value in record.attributes.items() if not isinstance(value, list)}
+    return msgspec.structs.replace(record, body=text, attributes=attributes | {text: values})
+
+
+@settings(deadline=None)
+@given(GROUPS)
+def test_a_message_that_is_written_anew_has_all_that_it_had(groups):
+    body = protobuf.encoded(groups)
+
+    assert ExportLogsServiceRequest.FromString(
+        texts.mended(memoryview(body), ExportLogsServiceRequest.DESCRIPTOR)
+    ) == ExportLogsServiceRequest.FromString(body)

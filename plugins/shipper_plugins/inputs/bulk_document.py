@@ -8,7 +8,8 @@ if orjson writes the loaded document as the same bytes again, white space aside,
 too deep: 1.1 µs for 255 bytes and 8 fields, of which loading takes 0.85; 0.8 more with white space. Rejected: counting
 brackets instead of the lists (0.35 more); thousands of documents at once (0.5 more, since their objects exceed the
 cache); one msgspec.Raw for each top-level field (0.7, but it accepts invalid UTF-8, 1e999 and duplicate keys, and
-closing these gaps costs more than it saves). Other documents (`\\/`, `1.50`) are `checked` one by one.
+closing these gaps costs more than it saves). Other documents (`\\/`, `1.50`) are `checked` one by one. U+FFFD replaces
+half of a surrogate pair (`surrogates`), which backends take and orjson does not.
 """
 
 from __future__ import annotations
@@ -23,6 +24,7 @@ import orjson
 
 from shipper.plugin import Fields
 from shipper_plugins.data_streams import is_part
+from shipper_plugins.surrogates import mended
 
 DEEPEST = 100
 """Levels of a document. orjson loads 1024, but writes 254, and an event may be nested into another object later."""
@@ -113,15 +115,23 @@ def checked(line: bytes) -> tuple[bytes, Fields | None]:
 
     Raises ValueError for an invalid document; the message never quotes it.
     """
-    try:
-        document = orjson.loads(line)
-    except ValueError:
-        raise ValueError("the document is not valid JSON") from None
+    line, document = _loaded(line)
     if type(document) is not dict:
         raise ValueError("the document is not a JSON object")
     if line.count(b"{") + line.count(b"[") > DEEPEST or orjson.dumps(document) != line:
         line = _checked_closely(line, document)
     return line, own_stream(document)
+
+
+def _loaded(line: bytes) -> tuple[bytes, Any]:
+    """Returns what is stored of a line, and its value; raises ValueError."""
+    with suppress(ValueError):
+        return line, orjson.loads(line)
+    line = mended(line)
+    try:
+        return line, orjson.loads(line)
+    except ValueError:
+        raise ValueError("the document is not valid JSON") from None
 
 
 def _checked_closely(line: bytes, document: Fields) -> bytes:

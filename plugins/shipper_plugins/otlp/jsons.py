@@ -32,6 +32,7 @@ from shipper_plugins.otlp.model import (
     flattened,
     too_many,
 )
+from shipper_plugins.surrogates import mended
 
 CONTENT_TYPE = "application/json"
 
@@ -65,8 +66,15 @@ def decoded(body: bytes) -> Decoded:
 
 
 def _loaded(body: bytes) -> Any:
-    """Returns the JSON of a body; raises ValueError. The Collector writes -0.0 as `-0`, which orjson reads as 0."""
-    found = orjson.loads(body)
+    """Returns the JSON of a body; raises ValueError. The Collector writes -0.0 as `-0`, which orjson reads as 0.
+
+    In a text, U+FFFD stands for what is no UTF-8 and for half of a surrogate pair.
+    """
+    try:
+        found = orjson.loads(body)
+    except ValueError:
+        body = mended(body.decode(errors="replace").encode())
+        found = orjson.loads(body)
     if _MINUS_ZERO.search(body) is None:
         return found
     return json.loads(body, parse_int=lambda digits: -0.0 if digits == "-0" else int(digits))

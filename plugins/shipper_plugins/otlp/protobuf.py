@@ -25,6 +25,7 @@ from shipper_plugins.otlp.model import (
     flattened,
     too_many,
 )
+from shipper_plugins.otlp.texts import mended
 from shipper_plugins.otlp.wire import fields
 
 CONTENT_TYPE = "application/x-protobuf"
@@ -37,16 +38,25 @@ _NO_REQUEST = "the body is no ExportLogsServiceRequest in protobuf"
 def decoded(body: bytes) -> Decoded:
     """Returns the records of a request; raises Unfit for an invalid one."""
     _check_count(body)
-    try:
-        request = ExportLogsServiceRequest.FromString(body)
-    except DecodeError:
-        raise Unfit(_NO_REQUEST) from None
+    request = _request(body)
     result = Decoded(groups=[])
     for of_resource in request.resource_logs:
         resource = _resource(of_resource)
         for of_scope in of_resource.scope_logs:
             result.add(resource, _scope(of_scope), of_scope.log_records, _record)
     return result
+
+
+def _request(body: bytes) -> Any:
+    """Returns a request, in whose texts U+FFFD stands for what is no UTF-8; raises Unfit."""
+    try:
+        return ExportLogsServiceRequest.FromString(body)
+    except DecodeError:
+        pass
+    try:
+        return ExportLogsServiceRequest.FromString(mended(memoryview(body), ExportLogsServiceRequest.DESCRIPTOR))
+    except (DecodeError, ValueError):
+        raise Unfit(_NO_REQUEST) from None
 
 
 def _check_count(body: bytes) -> None:

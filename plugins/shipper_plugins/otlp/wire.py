@@ -17,6 +17,14 @@ def bytes_field(field: int, value: bytes) -> bytes:
     return _varint(field << 3 | _BYTES) + _varint(len(value)) + value
 
 
+def field_of(field: int, wire_type: int, value: int | bytes | memoryview) -> bytes:
+    """Returns a field as it stands on the wire, though its value be 0 or empty: an integer, or the bytes of a type."""
+    key = _varint(field << 3 | wire_type)
+    if isinstance(value, int):
+        return key + _varint(value)
+    return b"".join((key, _varint(len(value)) if wire_type == _BYTES else b"", value))
+
+
 def _varint(value: int) -> bytes:
     result = bytearray()
     while value > 127:
