@@ -202,6 +202,12 @@ def test_each_item_has_its_own_answer() -> None:
     }
 
 
+_NO_WRITE_INDEX = (
+    "no write index is defined for alias [logs]. The write index may be explicitly disabled using is_write_index=false"
+    " or the alias points to multiple indices without one being designated as a write index"
+)
+
+
 def test_answers_of_a_later_request_have_their_place_in_the_batch() -> None:
     second = encode(lines(100), limit=1024)[1]
 
@@ -267,7 +273,20 @@ def test_what_an_index_is_the_cause_of_holds_for_all_its_events() -> None:
             " maximum normal shards open;",
             Outcome.LATER,
         ),
+        (_NO_WRITE_INDEX, Outcome.LATER),
+        (
+            "alias [logs] has more than one index associated with it [logs-1, logs-2], can't execute a single index op",
+            Outcome.LATER,
+        ),
+        (
+            "Alias [logs] has more than one index associated with it [[logs-1, logs-2]], can't execute a single index"
+            " op",
+            Outcome.LATER,
+        ),
+        ("Number of documents in the index can't exceed [2147483519]", Outcome.LATER),
         ("pipeline with id [geoip] does not exist", Outcome.HELD),
+        ("no matching index template found for data stream [logs-app-prod]", Outcome.HELD),
+        ("matching index template [logs] for data stream [logs-app-prod] has no data stream template", Outcome.HELD),
     ],
 )
 def test_a_400_that_says_nothing_of_the_event_makes_no_dead_letter(reason: str, outcome: Outcome) -> None:
@@ -275,6 +294,23 @@ def test_a_400_that_says_nothing_of_the_event_makes_no_dead_letter(reason: str, 
 
     assert found is not None
     assert found.outcome is outcome
+    assert found.of_target
+    assert found.reason.startswith(f"400 illegal_argument_exception: {reason[:20]}")
+
+
+def test_an_index_that_wants_a_routing_makes_no_dead_letters_of_events_that_have_none() -> None:
+    found = settlement(400, "routing_missing_exception", "routing is required for [logs]/[1]")
+
+    assert found is not None
+    assert (found.outcome, found.of_target) == (Outcome.HELD, True)
+
+
+def test_a_request_that_the_state_of_the_cluster_refuses_as_a_whole_is_later() -> None:
+    error = {"type": "illegal_argument_exception", "reason": _NO_WRITE_INDEX}
+    refused = bulk.refusal(400, {}, json.dumps({"error": error, "status": 400}).encode(), "es:9200")
+
+    assert isinstance(refused, Later)
+    assert str(refused).endswith("(illegal_argument_exception): no write index is defined for alias [logs]")
 
 
 def test_what_an_event_says_of_shards_does_not_keep_it_in_the_queue() -> None:

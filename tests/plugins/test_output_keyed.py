@@ -416,8 +416,16 @@ async def test_an_answer_about_something_else_says_nothing(
     await assert_it_says_nothing(aio, destination, Reply(status=200, body=body))
 
 
-async def test_a_data_stream_holds_the_versions_and_gives_none_up(aio: Asyncio, destination: BulkDestination) -> None:
-    reason = "only write ops with an op_type of create are allowed in data streams"
+@pytest.mark.parametrize(
+    ("reason", "outcome"),
+    [
+        ("only write ops with an op_type of create are allowed in data streams", Outcome.HELD),
+        ("no write index is defined for alias [state-inventory]", Outcome.LATER),
+    ],
+)
+async def test_what_the_cluster_causes_gives_no_version_up(
+    aio: Asyncio, destination: BulkDestination, reason: str, outcome: Outcome
+) -> None:
     body = (
         b'{"errors":true,"items":[{"index":{"status":400,"error":'
         b'{"type":"illegal_argument_exception","reason":"%b"}}}]}' % reason.encode()
@@ -425,7 +433,7 @@ async def test_a_data_stream_holds_the_versions_and_gives_none_up(aio: Asyncio, 
     destination.script = lambda request, _: Reply(status=200, body=body)
     (answers,) = await sent(aio, output(destination), state(("k", 1, b"{}")))
 
-    assert answers[0].outcome is Outcome.HELD
+    assert answers[0].outcome is outcome
     assert answers[0].of_target
     assert reason in answers[0].reason
 

@@ -7,6 +7,24 @@ up. Any other text is parsed, even one of the same meaning; then all ids are com
 all its answers have them (25 ns an event). Before it is parsed, an answer is bounded by what one to so many events can
 be (`decoded`, `inflated`): 66 KB of gzip would become 2.7 million objects.
 
+A 400 is the event's fault, and rejects it, unless the state or a setting of the cluster is the cause: all events of an
+index would become dead letters until somebody repairs it. What ends by an act of the cluster or its administrator that
+is no change for us is later, what asks for another setting is held; either is so for all events of that index.
+
+| 400 (`illegal_argument_exception`, but for named types) | outcome |
+|---|---|
+| `index_closed_exception`, `cluster_block_exception` | later |
+| an alias without a write index, or with several indices and none of them for writing | later |
+| an index with as many documents as Lucene allows (it has to roll over) | later |
+| no room for more shards (`validation_exception`) | later |
+| a pipeline that does not exist | held |
+| `routing_missing_exception`: the mapping wants a routing, and none is ever sent | held |
+| a data stream that takes `create` only, and gets keyed state | held |
+| a name of a data stream whose template is missing, or makes none | held |
+| `invalid_index_name_exception`: an event may name its index | rejected |
+| the limits of fields, depth and nested documents; a strict mapping; a conflict of types; a time outside of a time \
+series; a field that is missing or too long; an error of a pipeline's processor | rejected: other events fit |
+
 No text of a backend is repeated unless it is known to be harmless (`reasons`).
 """
 
@@ -25,7 +43,18 @@ from isal import igzip_lib, isal_zlib
 
 from shipper.plugin import Answer, Code, Held, Later, Outcome, TooLarge
 from shipper_plugins.outputs.encoding import Request
-from shipper_plugins.outputs.reasons import NO_PIPELINE, NO_PLAIN_INDEX, TOO_MANY_SHARDS, repeatable, repeatable_type
+from shipper_plugins.outputs.reasons import (
+    FULL_INDEX,
+    NO_PIPELINE,
+    NO_PLAIN_INDEX,
+    NO_STREAM_TEMPLATE,
+    NO_TEMPLATE,
+    NO_WRITE_INDEX,
+    SEVERAL_INDICES,
+    TOO_MANY_SHARDS,
+    repeatable,
+    repeatable_type,
+)
 
 FILTER = "errors,items.*._id,items.*.status,items.*.error.type,items.*.error.reason"
 """The requested parts of an answer (`filter_path`)."""
@@ -152,9 +181,8 @@ def inflated(answer: bytes, encoding: str, most: int = _SPARE_BYTES) -> bytes:
 # -- judgement ---------------------------------------------------------------------------------------------------------
 
 _CONDITIONS: Sequence[tuple[re.Pattern[str], Outcome]] = (
-    (re.compile(TOO_MANY_SHARDS), Outcome.LATER),
-    (re.compile(NO_PIPELINE), Outcome.HELD),
-    (re.compile(NO_PLAIN_INDEX), Outcome.HELD),
+    (re.compile("|".join((TOO_MANY_SHARDS, NO_WRITE_INDEX, SEVERAL_INDICES, FULL_INDEX))), Outcome.LATER),
+    (re.compile("|".join((NO_PIPELINE, NO_PLAIN_INDEX, NO_TEMPLATE, NO_STREAM_TEMPLATE))), Outcome.HELD),
 )
 """Refusals (400) that the cluster's state or our configuration causes, not the event, so no reason to reject it."""
 
@@ -196,12 +224,18 @@ def _outcome(status: int, error: Error) -> Outcome:
         case 401 | 403:
             return Outcome.HELD
         case 400:
-            conditions = (outcome for known, outcome in _CONDITIONS if known.match(error.reason or ""))
-            return next(conditions, Outcome.REJECTED)
+            return _condition(error) or Outcome.REJECTED
         case 404 | 408 | 409 | 429:
             return Outcome.LATER
         case _:
             return Outcome.REJECTED if 400 <= status < 500 else Outcome.LATER
+
+
+def _condition(error: Error) -> Outcome | None:
+    """Returns the outcome of a 400 that the cluster causes; None if it says nothing of the cluster."""
+    if error.type == "routing_missing_exception":
+        return Outcome.HELD
+    return next((outcome for known, outcome in _CONDITIONS if known.match(error.reason or "")), None)
 
 
 def _reason(status: int, error: Error) -> str:
@@ -217,7 +251,8 @@ def refusal(status: int, headers: Mapping[str, str], body: bytes, host: str) -> 
     """Returns the meaning of a status other than 200 for a request as a whole.
 
     An impossible request (400, 404, a redirection) is held, not rejected: a setting or something on the way is the
-    cause, and a wrong setting must not turn all queued events into dead letters.
+    cause, and a wrong setting must not turn all queued events into dead letters. A 400 that the state of the cluster
+    causes is later, as that of an item is.
     """
     cause = _error_of(body, headers.get("Content-Encoding", ""))
     error, known = repeatable_type(cause.type), repeatable(cause.reason)
@@ -226,8 +261,8 @@ def refusal(status: int, headers: Mapping[str, str], body: bytes, host: str) -> 
     reason += f": {known}" if known else ""
     if status == 413:
         return TooLarge(reason)
-    blocked = status == 403 and error == "cluster_block_exception"
-    if status in (408, 425, 429) or status >= 500 or status < 300 or blocked:
+    ends = _outcome(status, cause) is Outcome.LATER and status in (400, 403)
+    if status in (408, 425, 429) or status >= 500 or status < 300 or ends:
         return Later(reason, retry_after(headers, datetime.now(UTC)), code=_code(status, held=False))
     return Held(reason, code=_code(status, held=True))
 

@@ -17,6 +17,14 @@ TOO_MANY_SHARDS = (
     r"(?:Validation Failed: 1: )?this action would add \[\d{1,9}\] (?:total )?shards, but this cluster currently has"
     r" \[\d{1,9}\]/\[\d{1,9}\] maximum (?:normal |frozen )?shards open"
 )
+NO_WRITE_INDEX = rf"no write index is defined for alias {_NAME}"
+SEVERAL_INDICES = (
+    rf"(?:[Aa]lias|data stream) {_NAME} has more than one index associated with it \[?{_NAMES}\]?,"
+    r" can't execute a single index op"
+)
+FULL_INDEX = r"Number of documents in the index can't exceed \[\d{1,12}\]"
+NO_TEMPLATE = rf"no matching index template found for data stream {_NAME}"
+NO_STREAM_TEMPLATE = rf"matching index template {_NAME} for data stream {_NAME} has no data stream template"
 NO_PIPELINE = rf"pipeline with id {_NAME} does not exist"
 NO_PLAIN_INDEX = "only write ops with an op_type of create are allowed in data streams"
 _KNOWN = re.compile(
@@ -31,7 +39,11 @@ _KNOWN = re.compile(
     rf"|{NO_PLAIN_INDEX}"
     rf"|{NO_PIPELINE}"
     rf"|no such index {_NAME}(?: and \[action\.auto_create_index\] \({_NAMES}\) doesn't match)?"
-    rf"|no write index is defined for alias {_NAME}"
+    rf"|{NO_WRITE_INDEX}"
+    rf"|{SEVERAL_INDICES}"
+    rf"|{FULL_INDEX}"
+    rf"|{NO_TEMPLATE}"
+    rf"|{NO_STREAM_TEMPLATE}"
     rf"|index {_NAME} blocked by"
     rf"|action {_ACTION} is unauthorized for {_WHO}(?: with (?:effective |assigned )?roles {_NAMES})?"
     rf"(?: on (?:restricted )?indices {_NAMES})?"
