@@ -1,16 +1,18 @@
 """What a client of Kafka makes of record batches in doubt, against a broker that is scripted."""
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 
 import pytest
 import trio
+from aiokafka.protocol.produce import ProduceResponse_v8
 
-from shipper.plugin import Asyncio, Batch, Later, Outcome, OutputContext, Sender
+from shipper.plugin import Answers, Asyncio, Batch, Code, Later, Outcome, OutputContext, Sender
 from shipper.sdk.aio import open_asyncio
 from shipper_plugins.outputs import kafka_answers as codes
+from shipper_plugins.outputs import kafka_client
 from shipper_plugins.outputs.kafka import KafkaOutput
-from tests.plugins.kafka_broker import open_cluster, producers, values
+from tests.plugins.kafka_broker import PRODUCE, Cluster, open_broker, open_cluster, producers, values
 
 LOST = None
 REFUSES_FORM = (codes.TOO_LARGE, codes.RECORD_LIST_TOO_LARGE, codes.INVALID_RECORD)
@@ -75,3 +77,51 @@ async def test_a_batch_in_doubt_that_is_refused_for_a_while_stays_in_doubt(aio: 
     assert {at: answer.outcome for at, answer in later.others.items()} == {0: Outcome.LATER}
     assert (answers.others, texts(appended)) == ({}, [b"one"])
     assert [producers(text) for text in appended] == [{7}]
+
+
+async def produced(aio: Asyncio, answer: Callable[[], bytes]) -> tuple[Answers, int]:
+    """What becomes of two events, and of how many requests, where each request to produce is answered so."""
+    cluster, asked = Cluster("shop"), 0
+
+    async def said(key: int, text: bytes) -> bytes | None:
+        nonlocal asked
+        if key != PRODUCE:
+            return await cluster.answer(key, text)
+        asked += 1
+        return answer() if asked < 50 else None
+
+    async with open_broker(aio, said) as cluster.port:
+        output = KafkaOutput(hosts=(f"127.0.0.1:{cluster.port}",), topic="shop", compression="none")
+        async with output.open(OutputContext("main", aio, {})) as sender:
+            return await sender.send(batch(1, "one", "two")), asked
+
+
+@pytest.mark.parametrize("places", [[7], [-1], [0, 2]])
+async def test_an_answer_that_names_records_that_were_not_sent_refuses_none_and_is_not_asked_again_at_once(
+    aio: Asyncio, places: list[int]
+) -> None:
+    """It was sent in other batches at once: one event made a thousand requests a second, for ever."""
+    records = [(place, None) for place in places]
+    said = ProduceResponse_v8([("shop", [(0, codes.INVALID_RECORD, -1, -1, 0, records, None)])], 0).encode()
+    answers, asked = await produced(aio, lambda: bytes(said))
+
+    assert asked == 1
+    assert {(answer.outcome, answer.code) for answer in answers.others.values()} == {(Outcome.LATER, Code.BAD_ANSWER)}
+    assert len(answers.others) == 2
+
+
+async def test_an_answer_on_which_its_reader_fails_leaves_the_events_in_doubt(
+    aio: Asyncio, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The core would take an unknown error for the fault of some event, and make dead letters of sound ones."""
+
+    def fail(*_: object) -> None:
+        raise KeyError("a text of the peer")
+
+    monkeypatch.setattr(kafka_client, "_verdicts", fail)
+    async with kafka(aio) as (sender, _):
+        with pytest.raises(Later) as bad:
+            await sender.send(batch(1, "one"))
+
+    assert bad.value.code == Code.BAD_ANSWER
+    assert "peer" not in str(bad.value)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import ssl
 import struct
 import time
 from collections.abc import AsyncIterator
@@ -22,6 +23,8 @@ from shipper_plugins.outputs.kafka_connection import Access, Lost, connect
 from tests.plugins.kafka_broker import HANDSHAKE, VERSIONS, Answer, metadata, open_broker
 
 _PORTS: dict[int, int] = {}
+PASSWORD = Credential.parse({"username": "ann", "password": "of-the-test"})
+Brokers = list[tuple[int, str, int, None]]
 
 
 @asynccontextmanager
@@ -136,6 +139,73 @@ async def test_a_leader_without_an_address_is_not_available(aio: Asyncio) -> Non
                 await client.close()
 
         assert await aio.call(run) == codes.LEADER_NOT_AVAILABLE
+
+
+@pytest.mark.parametrize(
+    ("host", "mechanism", "is_admitted"),
+    [("10.99.0.1", "PLAIN", False), ("kafka-2", "PLAIN", False), ("kafka-2", "SCRAM-SHA-512", True)],
+)
+async def test_a_password_goes_in_clear_text_to_no_broker_of_another_host(
+    aio: Asyncio, host: str, mechanism: str, *, is_admitted: bool
+) -> None:
+    access = Access(aio, None, None, mechanism, None, 2.0, trio.lowlevel.checkpoint, lambda: True)
+
+    assert access.admits((host, 9092)) is is_admitted
+    assert access.admits(("127.0.0.1", 9092))
+    assert replace(access, tls=ssl.create_default_context()).admits((host, 9092))
+
+
+async def test_a_broker_that_the_cluster_names_gets_no_password_in_clear_text(aio: Asyncio) -> None:
+    """Only `hosts` were checked, and these name the brokers that get the records."""
+    access = Access(aio, None, None, "PLAIN", PASSWORD, 2.0, trio.lowlevel.checkpoint, lambda: True)
+
+    async def run() -> None:
+        await connect(("192.0.2.1", 9092), access)
+
+    with pytest.raises(Held, match="in clear text"):
+        await aio.call(run)
+
+
+@pytest.mark.parametrize(
+    ("host", "port"),
+    [("a..b", 9092), ("a\0b", 9092), ("", 9092), ("a" * 64, 9092), ("kafka-2", 0), ("kafka-2", 99999), ("a/b", 1)],
+)
+async def test_a_broker_with_an_address_that_cannot_be_is_not_there(aio: Asyncio, host: str, port: int) -> None:
+    assert await named(aio, [(1, host, port, None)]) == {}
+
+
+async def test_a_broker_that_is_no_longer_named_is_forgotten(aio: Asyncio) -> None:
+    brokers = iter([[(1, "10.0.0.1", 9092, None)], [(2, "fe80::1", 9092, None), (3, "kafka-3.example.", 9092, None)]])
+
+    assert await named(aio, *brokers) == {2: ("fe80::1", 9092), 3: ("kafka-3.example.", 9092)}
+
+
+async def test_metadata_that_name_too_many_brokers_are_a_bad_answer(aio: Asyncio) -> None:
+    with pytest.raises(Later) as bad:
+        await named(aio, [(n, f"kafka-{n}", 9092, None) for n in range(kafka_client.MOST_BROKERS + 1)])
+
+    assert bad.value.code == Code.BAD_ANSWER
+
+
+async def named(aio: Asyncio, *brokers: Brokers) -> dict[int, tuple[str, int]]:
+    """The brokers that a client knows after it was told of these, one after the other."""
+    said = iter(brokers)
+
+    async def answer(key: int, text: bytes) -> bytes:
+        return bytes(MetadataResponse_v5(0, next(said), "c", 1, []).encode())
+
+    async with broker(aio, answer) as access:
+
+        async def run() -> dict[int, tuple[str, int]]:
+            client = Client([("127.0.0.1", _PORTS[id(access)])], access)
+            try:
+                for _ in brokers:
+                    await client.places(["t"])
+                return client._brokers
+            finally:
+                await client.close()
+
+        return await aio.call(run)
 
 
 async def test_a_broker_that_throttles_is_left_alone_for_so_long(aio: Asyncio) -> None:

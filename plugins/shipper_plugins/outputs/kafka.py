@@ -350,9 +350,12 @@ class _Sending:
         if verdict.after is not None:  # the batch before it is sent again in other batches, and so is this one
             return chunk.positions
         if code == codes.INVALID_RECORD and verdict.bad:
-            bad = {chunk.positions[place] for place in verdict.bad if 0 <= place < len(chunk.positions)}
+            if not all(0 <= place < len(chunk.positions) for place in verdict.bad):
+                self._answer(dict.fromkeys(chunk.positions, _OF_OTHERS))
+                return ()
+            bad = {chunk.positions[place] for place in verdict.bad}
             self._answer(dict.fromkeys(bad, _invalid(chunk)))
-            return [at for at in chunk.positions if at not in bad] if bad else self._halve(chunk)
+            return [at for at in chunk.positions if at not in bad]
         if len(chunk.positions) > 1:
             if code != codes.INVALID_RECORD:
                 self.learned[chunk.topic] = max(1, chunk.size // 2)
@@ -383,6 +386,7 @@ def _weight(error: Exception) -> int:
     return 0 if isinstance(error, Held) else 1 if isinstance(error, Later) else 2
 
 
+_OF_OTHERS = Answer(Outcome.LATER, "the answer names records that were not sent", code=Code.BAD_ANSWER)
 _NAMELESS = Answer(Outcome.REJECTED, "the event names no valid topic")
 
 

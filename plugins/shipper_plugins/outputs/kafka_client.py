@@ -16,6 +16,7 @@ from __future__ import annotations
 
 import asyncio
 import random
+import re
 import time
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import AsyncExitStack
@@ -28,12 +29,18 @@ from aiokafka.protocol.transaction import InitProducerIdRequest_v0
 
 from shipper.plugin import Answer, Code, Held, Later, NotBegun, Outcome, anew, forget_frames
 from shipper_plugins.outputs import kafka_answers as codes
+from shipper_plugins.outputs.bad_answers import reading, unreadable
 from shipper_plugins.outputs.kafka_connection import Access, Address, Connection, Lost, connect, where
 from shipper_plugins.outputs.kafka_records import Chunk, Places
 
 _FRESH_SECONDS = 300.0
 MOST_TOPICS = 10_000
 """The limit of topics in memory, since events may name any."""
+MOST_BROKERS = 1000
+"""The limit of brokers that metadata may name."""
+_HOST = re.compile(r"(?:[\w-]{1,63}\.)*[\w-]{1,63}\.?|[0-9a-fA-F]*:[0-9a-fA-F:.]+(?:%[\w.-]+)?", re.ASCII)
+_MOST_CONNECTING = 16
+"""Connections that are made at once: each may wait for a name, and the resolver is shared by all outputs."""
 _PATIENCE = 1.0
 """The longest throttling, in seconds, that a request waits for; the lane waits for longer ones."""
 
@@ -120,6 +127,7 @@ class Client:
         self._has_begun = False
         self._connections: dict[Address, Connection] = {}
         self._connecting: dict[Address, asyncio.Lock] = {}
+        self._turns = asyncio.Semaphore(_MOST_CONNECTING)
         self._opened: list[Connection] = []
         self._brokers: dict[int, Address] = {}
         self._topics: dict[str, Topic] = {}
@@ -219,14 +227,18 @@ class Client:
             if not wanted:
                 return
             answer = await self._ask_any(MetadataRequest_v5(sorted(wanted), False))
-            self._brokers |= {number: (host, port) for number, host, port, _ in answer.brokers or ()}
-            now = time.monotonic()
-            for code, name, _, partitions in answer.topics or ():
-                leaders = {number: leader if leader >= 0 else None for _, number, leader, *_ in partitions or ()}
-                self._topics[name] = Topic(code, leaders, now)
+            with reading("metadata"):
+                self._brokers, found = _brokers(answer), _topics(answer)
+            self._forget_brokers()
             for name in wanted:
-                if name not in self._topics:
-                    self._topics[name] = Topic(codes.UNKNOWN_TOPIC, {}, now)
+                self._topics[name] = found.get(name) or Topic(codes.UNKNOWN_TOPIC, {}, time.monotonic())
+
+    def _forget_brokers(self) -> None:
+        """Closes the connections to brokers that the cluster no longer names, after their last answers."""
+        known = {*self._bootstrap, *self._brokers.values()}
+        for address in [address for address in self._connections if address not in known]:
+            self._connections.pop(address).retire()
+        self._connecting = {at: lock for at, lock in self._connecting.items() if at in known or lock.locked()}
 
     def _forget_most(self, names: set[str]) -> None:
         """Bounds the memory; a new producer begins, so forgotten sequence numbers are not needed."""
@@ -254,6 +266,8 @@ class Client:
         connected = [address for address, connection in self._connections.items() if not connection.is_closed]
         last = Later("no broker")
         for address in dict.fromkeys([*connected, *self._bootstrap, *self._brokers.values()]):
+            if not self._access.admits(address):
+                continue
             try:
                 connection = await self._connection(address)
                 return await connection.request(request)
@@ -288,7 +302,9 @@ class Client:
                 connection = None
             if connection is None or connection.is_closed:
                 self._opened = [one for one in self._opened if not one.is_closed]
-                connection = self._connections[address] = await connect(address, self._access)
+                async with self._turns:
+                    connection = await connect(address, self._access)
+                self._connections[address] = connection
                 self._opened.append(connection)
         throttled = connection.free_at - time.monotonic()
         if throttled > _PATIENCE:
@@ -402,18 +418,11 @@ class Client:
             answer = await connection.request(self._request(chunks))
         except (Later, Held, NotBegun) as error:
             return [Verdict(chunk, error=anew(error)) for chunk in chunks]
-        answers = {
-            (topic, number): (code, [place for place, _ in records or ()])
-            for topic, partitions in answer.topics or ()
-            for number, code, _, _, _, records, _ in partitions or ()
-        }
-        silent = Lost(f"{connection.where}: no answer for a partition", code=Code.BAD_ANSWER)
-        return [
-            Verdict(chunk, code=answers[chunk.place][0], bad=answers[chunk.place][1])
-            if chunk.place in answers
-            else Verdict(chunk, error=silent)
-            for chunk in chunks
-        ]
+        try:
+            return _verdicts(answer, chunks, connection.where)
+        except Exception as error:  # on an absurd answer: it is no fault of the events, and these are in doubt
+            lost = Lost(f"{connection.where}: {unreadable(error)}", code=Code.BAD_ANSWER)
+            return [Verdict(chunk, error=anew(lost)) for chunk in chunks]
 
     def _request(self, chunks: Sequence[Chunk]) -> ProduceRequest_v8:
         topics: dict[str, list[tuple[int, bytes]]] = {}
@@ -424,6 +433,26 @@ class Client:
     def _locked(self, places: Sequence[tuple[str, int]]) -> AsyncExitStack:
         """Locks partitions; callers pass them sorted, which prevents deadlocks."""
         return _Locked([self._partitions.setdefault(place, Partition()).lock for place in places])
+
+
+def _brokers(answer: Any) -> dict[int, Address]:
+    """Returns the brokers that metadata name; one with an address that cannot be is omitted, as if it were away."""
+    named = answer.brokers or ()
+    if len(named) > MOST_BROKERS:
+        raise Later(f"the metadata name more than {MOST_BROKERS} brokers", code=Code.BAD_ANSWER)
+    return {number: (host, port) for number, host, port, _ in named if _is_address(host, port)}
+
+
+def _is_address(host: str | None, port: int) -> bool:
+    return 0 < port < 65536 and host is not None and len(host) <= 253 and _HOST.fullmatch(host) is not None
+
+
+def _topics(answer: Any) -> dict[str, Topic]:
+    now = time.monotonic()
+    return {
+        name: Topic(code, {number: leader if leader >= 0 else None for _, number, leader, *_ in partitions or ()}, now)
+        for code, name, _, partitions in answer.topics or ()
+    }
 
 
 class _Locked(AsyncExitStack):
@@ -439,6 +468,21 @@ class _Locked(AsyncExitStack):
             await self.aclose()
             raise
         return self
+
+
+def _verdicts(answer: Any, chunks: Sequence[Chunk], where: str) -> list[Verdict]:
+    answers = {
+        (topic, number): (code, [place for place, _ in records or ()])
+        for topic, partitions in answer.topics or ()
+        for number, code, _, _, _, records, _ in partitions or ()
+    }
+    silent = Lost(f"{where}: no answer for a partition", code=Code.BAD_ANSWER)
+    return [
+        Verdict(chunk, code=answers[chunk.place][0], bad=answers[chunk.place][1])
+        if chunk.place in answers
+        else Verdict(chunk, error=silent)
+        for chunk in chunks
+    ]
 
 
 def _is_doubtful(verdict: Verdict) -> bool:

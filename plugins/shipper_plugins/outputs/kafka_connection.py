@@ -32,11 +32,13 @@ from aiokafka.protocol.transaction import InitProducerIdRequest_v0
 
 from shipper.plugin import Asyncio, Code, Credential, Endpoint, Held, Later, NotBegun, forget_frames
 from shipper.sdk.connection import CONNECT_SECONDS, cause_of, connected_socket, unreachable
+from shipper_plugins.loopback import is_loopback
 from shipper_plugins.outputs import kafka_answers as codes
 from shipper_plugins.outputs.kafka_scram import Scram
 
 LARGEST_ANSWER = 16 << 20
 _CLOSE = 5.0
+_LONGEST_THROTTLE = 3600.0
 _SIZE = struct.Struct(">i")
 _NEEDED = (ProduceRequest_v8, MetadataRequest_v5, InitProducerIdRequest_v0)
 _SASL_NEEDED = (SaslHandShakeRequest_v1, SaslAuthenticateRequest_v1)
@@ -64,6 +66,13 @@ class Access:
     may_begin: Callable[[], bool]
     sockets: WeakSet[socket.socket] = field(default_factory=WeakSet)
     """All opened sockets."""
+
+    def admits(self, address: Address) -> bool:
+        """Returns whether the credential may go to this address: PLAIN without TLS only to one of this host.
+
+        It holds for `hosts`, and for each broker that they name.
+        """
+        return self.mechanism != "PLAIN" or self.tls is not None or is_loopback(address[0])
 
     async def closed(self) -> None:
         """Waits until all sockets are closed, after all connections were aborted."""
@@ -185,7 +194,7 @@ class Connection(asyncio.Protocol):
             raise
         throttled = getattr(response, "throttle_time_ms", 0)
         if throttled > 0:
-            self.free_at = time.monotonic() + throttled / 1000
+            self.free_at = time.monotonic() + min(throttled / 1000, _LONGEST_THROTTLE)
         if not answer.done():
             answer.set_result(response)
 
@@ -247,6 +256,9 @@ async def connect(address: Address, access: Access) -> Connection:
     written."""
     if not access.may_begin():
         raise NotBegun("nothing may be sent now")
+    if not access.admits(address):
+        why = "the cluster names it, and PLAIN would send it the password in clear text: write tls, or use SCRAM"
+        raise Held(f"{where(address)}: {why}", code=Code.REFUSED)
     made = Connection(address, access)
     try:
         async with asyncio.timeout(min(CONNECT_SECONDS, access.seconds)):
