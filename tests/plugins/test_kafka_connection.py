@@ -187,6 +187,30 @@ async def test_metadata_that_name_too_many_brokers_are_a_bad_answer(aio: Asyncio
     assert bad.value.code == Code.BAD_ANSWER
 
 
+async def test_few_connections_are_made_at_once(aio: Asyncio, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each may wait for a name; a cluster that names hundreds of brokers would take the resolver from all outputs."""
+    now = most = 0
+
+    async def hang(*_: object) -> None:
+        nonlocal now, most
+        now += 1
+        most = max(most, now)
+        for _ in range(10):
+            await asyncio.sleep(0)
+        now -= 1
+        raise Later("nobody is there")
+
+    async def run() -> None:
+        access = Access(aio, None, None, None, None, 2.0, trio.lowlevel.checkpoint, lambda: True)
+        client = Client([], access)
+        await asyncio.gather(*(client._connection((f"k{n}", 1)) for n in range(50)), return_exceptions=True)
+
+    monkeypatch.setattr(kafka_client, "connect", hang)
+    await aio.call(run)
+
+    assert most == kafka_client.MOST_CONNECTING
+
+
 async def named(aio: Asyncio, *brokers: Brokers) -> dict[int, tuple[str, int]]:
     """The brokers that a client knows after it was told of these, one after the other."""
     said = iter(brokers)

@@ -42,5 +42,11 @@ def test_a_challenge_that_cannot_be_is_refused() -> None:
             scram().final(challenge)
 
 
+@pytest.mark.parametrize("rounds", [b"hunter2", "\u0664\u0660\u0669\u0666".encode(), b"-4096", b"9" * 5000])
+def test_a_number_of_rounds_that_is_none_is_not_quoted(rounds: bytes) -> None:
+    with pytest.raises(ValueError, match="its message is malformed"):
+        scram().final(_CHALLENGE.replace(b"4096", rounds))
+
+
 def test_a_name_is_escaped() -> None:
     assert Scram("SCRAM-SHA-512", "a=b,c", "p", nonce="n").first() == b"n,,n=a=3Db=2Cc,r=n"

@@ -39,8 +39,8 @@ MOST_TOPICS = 10_000
 MOST_BROKERS = 1000
 """The limit of brokers that metadata may name."""
 _HOST = re.compile(r"(?:[\w-]{1,63}\.)*[\w-]{1,63}\.?|[0-9a-fA-F]*:[0-9a-fA-F:.]+(?:%[\w.-]+)?", re.ASCII)
-_MOST_CONNECTING = 16
-"""Connections that are made at once: each may wait for a name, and the resolver is shared by all outputs."""
+MOST_CONNECTING = 8
+"""Connections that are made at once: each may wait for a name, and `shipper.sdk.resolve` has 256 questions for all."""
 _PATIENCE = 1.0
 """The longest throttling, in seconds, that a request waits for; the lane waits for longer ones."""
 
@@ -127,7 +127,7 @@ class Client:
         self._has_begun = False
         self._connections: dict[Address, Connection] = {}
         self._connecting: dict[Address, asyncio.Lock] = {}
-        self._turns = asyncio.Semaphore(_MOST_CONNECTING)
+        self._turns = asyncio.Semaphore(MOST_CONNECTING)
         self._opened: list[Connection] = []
         self._brokers: dict[int, Address] = {}
         self._topics: dict[str, Topic] = {}

@@ -10,11 +10,13 @@ import base64
 import binascii
 import hashlib
 import hmac
+import re
 import secrets
 
 FEWEST_ROUNDS = 4096
 MOST_ROUNDS = 200_000
 """They take about 0.2 s of CPU time. Kafka itself allows 16384."""
+_NUMBER = re.compile("[0-9]{1,9}")
 
 
 class Scram:
@@ -35,9 +37,7 @@ class Scram:
     def final(self, challenge: bytes) -> bytes:
         """Returns the answer to the server's challenge; takes some milliseconds of CPU time."""
         attributes = _attributes(challenge)
-        rounds = int(attributes.get("i", "0"))
-        if not FEWEST_ROUNDS <= rounds <= MOST_ROUNDS:
-            raise ValueError(f"it asks for {rounds} rounds of hashing")
+        rounds = _rounds(attributes.get("i", "0"))
         nonce = attributes.get("r", "")
         if not nonce.startswith(self._nonce):
             raise ValueError("it does not repeat the nonce")
@@ -57,6 +57,15 @@ class Scram:
 
     def _hmac(self, key: bytes, message: bytes) -> bytes:
         return hmac.digest(key, message, self._hash)
+
+
+def _rounds(text: str) -> int:
+    if _NUMBER.fullmatch(text) is None:
+        raise ValueError("its message is malformed")  # an error of `int` would quote it
+    rounds = int(text)
+    if not FEWEST_ROUNDS <= rounds <= MOST_ROUNDS:
+        raise ValueError(f"it asks for {rounds} rounds of hashing")
+    return rounds
 
 
 def _attributes(message: bytes) -> dict[str, str]:
