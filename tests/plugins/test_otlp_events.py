@@ -386,7 +386,19 @@ def replace_texts(record, text, values):
 @given(GROUPS)
 def test_a_message_that_is_written_anew_has_all_that_it_had(groups):
     body = protobuf.encoded(groups)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(texts, "_is_sound", lambda message, kind: False)
+        anew = texts.mended(body, ExportLogsServiceRequest.DESCRIPTOR)
 
-    assert ExportLogsServiceRequest.FromString(
-        texts.mended(memoryview(body), ExportLogsServiceRequest.DESCRIPTOR)
-    ) == ExportLogsServiceRequest.FromString(body)
+    assert ExportLogsServiceRequest.FromString(anew) == ExportLogsServiceRequest.FromString(body)
+
+
+@pytest.mark.parametrize("limit", ["MOST_BROKEN", "MOST_FIELDS"])
+def test_a_request_with_very_many_broken_texts_is_refused(monkeypatch, limit):
+    """To write it anew would take the input's only thread for half a minute."""
+    body = protobuf.encoded([Group(records=[Record(body="qq") for _ in range(10)])]).replace(b"qq", b"\xff\xff")
+    assert len(protobuf.decoded(body).groups[0].records) == 10
+
+    monkeypatch.setattr(texts, limit, 10)
+    with pytest.raises(Unfit):
+        protobuf.decoded(body)

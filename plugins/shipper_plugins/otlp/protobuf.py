@@ -54,7 +54,7 @@ def _request(body: bytes) -> Any:
     except DecodeError:
         pass
     try:
-        return ExportLogsServiceRequest.FromString(mended(memoryview(body), ExportLogsServiceRequest.DESCRIPTOR))
+        return ExportLogsServiceRequest.FromString(mended(body, ExportLogsServiceRequest.DESCRIPTOR))
     except (DecodeError, ValueError):
         raise Unfit(_NO_REQUEST) from None
 
