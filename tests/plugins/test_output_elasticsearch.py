@@ -27,6 +27,7 @@ from shipper.plugin import (
     Asyncio,
     Batch,
     ClientTls,
+    Code,
     Credential,
     CredentialId,
     Duration,
@@ -336,6 +337,28 @@ async def test_an_ugly_answer_says_nothing(aio: Asyncio) -> None:
 
         assert url.removeprefix("http://") in str(error.value)
         assert len(str(error.value)) < 150
+
+
+@pytest.mark.parametrize(("status", "reader"), [("200 OK", "read"), ("400 Bad Request", "refusal")])
+async def test_an_answer_on_which_its_reader_fails_is_a_bad_one(
+    aio: Asyncio, monkeypatch: pytest.MonkeyPatch, status: str, reader: str
+) -> None:
+    """The core would take an unknown error for the fault of some event, and make dead letters of sound ones."""
+
+    def fail(*_: object) -> None:
+        raise KeyError("a text of the peer")
+
+    async def talk(stream: trio.SocketStream) -> None:
+        await read_request(stream)
+        await stream.send_all(f"HTTP/1.1 {status}\r\nContent-Length: 2\r\n\r\n{{}}".encode())
+
+    monkeypatch.setattr(bulk, reader, fail)
+    async with raw_server(talk) as url, sender(aio, url) as main:
+        with pytest.raises(Later, match="the answer cannot be read") as bad:
+            await main.send(lines(1))
+
+    assert bad.value.code == Code.BAD_ANSWER
+    assert "peer" not in str(bad.value)
 
 
 async def test_an_answer_that_does_not_end_is_given_up(aio: Asyncio, monkeypatch: pytest.MonkeyPatch) -> None:
