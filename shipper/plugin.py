@@ -289,7 +289,8 @@ class Processor(Settings, frozen=True, kw_only=True):
 
         It may return several parts instead: each part goes to the outputs that it names, among those of the batch. It
         passes on an event that it cannot handle, marked by `tagged`. If the call raises, or returns an invalid batch,
-        every event of the batch goes on unchanged and marked. `meters()` returns its own counters, within the call.
+        it is called again with parts of the batch, and the events on which it fails go on unchanged and marked.
+        `meters()` returns its own counters, within the call.
         """
         raise NotImplementedError
 

@@ -5,10 +5,13 @@
 
 The chain only decides the way, and does no I/O. A processor may split a batch into parts; each part names its outputs.
 
-Events on which a processor fails go on unchanged, with a tag. A batch is immutable but for its `shared` fields, whose
-nested ones are those of the whole input: a plugin that changes them in place would change every event after it, also
-those that never came to it. So the processors of other distributions get a copy of these fields (10 µs a batch). Ours
-get them as they are: each is run by `shipper.testing`, which shows that it changes nothing.
+Events on which a processor fails go on unchanged, with a tag. Whether one event or the plugin is to blame, nobody
+knows: so what failed is tried again in halves, and the event that cannot be handled is tagged alone.
+
+A batch is immutable but for its `shared` fields, whose nested ones are those of the whole input: a plugin that changes
+them in place would change every event after it, also those that never came to it. So the processors of other
+distributions get a copy of these fields (10 µs a batch). Ours get them as they are: each is run by `shipper.testing`,
+which shows that it changes nothing.
 """
 
 from __future__ import annotations
@@ -16,7 +19,8 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from typing import Any
+from itertools import groupby
+from typing import Any, NamedTuple
 
 from shipper.pipeline import door
 from shipper.pipeline.conditional import on_those_that_meet
@@ -32,6 +36,10 @@ _log = log.get(__name__)
 MOST_EVENTS = 16384
 """The most events of a stored batch: a mebibyte of empty lines was 700 MiB as JSON, since each event has all shared
 fields."""
+
+MOST_FAILURES = 128
+"""Failures of one processor on one batch until the rest of what failed is tagged as a whole. To find one event among
+16384 takes 15; a plugin that fails on each would be called 32768 times."""
 
 _OURS = "shipper_plugins"
 
@@ -54,22 +62,33 @@ class Link:
         object.__setattr__(self, "is_foreign", type(self.processor).__module__.partition(".")[0] != _OURS)
 
     def on(self, part: Part) -> list[Part]:
-        """Returns what goes on of a part: after a failure, or an invalid result, all events that it was given, tagged;
-        those that pass it by never are."""
-        try:
-            with measured(self.meters):
-                return on_those_that_meet(self.processor.when, part, self._attempted, anew=self.stage is not None)
-        except Exception as error:  # of the condition
-            return [self._untouched(part, error)]
+        """Returns what goes on of a part: the events on which it fails, or makes an invalid result, go on as they came,
+        tagged; those that pass it by never are."""
+
+        def chosen(part: Part) -> list[Part]:
+            return on_those_that_meet(self.processor.when, part, self._attempted, anew=self.stage is not None)
+
+        with measured(self.meters):
+            return self._apart(part, chosen)  # the condition may fail too
 
     def _attempted(self, part: Part) -> list[Part]:
-        try:
-            return self._made(part)
-        except Exception as error:
-            return [self._untouched(part, error)]
+        return self._apart(part, self._made)
 
-    def _untouched(self, part: Part, error: Exception) -> Part:
-        return part._replace(batch=_tagged(part.batch, self._failed(error)))
+    def _apart(self, part: Part, run: Callable[[Part], list[Part]]) -> list[Part]:
+        """Returns what `run` makes of a part; if it fails, of its halves, down to the events on which it fails."""
+        try:
+            return run(part)
+        except Exception as error:
+            self._report(error)
+            pieces = _pieces(part, range(part.batch.count), run, error, iter(range(MOST_FAILURES)))
+        made = list[Part]()
+        for reason, those in groupby(pieces, lambda piece: piece.error and self._reason(piece.error)):
+            if reason is None:
+                made += [one for piece in those for one in piece.made]
+            else:
+                first, *_, last = [piece.places for piece in those] * 2
+                made.append(part._replace(batch=_tagged(_picked(part.batch, range(first.start, last.stop)), reason)))
+        return made
 
     def _made(self, part: Part) -> list[Part]:
         given = part._replace(batch=_lent(part.batch)) if self.is_foreign else part
@@ -92,12 +111,14 @@ class Link:
                 parts = [_anew(one) for one in _parts(self.stage.flush())]
             return [one._replace(batch=clothe(one.batch)) for one in parts if one.batch.count]
         except Exception as error:
-            raise PluginFault(self._failed(error)) from None
+            self._report(error)
+            raise PluginFault(self._reason(error)) from None
 
-    def _failed(self, error: Exception) -> str:
-        name = type(self.processor).__name__
-        _log.error("a processor failed", processor=name, error=_describe(error))
-        return f"{name} failed: {_kind(error)}"
+    def _report(self, error: Exception) -> None:
+        _log.error("a processor failed", processor=type(self.processor).__name__, error=_describe(error))
+
+    def _reason(self, error: Exception) -> str:
+        return f"{type(self.processor).__name__} failed: {_kind(error)}"
 
 
 @dataclass(frozen=True)
@@ -257,9 +278,36 @@ def _copied(value: Any) -> Any:
     return [_copied(inner) for inner in value] if isinstance(value, list) else value
 
 
+class _Piece(NamedTuple):
+    """Neighbouring events of a part, and what was made of them, or why they failed."""
+
+    places: range
+    made: Sequence[Part] = ()
+    error: Exception | None = None
+
+
+def _pieces(
+    part: Part, places: range, run: Callable[[Part], list[Part]], error: Exception, failures: Iterator[int]
+) -> Iterator[_Piece]:
+    """Yields what becomes of the events at these places, with which `run` has failed, in their order."""
+    if len(places) < 2 or next(failures, None) is None:
+        yield _Piece(places, error=error)
+        return
+    middle = len(places) // 2
+    for half in (places[:middle], places[middle:]):
+        try:
+            yield _Piece(half, run(part._replace(batch=part.batch.pick(half))))
+        except Exception as error:
+            yield from _pieces(part, half, run, error, failures)
+
+
+def _picked(batch: Batch, places: range) -> Batch:
+    return batch if len(places) == batch.count else batch.pick(places)
+
+
 def _tagged(batch: Batch, message: str) -> Batch:
     try:
-        return batch.replace([tagged(event, message) for event in batch.own()])
+        return batch.replace([tagged(event, message, batch.shared) for event in batch.own()])
     except (TypeError, ValueError, RecursionError):
         raise PluginFault("a document is not valid JSON, or nested too deeply") from None
 

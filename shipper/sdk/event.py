@@ -43,6 +43,7 @@ import threading
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
+from types import MappingProxyType
 from typing import Any, TypeVar
 
 import msgspec
@@ -80,6 +81,7 @@ _EMPTY = b"{}\n"
 
 _COLUMNS = ("ids", "timestamps", "keys", "severities", "versions")
 """What a batch has beside its body for each event, if it has it at all."""
+_ERROR_TAG = "processor_error"
 _OF_LINES = frozenset({"log", "message"})
 """Top-level fields with parts that differ from line to line."""
 
@@ -612,11 +614,18 @@ def nested(flat: Mapping[str, Any]) -> Fields:
 _here = threading.local()
 
 
-def tagged(event: Fields, message: str) -> Fields:
-    """Returns the event with an error tag; its fields are unchanged."""
+def tagged(event: Fields, message: str, shared: Mapping[str, Any] = MappingProxyType({})) -> Fields:
+    """Returns the event with an error tag, and the reason; its other fields are unchanged.
+
+    An event that has the tag already keeps its first reason. `shared` are the fields that its batch shares: tags among
+    them stay.
+    """
     _here.tagged = tagged_here() + 1
-    old = event.get("tags")
-    tags = [*(old if isinstance(old, list) else [] if old is None else [old]), "processor_error"]
+    old = event.get("tags", shared.get("tags"))
+    before = old if isinstance(old, list) else [] if old is None else [old]
+    if _ERROR_TAG in before:
+        return event
+    tags = [*before, _ERROR_TAG]
     error = event.get("error")
     return {**event, "tags": tags, "error": {**(error if isinstance(error, dict) else {}), "message": message}}
 

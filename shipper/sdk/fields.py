@@ -80,15 +80,15 @@ def edited(batch: Batch, names: Iterable[str], edit: Edit) -> Batch:
             pass  # each event is tagged
     exposed = {top: batch.shared[top] for top in tops if top in batch.shared}
     rest = {top: value for top, value in batch.shared.items() if top not in exposed}
-    events = [_or_tagged(edit, merged(exposed, own) if exposed else own) for own in batch.own()]
+    events = [_or_tagged(edit, merged(exposed, own) if exposed else own, rest) for own in batch.own()]
     return replace(batch, shared=rest).replace(events) if events else batch
 
 
-def _or_tagged(edit: Edit, event: Fields) -> Fields:
+def _or_tagged(edit: Edit, event: Fields, shared: Fields) -> Fields:
     try:
         return edit(event)
     except ValueError as error:
-        return tagged(event, str(error))
+        return tagged(event, str(error), shared)
 
 
 def check_name(name: str, *at: str | int) -> None:

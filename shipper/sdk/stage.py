@@ -54,9 +54,10 @@ class Stage:
         """Returns the events to pass on now; each part with outputs among those of the input.
 
         A part with outputs None keeps those of the given part. Events keep their columns; each gets its id when it is
-        stored, by its place in its part. If this raises, all given events are passed on as they came, tagged. So none
-        of them may be in the stage's state then: they would count, or come out of `flush`, a second time. Do what can
-        fail first, such as reading the events, and change the state after it.
+        stored, by its place in its part. If this raises, it is called again with parts of the given events, and those
+        on which it fails are passed on as they came, tagged. So none of them may be in the stage's state then: they
+        would count, or come out of `flush`, a second time. Do what can fail first, such as reading the events, and
+        change the state after it.
         """
         raise NotImplementedError
 

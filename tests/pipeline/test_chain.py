@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 import pytest
 
-from shipper.pipeline.chain import Chain, Link
+from shipper.pipeline.chain import MOST_FAILURES, Chain, Link
 from shipper.pipeline.tap import Taps
 from shipper.plugin import Batch, Condition, Meters, Part, PluginFault, Processor, Stage
 from tests.fakes import events
@@ -127,6 +127,47 @@ def test_events_that_pass_a_plugin_by_are_not_tagged_when_it_fails(stage: Stage 
     found = {event["n"]: "tags" in event for part in parts for event in part.batch.whole()}
 
     assert found == {1: False, 2: True, 3: False}
+
+
+class Picky(Processor, frozen=True):
+    """Fails on even numbers."""
+
+    def process(self, batch: Batch) -> Batch:
+        return batch.replace([{**event, "odd": 1 // (event["n"] % 2)} for event in batch.own()])
+
+
+def test_an_event_on_which_a_processor_fails_is_tagged_alone() -> None:
+    parts = Chain(("a",), [link(Picky())]).on(events(1, 3, 5, 6, 7, 9, 11), Taps())
+    made = [event for part in parts for event in part.batch.whole()]
+
+    assert [event["n"] for event in made] == [1, 3, 5, 6, 7, 9, 11]
+    assert [event.get("tags", event.get("odd")) for event in made] == [1, 1, 1, ["processor_error"], 1, 1, 1]
+
+
+def test_events_on_which_a_processor_always_fails_stay_one_batch_and_are_not_tried_for_ever() -> None:
+    calls: list[int] = []
+
+    class Broken(Processor, frozen=True):
+        def process(self, batch: Batch) -> Batch:
+            calls.append(batch.count)
+            raise ZeroDivisionError
+
+    (part,) = Chain(("a",), [link(Broken())]).on(events(*range(1000)), Taps())
+
+    assert [event["n"] for event in part.batch.whole() if event["tags"] == ["processor_error"]] == [*range(1000)]
+    assert len(calls) <= 2 * MOST_FAILURES + 1
+
+
+def test_the_first_processor_that_fails_gives_the_reason_and_tags_of_the_batch_stay() -> None:
+    batch = Batch.events([{"n": 2}], shared={"tags": ["ours"]})
+    (part,) = Chain(("a",), [link(Picky()), link(Vandalism())]).on(batch, Taps())
+    (event,) = part.batch.whole()
+
+    assert event == {
+        "n": 2,
+        "tags": ["ours", "processor_error"],
+        "error": {"message": "Picky failed: ZeroDivisionError"},
+    }
 
 
 def test_a_flush_that_fails_is_a_fault_that_quotes_nothing() -> None:

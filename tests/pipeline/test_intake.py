@@ -668,7 +668,7 @@ async def test_no_position_is_stored_that_is_no_bytes(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("does", "what"),
     [
-        ("grow", "2 events became 3"),
+        ("grow", "1 events became 2"),
         ("tear", "its last event has no line feed at the end"),
         ("forget", "a batch is expected, not NoneType"),
     ],

@@ -33,6 +33,8 @@ _LONGEST_WINDOW = 3600
 _GROUP_BYTES = 500
 """The memory of a group, in addition to its values."""
 _LARGEST = 1 << 63
+_MOST_BRACKETS = 200
+"""The writer of JSON takes 254 levels, of which the names of fields take some."""
 
 
 class Aggregate(Processor, frozen=True, kw_only=True):
@@ -97,6 +99,8 @@ class _Aggregate(Stage):
         looks = [look_up(own, batch.shared) for own in batch.own()]
         rows = [(keys.values(look, settings.group_by), keys.values(look, tuple(settings.fields))) for look in looks]
         texts = [keys.encoded(values) for values, _ in rows]
+        if any(map(_may_be_deep, map(keys.encoded, rows))):
+            raise ValueError("a value is nested too deeply")
         for (values, others), text in zip(rows, texts, strict=True):
             self._add(self._group(part.outputs, batch.route, text, values), others)
         if rows and self._ends is None:
@@ -155,6 +159,11 @@ _MERGE: Mapping[Merge, Callable[[Any, Any], Any]] = {
     "first": lambda old, new: old,
     "last": lambda old, new: new,
 }
+
+
+def _may_be_deep(text: bytes) -> bool:
+    """Returns whether a group with these values may be nested too deeply to be written: that would fail every flush."""
+    return text.count(b"{") + text.count(b"[") > _MOST_BRACKETS
 
 
 def _is_number(value: Any) -> bool:

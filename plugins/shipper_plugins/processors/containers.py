@@ -144,7 +144,7 @@ def _alone(own: Fields, shared: Fields) -> Fields:
     try:
         line = _read(own["message"])
     except ValueError as error:
-        return tagged(own, f"parse: {error}")
+        return tagged(own, f"parse: {error}", shared)
     if not line.is_whole:
         raise ValueError("not at once")
     return _event(own, line, line.text, shared)
@@ -214,11 +214,11 @@ class Containers(Stage):
         look = look_up(own, part.batch.shared)
         text = look(self._field)
         if not isinstance(text, str):
-            return tagged(own, f"parse: there is no text in {self._field}")
+            return tagged(own, f"parse: there is no text in {self._field}", part.batch.shared)
         try:
             line = _read(text)
         except ValueError as error:
-            return tagged(own, f"parse: {error}")
+            return tagged(own, f"parse: {error}", part.batch.shared)
         path = look("log.file.path")
         key = (path if isinstance(path, str) else None, line.stream, part.outputs, part.batch.route)
         held = self._held.get(key)

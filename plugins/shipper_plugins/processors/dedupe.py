@@ -59,7 +59,7 @@ class _Dedupe(Stage):
         """Returns the part without repeated events."""
         batch, now = part.batch, self._context.now()
         names = self._settings.fields
-        digests = keys.digests(batch, names) if names else keys.whole_digests(batch)
+        digests = list(keys.digests(batch, names) if names else keys.whole_digests(batch))
         first = [at for at, digest in enumerate(digests) if self._is_first(digest, now)]
         self._dropped += batch.count - len(first)
         return [part if len(first) == batch.count else part._replace(batch=batch.pick(first))]

@@ -21,6 +21,7 @@ import msgspec
 _Instants = list[Annotated[datetime, msgspec.Meta(tz=True)]]
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _MOST_SECONDS, _MOST_MILLISECONDS = 10**11, 10**14
+_YEARS = range(1000, 9000)
 _ZONE = r"[+-](?:(?:0\d|1[0-7]):?[0-5]\d|18:?00)"
 _WRITTEN = re.compile(rf"(\d{{4}}-\d\d-\d\d)[Tt ](\d\d:\d\d:\d\d)(?:[.,](\d{{1,9}}))? ?([Zz]|{_ZONE})?", re.ASCII)
 _EXACT = re.compile(rf"[^ t]{{19}}(?:\.\d{{1,9}})?(?:Z|{_ZONE})", re.ASCII)
@@ -37,6 +38,18 @@ def instant(value: Any) -> str:
     text = f"{date}T{clock}{f'.{fraction}' if fraction else ''}{(zone or 'Z').upper()}"
     msgspec.convert([text], _Instants)
     return text
+
+
+def arrival(before: Any) -> datetime:
+    """Returns the time that an event has, from which a missing year is told; now if it has none, or one at an edge of
+    the calendar, where a day before or after it does not exist."""
+    try:
+        found = datetime.fromisoformat(str(before))
+    except ValueError:
+        return datetime.now(UTC)
+    if found.year not in _YEARS:
+        return datetime.now(UTC)
+    return found if found.tzinfo is not None else found.replace(tzinfo=UTC)
 
 
 def are_exact(values: Sequence[Any]) -> bool:

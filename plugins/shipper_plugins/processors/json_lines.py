@@ -116,7 +116,7 @@ def _placed(event: Fields, shape: Fields, made: Fields) -> Fields:
     if misfits:
         _set_labels(into, ours, misfits)
     done = merged(event, into)
-    return done if is_timed else tagged(_tags(ours) | done, "parse: the @timestamp of the line is no time")
+    return done if is_timed else tagged(done, "parse: the @timestamp of the line is no time", ours)
 
 
 def _forget_stream(into: Fields, ours: Fields, misfits: Misfits) -> None:
@@ -124,10 +124,6 @@ def _forget_stream(into: Fields, ours: Fields, misfits: Misfits) -> None:
     written = into.pop("data_stream", {})
     if other := {key: value for key, value in written.items() if key not in own or own[key] != value}:
         misfits.append(("data_stream", other))
-
-
-def _tags(ours: Fields) -> Fields:
-    return {} if ours["tags"] is None else {"tags": ours["tags"]}
 
 
 def _set_time(into: Fields, misfits: Misfits) -> bool:

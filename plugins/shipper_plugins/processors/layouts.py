@@ -84,7 +84,10 @@ def reading(layout: str, zone: tzinfo) -> Reading:
         found = pattern.fullmatch(value) if isinstance(value, str) and len(value) <= 128 else None
         if found is None:
             raise ValueError("not a time")
-        return _written(found.groupdict(), zone, now)
+        try:
+            return _written(found.groupdict(), zone, now)
+        except OverflowError:  # at an edge of the calendar
+            raise ValueError("not a time") from None
 
     return read
 

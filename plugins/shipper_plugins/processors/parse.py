@@ -153,7 +153,7 @@ class Parse(Processor, frozen=True):
         text = find(event, self.field)
         text = text if text is not None else find(shape, self.field)
         if not isinstance(text, str):
-            return tagged(event, f"parse: there is no text in {self.field}")
+            return tagged(event, f"parse: there is no text in {self.field}", shape)
         try:
             if self.format == "json":
                 return json_lines.fields(without(event, self.field), shape, text, self.target)
@@ -170,7 +170,7 @@ class Parse(Processor, frozen=True):
                 raise ValueError(_NOTHING[self.format])
             return json_lines.placed(event, shape, made, self.target)
         except ValueError as error:
-            return tagged(event, f"parse: {error}")
+            return tagged(event, f"parse: {error}", shape)
 
     def _read(self) -> _Read:
         """Returns the reading of a format of texts."""

@@ -17,7 +17,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Sequence
-from datetime import UTC, datetime, tzinfo
+from datetime import datetime, tzinfo
 from typing import Any
 
 import orjson
@@ -25,6 +25,7 @@ import orjson
 from shipper.plugin import Batch, Fields, escaped, join, merged
 from shipper_plugins.inputs.syslog_message import of_line, priority
 from shipper_plugins.inputs.syslog_time import leading
+from shipper_plugins.processors.instants import arrival
 from shipper_plugins.processors.json_runs import with_others
 
 _MONTH = rb"(?:Jan|Feb|Mar|Apr|May|Jun|Jul|Aug|Sep|Oct|Nov|Dec)"
@@ -44,15 +45,6 @@ def read(event: Fields, text: str, zone: tzinfo | None, before: Any) -> Fields:
     year is told.
     """
     return merged(event, of_line(text, zone, arrival(before)))
-
-
-def arrival(before: Any) -> datetime:
-    """Returns a written time; now if there is none."""
-    try:
-        found = datetime.fromisoformat(str(before))
-    except ValueError:
-        return datetime.now(UTC)
-    return found if found.tzinfo is not None else found.replace(tzinfo=UTC)
 
 
 def at_once(batch: Batch, one: Callable[[Fields], Fields], zone: tzinfo | None) -> Batch:

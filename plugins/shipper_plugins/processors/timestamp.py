@@ -23,6 +23,7 @@ import msgspec
 
 from shipper.plugin import BadOption, Batch, Fields, Processor
 from shipper.sdk.fields import check_name, edited, find, put
+from shipper_plugins.processors.instants import arrival
 from shipper_plugins.processors.layouts import reading
 
 _TIME = "@timestamp"
@@ -69,7 +70,7 @@ class Timestamp(Processor, frozen=True):
         if value is None:
             raise ValueError(f"timestamp: there is no {self.field}")
         try:
-            return put(event, self.target_field, self._read(value, _arrival(event)))
+            return put(event, self.target_field, self._read(value, arrival(event.get(_TIME))))
         except ValueError:
             raise ValueError(f"timestamp: {self.field} is no time in any of the layouts") from None
 
@@ -86,12 +87,3 @@ class Timestamp(Processor, frozen=True):
 @lru_cache(maxsize=64)
 def _zone(name: str) -> tzinfo:
     return UTC if name == "UTC" else ZoneInfo(name)
-
-
-def _arrival(event: Fields) -> datetime:
-    """The time that the event has so far, from which a missing year is told."""
-    try:
-        found = datetime.fromisoformat(str(event.get(_TIME)))
-    except ValueError:
-        return datetime.now(UTC)
-    return found if found.tzinfo is not None else found.replace(tzinfo=UTC)
