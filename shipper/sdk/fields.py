@@ -17,6 +17,9 @@ _OF_LINES = frozenset({"message", "log"})
 """What each line of text has of its own."""
 _NEVER_REMOVED = ("@timestamp", "data_stream", "data_stream.type", "data_stream.dataset", "data_stream.namespace")
 
+GONE = object()
+"""What `changed` removes."""
+
 Edit = Callable[[Fields], Fields]
 """Returns an event's fields as they are to be; does not change those it gets. Raises ValueError with the reason if it
 cannot; the text quotes nothing of the event."""
@@ -66,6 +69,38 @@ def put(fields: Fields, name: str, value: Any) -> Fields:
     return {**fields, head: put(below, rest, value)}
 
 
+def changed(fields: Fields, name: str, change: Callable[[Any], Any]) -> Fields:
+    """Returns the fields with what `change` makes of each value of a field; GONE removes it, and an object that it
+    leaves empty.
+
+    An event may have a field more than once: nested, dotted, partly both, and in the objects of a list. A reader takes
+    all of them for the field, so all are changed; so is each field below it whose name is dotted.
+    """
+    made = fields
+    whole = [(key, "") for key in fields if key.startswith(f"{name}.")]
+    for key, rest in (*_spellings(name), *whole):
+        if key in fields:
+            value = fields[key]
+            new = _changed_below(value, rest, change) if rest else change(value)
+            if new is GONE or (rest and new == {} and value):
+                made = {other: kept for other, kept in made.items() if other != key}
+            elif new is not value:
+                made = {**made, key: new}
+    return made
+
+
+def _changed_below(value: Any, name: str, change: Callable[[Any], Any]) -> Any:
+    if isinstance(value, dict):
+        return changed(value, name, change)
+    return [_changed_below(one, name, change) for one in value] if isinstance(value, list) else value
+
+
+def _spellings(name: str) -> list[tuple[str, str]]:
+    """Returns each way to divide a name into a key and the rest of the name."""
+    parts = name.split(".")
+    return [(".".join(parts[:n]), ".".join(parts[n:])) for n in range(1, len(parts) + 1)]
+
+
 def edited(batch: Batch, names: Iterable[str], edit: Edit) -> Batch:
     """Returns the batch with each event as `edit` has it, or tagged with the ValueError that it raised.
 
@@ -78,8 +113,8 @@ def edited(batch: Batch, names: Iterable[str], edit: Edit) -> Batch:
             return replace(batch, shared=edit(batch.shared))
         except ValueError:
             pass  # each event is tagged
-    exposed = {top: batch.shared[top] for top in tops if top in batch.shared}
-    rest = {top: value for top, value in batch.shared.items() if top not in exposed}
+    exposed = {key: value for key, value in batch.shared.items() if key.partition(".")[0] in tops}
+    rest = {key: value for key, value in batch.shared.items() if key not in exposed}
     events = [_or_tagged(edit, merged(exposed, own) if exposed else own, rest) for own in batch.own()]
     return replace(batch, shared=rest).replace(events) if events else batch
 

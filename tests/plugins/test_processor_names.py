@@ -78,3 +78,19 @@ def test_what_every_event_must_have_stays(name: str) -> None:
         DropFields(fields=(name,))
     with pytest.raises(BadOption, match="cannot be removed"):
         Rename(fields={name: "other"})
+
+
+@pytest.mark.parametrize(
+    ("event", "left"),
+    [
+        ({"url.query": 1, "url": {"query": 2}}, {}),
+        ({"url": {"query": 1, "path": 2}, "url.query": 3}, {"url": {"path": 2}}),
+        ({"url": {"query.a": 1, "query": {"b": 2}}, "url.query.c": 3}, {}),
+        ({"url": [{"query": 1, "path": 2}, {"query": 3}]}, {"url": [{"path": 2}, {}]}),
+    ],
+)
+@pytest.mark.parametrize("is_shared", [False, True])
+def test_a_field_is_dropped_in_each_of_its_spellings(event: Fields, left: Fields, is_shared: bool) -> None:
+    batch = Batch.events([{"n": 1}], shared=event) if is_shared else Batch.events([{"n": 1, **event}])
+
+    assert check_processor(DropFields(fields=("url.query",)), batch).whole() == [{"n": 1, **left}]

@@ -1,8 +1,11 @@
+from typing import Any
+
 import pytest
 
 from shipper.plugin import BadOption, Batch
+from shipper.sdk.typed import holds_bytes
 from shipper.testing import check_processor
-from shipper_plugins.processors.redact import LONGEST_TEXT, Redact
+from shipper_plugins.processors.redact import DEEPEST, LONGEST_TEXT, Redact
 
 
 def test_every_occurrence_is_replaced() -> None:
@@ -38,3 +41,46 @@ def test_an_expression_that_cannot_be_searched_in_linear_time_is_refused(pattern
         Redact(patterns=("fine", pattern))
 
     assert caught.value.at == ("patterns", 1)
+
+
+SECRET = r"secret|\d{4} ?\d{4}"
+
+
+@pytest.mark.parametrize(
+    "event",
+    [
+        {"a.b": "secret", "a": {"b": "x"}},
+        {"a.b": "x", "a": {"b": "secret"}},
+        {"a": {"b.c": "secret"}, "a.b": {"c": "secret"}},
+        {"a": [{"b": "secret"}, [{"b": "secret"}]]},
+        {"a": {"b": [{"c": {"secret": ["secret"]}}]}},
+        {"a": {"b": 12345678, "b.c": [12345678.5]}},
+        {"a": {"b": b"a secret"}},
+        {"a": {"b": [{"c": b"\xff secret"}]}},
+        {"a": {"b": "x" * LONGEST_TEXT + "secret"}},
+    ],
+)
+@pytest.mark.parametrize("is_shared", [False, True])
+def test_nothing_that_a_field_holds_passes_without_being_searched(event: dict[str, Any], is_shared: bool) -> None:
+    may_be_shared = not holds_bytes([event])
+    batch = Batch.events([{"n": 1}], shared=event) if is_shared and may_be_shared else Batch.events([{"n": 1, **event}])
+    (made,) = check_processor(Redact(patterns=(SECRET,), fields=("a.b",)), batch).whole()
+
+    assert "secret" not in str(made)
+    assert "12345678" not in str(made)
+    assert "tags" not in made
+
+
+def test_what_is_nested_too_deeply_to_be_searched_is_replaced() -> None:
+    value: Any = "secret"
+    for _ in range(DEEPEST + 1):
+        value = [value]
+    (made,) = check_processor(Redact(patterns=("no",)), Batch.events([{"message": value}])).whole()
+
+    assert "secret" not in str(made)
+
+
+def test_values_without_an_occurrence_keep_their_types() -> None:
+    event = {"message": [1, 2.5, True, None, "x", {"y": b"z"}]}
+
+    assert check_processor(Redact(patterns=("secret",)), Batch.events([event])).whole() == [event]

@@ -2,8 +2,8 @@
 
     {type: drop_fields, fields: [agent, log.offset, http.request.headers]}
 
-A group is removed with all fields in it. `@timestamp` and `data_stream` stay: without them an event has no time, or no
-place to go.
+A group is removed with all fields in it, and a field in each of its spellings: nested, dotted, and in the objects of a
+list. `@timestamp` and `data_stream` stay: without them an event has no time, or no place to go.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from typing import Annotated
 import msgspec
 
 from shipper.plugin import Batch, Fields, Processor
-from shipper.sdk.fields import check_names, check_removable, edited, without
+from shipper.sdk.fields import GONE, changed, check_names, check_removable, edited
 
 
 class DropFields(Processor, frozen=True):
@@ -32,5 +32,5 @@ class DropFields(Processor, frozen=True):
 
     def _shortened(self, event: Fields) -> Fields:
         for name in self.fields:
-            event = without(event, name)
+            event = changed(event, name, lambda value: GONE)
         return event

@@ -7,9 +7,13 @@ r"""`redact`: replaces what regular expressions find in texts.
       - '\b\d{4}[ -]?\d{4}[ -]?\d{4}[ -]?\d{4}\b'
     replacement: "[redacted]"
 
-Every occurrence in the whole text is replaced, in each text of a list too. A regular expression has the syntax of RE2
-(see `shipper.sdk.patterns`) and takes linear time. A text of more than 64 KiB is replaced as a whole: what is not
-searched must not pass.
+Every occurrence in the whole text is replaced. Searched is all that a field holds, in each of its spellings (nested,
+dotted, in the objects of a list): the texts, numbers and names in lists and objects, and bytes. A number in which
+something is found becomes a text. A regular expression has the syntax of RE2 (see `shipper.sdk.patterns`) and takes
+linear time.
+
+What is not searched must not pass: a text of more than 64 KiB, bytes that are not UTF-8, and what is more than 100
+levels deep in a field are replaced as a whole.
 
 Events are redacted before they are stored, so what was replaced is neither in the queue nor in a dead letter.
 """
@@ -20,13 +24,16 @@ from collections.abc import Callable
 from typing import Annotated, Any
 
 import msgspec
+import orjson
 
 from shipper.plugin import Batch, Fields, Processor
-from shipper.sdk.fields import check_names, edited, find, put
+from shipper.sdk.fields import changed, check_names, edited
 from shipper.sdk.patterns import check_pattern, replacer
 
 LONGEST_TEXT = 64 << 10
 """Characters of a text that is searched."""
+DEEPEST = 100
+"""Levels of a field that are searched."""
 
 
 class Redact(Processor, frozen=True):
@@ -48,21 +55,39 @@ class Redact(Processor, frozen=True):
         """Returns the batch with the occurrences replaced."""
         replacers = [replacer(pattern, self.replacement) for pattern in self.patterns]
 
-        def redacted(value: Any) -> Any:
-            if isinstance(value, list):
-                return [redacted(one) for one in value]
-            return self._redacted(value, replacers) if isinstance(value, str) else value
+        def replaced(text: str) -> str:
+            return self._replaced(text, replacers)
 
         def edit(event: Fields) -> Fields:
             for name in self.fields:
-                value = find(event, name)
-                if (changed := redacted(value)) != value:
-                    event = put(event, name, changed)
+                event = changed(event, name, lambda value: self._redacted(value, replaced, DEEPEST))
             return event
 
         return edited(batch, self.fields, edit)
 
-    def _redacted(self, text: str, replacers: list[Callable[[str], str]]) -> str:
+    def _redacted(self, value: Any, replaced: Callable[[str], str], levels: int) -> Any:
+        if isinstance(value, str):
+            return replaced(value)
+        if isinstance(value, bool) or value is None:
+            return value
+        if isinstance(value, bytes):
+            return self._redacted_bytes(value, replaced)
+        if isinstance(value, int | float):
+            text = orjson.dumps(value).decode()
+            return value if (found := replaced(text)) == text else found
+        if not levels:
+            return self.replacement
+        if isinstance(value, list):
+            return [self._redacted(one, replaced, levels - 1) for one in value]
+        return {replaced(key): self._redacted(one, replaced, levels - 1) for key, one in value.items()}
+
+    def _redacted_bytes(self, value: bytes, replaced: Callable[[str], str]) -> bytes:
+        try:
+            return replaced(value.decode()).encode()
+        except UnicodeDecodeError:
+            return self.replacement.encode()
+
+    def _replaced(self, text: str, replacers: list[Callable[[str], str]]) -> str:
         if len(text) > LONGEST_TEXT:
             return self.replacement
         for replace in replacers:
