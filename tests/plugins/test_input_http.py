@@ -276,6 +276,9 @@ async def test_what_cannot_be_taken_is_refused_with_a_status():
         ("GET", "/", {}, 405),
         ("OPTIONS", "/", {}, 405),
         ("POST", "/", {"Content-Type": "application/x-www-form-urlencoded"}, 415),
+        ("POST", "/", {"Content-Type": "text/plain; charset=klingon"}, 415),
+        ("POST", "/", {"Content-Type": "text/plain; charset=base64"}, 415),
+        ("POST", "/", {"Content-Type": "text/plain; charset=punycode"}, 415),
         ("POST", "/", {"Content-Encoding": "br"}, 415),
         ("POST", "/", {"Content-Encoding": "gzip"}, 400),
         ("POST", "/", {"Host": "evil.example"}, 421),
@@ -498,3 +501,13 @@ async def test_a_credential_of_the_wrong_shape_is_told_at_the_start():
     with pytest.raises(StartFailed, match="bearer_token"):
         async with an_input(credentials=("old",)).open(context):
             pass
+
+
+@pytest.mark.parametrize("charset", ["iso-8859-1", "UTF-16", '"utf-16be"', "windows-1252", "utf-8", "us-ascii"])
+async def test_lines_of_text_are_decoded_by_the_charset_of_the_client(charset):
+    body = "caf\u00e9\r\nth\u00e9\n".encode("utf-8" if charset == "us-ascii" else charset.strip('"'))
+    async with receiving() as receiver:
+        status, _ = await receiver.post(body, {"Content-Type": f"text/plain; format=flowed; charset={charset}"})
+
+        assert status == 200
+        assert [event["message"] for batch in receiver.context.batches for event in batch.whole()] == ["café", "thé"]

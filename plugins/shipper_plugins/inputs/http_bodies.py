@@ -6,9 +6,10 @@
 | `ndjson` | `application/x-ndjson`, `application/jsonl` and their like | objects, one a line |
 | `lines` | `text/plain` | lines of text; each becomes the `message` of an event |
 
-Empty lines are no events. Bytes that are not UTF-8 become U+FFFD. An object is checked like a document of a bulk
-request (`bulk_document`), and stays as it was written. It keeps a data stream of its own; what is invalid in that name
-is replaced by the input's.
+Empty lines are no events. Lines of text are decoded by the `charset` of the Content-Type, which is UTF-8 where none is
+named; bytes that are none of it become U+FFFD. JSON is always UTF-8 (RFC 8259). An object is checked like a document of
+a bulk request (`bulk_document`), and stays as it was written. It keeps a data stream of its own; what is invalid in that
+name is replaced by the input's.
 
 One invalid object refuses the whole body, so a client knows that it has stored all of it, or nothing. Memory is bounded
 before anything is loaded: by the number of events, by the weight of a document (`bulk_line`), and for an array, which
@@ -17,6 +18,8 @@ is split as a whole, by the number of its commas.
 
 from __future__ import annotations
 
+import codecs
+import re
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Final, Literal
 
@@ -48,6 +51,12 @@ _FORMATS: Final[Mapping[str, Format]] = {
     "text/plain": "lines",
 }
 
+_CODECS = re.compile(
+    r"utf-(?:8(?:-sig)?|16|32)(?:-[bl]e)?|iso8859-\d+|cp\d+|koi8-[rtu]|mac-\w+|tis-620"
+    r"|gb(?:2312|k|18030)|big5\w*|euc_\w+|shift_jis\w*|johab"
+)
+"""Charsets of texts: others of Python's codecs are no charsets, or take a time that grows with the square of a text."""
+
 _array = msgspec.json.Decoder(list[msgspec.Raw]).decode
 
 
@@ -66,13 +75,22 @@ def format_of(kind: str) -> Format | None:
     return _FORMATS.get(kind)
 
 
-def batches(body: bytes, format: Format, stream: Fields) -> list[Batch]:
+def codec_of(charset: str) -> str | None:
+    """Returns the codec of a charset; None for an unknown one."""
+    try:
+        name = codecs.lookup(charset).name
+    except (LookupError, ValueError):
+        return None
+    return "utf-8" if name == "ascii" else name if _CODECS.fullmatch(name) else None
+
+
+def batches(body: bytes, format: Format, stream: Fields, codec: str = "utf-8") -> list[Batch]:
     """Returns the events of a body, in batches of about 1 MiB; raises Unfit.
 
-    `stream` is the data stream of the input.
+    `stream` is the data stream of the input, `codec` that of lines of text.
     """
     if format == "lines":
-        return [Batch.documents(part) for part in _parts(_of_lines(body))]
+        return [Batch.documents(part) for part in _parts(_of_lines(body, codec))]
     kind, rows = _rows(body) if format == "ndjson" else _values(body)
     return [Batch.documents(part) for part in _parts(_documents(kind, rows, stream))]
 
@@ -83,10 +101,11 @@ Row = tuple[int, bytes]
 """The number of a document in the body, for messages, and its text."""
 
 
-def _of_lines(body: bytes) -> list[bytes]:
-    if body.count(b"\n") > MOST_EVENTS:
+def _of_lines(body: bytes, codec: str) -> list[bytes]:
+    text = body.decode(codec, errors="replace")
+    if text.count("\n") > MOST_EVENTS:
         raise _too_many()
-    lines = [line.removesuffix("\r") for line in body.decode(errors="replace").split("\n")]
+    lines = [line.removesuffix("\r") for line in text.split("\n")]
     return encoded([{"message": line} for line in lines if line])
 
 

@@ -14,6 +14,7 @@ is read, since a socket that is closed with unread bytes discards the answer.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 
@@ -23,6 +24,7 @@ import trio
 from shipper.sdk.bodies import Body, BodyRefused, Share, too_slow
 from shipper.sdk.server import Peer
 
+_CHARSET = re.compile(r""";[ \t]*charset[ \t]*=[ \t]*["']?([^"';\s]*)""", re.IGNORECASE)
 _LARGEST_HEADER = 32 << 10
 _LINGER_BYTES, _LINGER_SECONDS = 1 << 20, 2.0
 
@@ -49,6 +51,12 @@ class Request:
     def kind(self) -> str:
         """The Content-Type, without parameters, in small letters."""
         return self.headers.get("content-type", "").partition(";")[0].strip().lower()
+
+    @property
+    def charset(self) -> str:
+        """The charset of the Content-Type, in small letters; `utf-8` where it names none."""
+        found = _CHARSET.search(self.headers.get("content-type", ""))
+        return found[1].lower() if found else "utf-8"
 
     @property
     def encoding(self) -> str:

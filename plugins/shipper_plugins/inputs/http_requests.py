@@ -164,8 +164,9 @@ class Intake:
         if not peer.let_in():
             raise _no_room("too many clients are served now")
         format = door.format_of(request)
+        codec = _codec_of(request, format)
         body = await connection.body(request, door.max_body_bytes, share)
-        read = partial(_events, body, request.encoding, format, door)
+        read = partial(_events, body, request.encoding, format, codec, door)
         batches = await in_thread(read, expected=(Refused, BodyRefused), limiter=self._one)
         share.resize(len(body) + sum(len(batch.body) for batch in batches))
         if batches:
@@ -178,10 +179,18 @@ class Intake:
         return sum(batch.count for batch in batches)
 
 
-def _events(body: bytes, encoding: str, format: Format, door: Door) -> list[Batch]:
+def _codec_of(request: Request, format: Format) -> str:
+    codec = http_bodies.codec_of(request.charset) if format == "lines" else "utf-8"
+    if codec is None:
+        raise Refused(415, "the charset of the Content-Type is not known: send the text in UTF-8")
+    return codec
+
+
+def _events(body: bytes, encoding: str, format: Format, codec: str, door: Door) -> list[Batch]:
     """Reads a body in a worker thread; raises Refused and BodyRefused."""
     try:
-        return http_bodies.batches(decompressed(body, encoding, door.max_decompressed_bytes), format, door.stream)
+        whole = decompressed(body, encoding, door.max_decompressed_bytes)
+        return http_bodies.batches(whole, format, door.stream, codec)
     except Unfit as why:
         raise Refused(413 if why.is_large else 400, str(why)) from None
 
