@@ -38,11 +38,11 @@ def test_no_frame_is_empty_or_longer_than_the_limit_and_little_is_held(stream):
     frames = Frames(LIMIT)
     for byte in stream:
         assert all(0 < len(frame.body) <= LIMIT for frame in frames.feed(bytes([byte])))
-        assert len(frames._held) <= LIMIT + 12
+        assert len(frames._held) <= LIMIT + len(b"123456789 <191>")
     assert all(0 < len(frame.body) <= LIMIT for frame in frames.end())
 
 
-@given(st.lists(st.binary(min_size=1, max_size=LIMIT), max_size=20))
+@given(st.lists(st.binary(max_size=LIMIT - 3).map(b"<1>".__add__), max_size=20))
 def test_counted_messages_are_read_whatever_they_hold(messages):
     stream = b"".join(b"%d %b" % (len(message), message) for message in messages)
 
@@ -64,7 +64,7 @@ def test_a_line_behind_a_long_count_that_came_alone_is_read():
     frames = Frames(1 << 20)
     frames.feed(b"12345")
 
-    assert [len(frame.body) for frame in frames.feed(b" " + b"x" * 12345 + b"a\n")] == [12345, 1]
+    assert [len(frame.body) for frame in frames.feed(b" <1>" + b"x" * 12342 + b"a\n")] == [12345, 1]
 
 
 def test_line_ends_behind_a_counted_frame_are_skipped():
@@ -72,7 +72,8 @@ def test_line_ends_behind_a_counted_frame_are_skipped():
 
 
 def test_what_is_no_count_is_a_line():
-    for line in [b"12a", b"12", b"0 a", b"-1 a", b"%d a" % (MOST_OCTETS + 1), b"12345678901 a"]:
+    large = b"%d <1>a" % (MOST_OCTETS + 1)
+    for line in [b"12a", b"12", b"12 ", b"0 <1>a", b"-1 <1>a", large, b"12345678901 <1>a", b"2 <1>a", b"9 <b>a"]:
         assert bodies(line + b"\n<1>b\n") == [line, b"<1>b"]
 
 
@@ -87,12 +88,13 @@ def test_a_longer_message_is_cut_and_the_next_one_is_whole(size):
     cut = Frame(b"x" * LIMIT, is_cut=True)
 
     assert read(b"x" * size + b"\n<1>b\n") == [cut, Frame(b"<1>b")]
-    assert read(b"%d %b4 <1>b" % (size, b"x" * size)) == [cut, Frame(b"<1>b")]
+    counted = b"<1>" + b"x" * (size - 3)
+    assert read(b"%d %b4 <1>b" % (size, counted)) == [Frame(counted[:LIMIT], is_cut=True), Frame(b"<1>b")]
 
 
 def test_a_counted_frame_that_the_end_of_the_connection_cuts_is_marked():
     assert read(b"10 <1>a") == [Frame(b"<1>a", is_cut=True)]
-    assert read(b"10 ") == []
+    assert read(b"10 ") == [Frame(b"10 ")]
 
 
 def test_the_time_is_linear_in_the_bytes_of_a_line_that_comes_in_single_ones():
@@ -102,3 +104,29 @@ def test_the_time_is_linear_in_the_bytes_of_a_line_that_comes_in_single_ones():
         assert frames._looked > looked
         looked = frames._looked
     assert len(frames.feed(b"\n")[0].body) == 100_000
+
+
+TEXTS = st.from_regex(rb"([1-9][0-9]{0,9}[ :]?)?[^\r\n\0<]{0,12}", fullmatch=True).filter(bool)
+COUNTED = st.binary(max_size=12).map(b"<13>".__add__)
+
+
+@given(st.lists(st.tuples(st.booleans(), COUNTED) | st.tuples(st.just(None), TEXTS), max_size=20))
+def test_lines_that_begin_with_digits_take_no_other_message_along(messages):
+    framed = {True: b"%d %b\n", False: b"%d %b"}
+    stream = b"".join(
+        one + b"\n" if is_ended is None else framed[is_ended] % (len(one), one) for is_ended, one in messages
+    )
+
+    assert read(stream, limit=100) == [Frame(one) for _, one in messages]
+
+
+def test_a_text_that_looks_like_a_count_and_is_not_filled_is_read_as_lines():
+    stream = b"19999 <13>in the queue\n<14>b\r\n\n5 <15>c\nd"
+
+    assert bodies(stream) == [b"19999 <13>in the queue", b"<14>b", b"5 <15>c", b"d"]
+
+
+def test_a_count_above_the_limit_of_rsyslog_is_one_where_messages_may_be_as_long():
+    message = b"<1>" + b"\n" * MOST_OCTETS
+
+    assert bodies(b"%d %b" % (len(message), message), limit=len(message)) == [message]

@@ -7,9 +7,10 @@
 | `lines` | `text/plain` | lines of text; each becomes the `message` of an event |
 
 Empty lines are no events. Lines of text are decoded by the `charset` of the Content-Type, which is UTF-8 where none is
-named; bytes that are none of it become U+FFFD. JSON is always UTF-8 (RFC 8259). An object is checked like a document of
-a bulk request (`bulk_document`), and stays as it was written. It keeps a data stream of its own; what is invalid in that
-name is replaced by the input's.
+named; bytes that are none of it become U+FFFD. JSON is always UTF-8 (RFC 8259).
+
+An object is checked like a document of a bulk request (`bulk_document`), and stays as it was written. It keeps a data
+stream of its own; what is invalid in that name is replaced by the input's.
 
 One invalid object refuses the whole body, so a client knows that it has stored all of it, or nothing. Memory is bounded
 before anything is loaded: by the number of events, by the weight of a document (`bulk_line`), and for an array, which

@@ -1,11 +1,15 @@
 """Splits the bytes of a connection into frames, one for each message (RFC 6587). No I/O.
 
-    5 <1>ab          octet counting: a number, a space, and that many bytes
+    5 <1>ab          octet counting: a number, a space, and that many bytes, which begin with a priority
     <1>ab⏎           a line: up to a line feed or a NUL; a carriage return before it is not part of the frame
+    200 OK⏎          a line, too: no priority is behind the number
 
-The start of each frame decides: one that begins with a number up to `MOST_OCTETS` and a space is counted, any other is
-a line. Line ends between frames are skipped, since some senders count bytes and add a line feed too. The frames do not
-depend on how the bytes were split on their way, and take time linear in them.
+The start of each frame decides: a number, a space and a priority within that many bytes begin a counted frame, all else
+is a line. A number is a count up to `max_bytes`, or `MOST_OCTETS` (rsyslog's limit) if that is more. A counted frame
+that the end of the connection cuts, and in which a line with a priority of its own begins, was none: it is read as
+lines. So a text that looks like a count never takes messages behind it along. Line ends between frames are skipped,
+since some senders count bytes and add a line feed too. The frames do not depend on how the bytes were split on their
+way, and take time linear in them.
 
 A longer message than `max_bytes` is cut, and its rest skipped: `Frames` never holds more than that and a few bytes.
 """
@@ -16,10 +20,12 @@ import re
 from dataclasses import dataclass
 from typing import Final
 
-MOST_OCTETS: Final = 200_000_000
-"""A larger number, which no sender uses as a count, is the beginning of a line."""
+MOST_OCTETS: Final = 200_000
+"""A larger number is the beginning of a line, unless messages may be longer."""
 
-_COUNT = re.compile(rb"[1-9][0-9]{0,8}")
+_COUNTED = re.compile(rb"([1-9][0-9]{0,8}) (?=(<[0-9]{1,3}>))")
+_MAY_BE_COUNTED = re.compile(rb"[1-9][0-9]{0,8}(?: (?:<[0-9]{0,3})?)?\Z")
+_OTHER = re.compile(rb"[\n\0](?:[1-9][0-9]{0,8} )?<[0-9]{1,3}>")
 _BETWEEN = re.compile(rb"[\r\n\0]*")
 _END = re.compile(rb"[\n\0]")
 
@@ -64,12 +70,14 @@ class Frames:
         if self._skip_octets or self._skip_line:
             return []
         start = _after_between(rest, 0)
-        counted = _octets(rest, start)
-        if counted is not None and counted[0]:
-            body = rest[counted[1] :][: self.max_bytes]
-            return [Frame(body, is_cut=True)] if body else []
-        body = rest[start:]
-        return [self._line(body)] if body else []
+        counted = self._octets(rest, start)
+        if counted is None or not counted[0]:
+            lines = [rest[start:]]
+        elif _OTHER.search(rest, counted[1]):
+            lines = _END.split(rest[start:])
+        else:
+            return [Frame(rest[counted[1] :][: self.max_bytes], is_cut=True)]
+        return [frame for line in lines if (frame := self._line(line)).body]
 
     def _next(self, at: int) -> tuple[Frame | None, int] | None:
         """Returns the frame at `at` of the held bytes, and where the next one begins; None if more bytes are needed."""
@@ -84,11 +92,23 @@ class Frames:
             return None, start
         if start == len(self._held):
             return None
-        counted = _octets(self._held, start)
+        counted = self._octets(self._held, start)
         if counted is None:
             return None
         octets, begin = counted
         return self._take(octets, begin) if octets else self._take_line(start)
+
+    def _octets(self, held: bytes | bytearray, start: int) -> tuple[int, int] | None:
+        """Returns the length of a counted frame and where it begins; 0 for a line; None if more bytes are needed."""
+        counted = _COUNTED.match(held, start)
+        if counted is None:
+            return None if _MAY_BE_COUNTED.match(held, start) else (0, start)
+        octets = int(counted[1])
+        return (octets, counted.end()) if len(counted[2]) <= octets <= self._most_octets else (0, start)
+
+    @property
+    def _most_octets(self) -> int:
+        return max(self.max_bytes, MOST_OCTETS)
 
     def _take(self, octets: int, begin: int) -> tuple[Frame | None, int] | None:
         kept = min(octets, self.max_bytes)
@@ -124,15 +144,3 @@ class Frames:
 def _after_between(held: bytes | bytearray, at: int) -> int:
     found = _BETWEEN.match(held, at)
     return found.end() if found else at
-
-
-def _octets(held: bytes | bytearray, start: int) -> tuple[int, int] | None:
-    """Returns the length of a counted frame and where it begins; 0 for a line; None if more bytes are needed."""
-    digits = _COUNT.match(held, start)
-    if digits is None:
-        return 0, start
-    if digits.end() == len(held):
-        return None
-    octets = int(digits[0])
-    is_counted = held[digits.end() : digits.end() + 1] == b" " and octets <= MOST_OCTETS
-    return (octets, digits.end() + 1) if is_counted else (0, start)
