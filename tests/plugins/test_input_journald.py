@@ -53,6 +53,65 @@ def of(running: Journal, **options: Any) -> JournaldInput:
     return JournaldInput(**{"namespace": running.namespace, "identifiers": ("test",), **options})
 
 
+FAKE = """#!/bin/sh
+case " $* " in *" --lines=1 "*) set -- --of=last "$@";; esac
+echo "$@" >> {calls}
+cat {entries}
+"""
+
+
+def pretending(path: Path, monkeypatch: pytest.MonkeyPatch, *entries: str) -> Path:
+    """A journalctl that writes these entries, whatever it is asked; returns the file with its arguments."""
+    calls, text = path / "calls", path / "entries"
+    text.write_text("".join(f"{entry}\n\n" for entry in entries))
+    program = path / "journalctl"
+    program.write_text(FAKE.format(calls=calls, entries=text))
+    program.chmod(0o755)
+    monkeypatch.setenv("PATH", str(path), prepend=os.pathsep)
+    return calls
+
+
+@pytest.mark.parametrize(("cursor", "messages"), [(b"s=1", ["two"]), (b"s=0", ["one", "two"])])
+async def test_only_the_entry_of_the_cursor_is_left_out(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, cursor: bytes, messages: list[str]
+) -> None:
+    calls = pretending(tmp_path, monkeypatch, "__CURSOR=s=1\nMESSAGE=one", "__CURSOR=s=2\nMESSAGE=two")
+    store = Store()
+    await store.emit(positions={"cursor": cursor})
+
+    assert await read_all(JournaldInput(stop_at_end=True), store) == messages
+    assert f"--cursor={cursor.decode()}" in calls.read_text().split()
+    assert await store.position("cursor") == b"s=2"
+
+
+async def test_an_entry_after_the_year_2262_has_its_time_and_the_next_ones_come(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    times = [1_700_000_000_000_000, 17_000_000_000_000_000, 10**18 - 1, 1_700_000_000_000_001]
+    entries = [f"__CURSOR=s={n}\n__REALTIME_TIMESTAMP={at}\nMESSAGE={n}" for n, at in enumerate(times)]
+    pretending(tmp_path, monkeypatch, *entries)
+    store = Store()
+    await read_all(JournaldInput(stop_at_end=True), store)
+
+    assert [event.get("@timestamp") for event in store.events] == [None, "2508-09-16T06:13:20.000Z", None, None]
+    assert [at for batch in store.batches for at in batch.timestamps or ()] == [
+        times[0] * 1000,
+        None,
+        None,
+        times[3] * 1000,
+    ]
+
+
+async def test_where_the_journal_ends_is_asked_of_the_entries_to_read(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    calls = pretending(tmp_path, monkeypatch, "__CURSOR=s=1\nMESSAGE=one")
+    config = JournaldInput(stop_at_end=True, from_="end", units=("a.service",), priority="err", matches=("A=b",))
+
+    assert await read_all(config, Store()) == []
+    assert {"--of=last", "--unit=a.service", "--priority=err", "A=b"} <= set(calls.read_text().splitlines()[0].split())
+
+
 # -- a real journal ----------------------------------------------------------------------------------------------------
 
 

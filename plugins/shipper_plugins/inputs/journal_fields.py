@@ -11,12 +11,15 @@ becomes `journald.custom.NAME` in small letters, without leading underscores.
     _UID, _GID                           user.id, user.group.id
     _SYSTEMD_UNIT                        systemd.unit
 
-The time of an event is that at which the journal took it. Numbers that are none stay out.
+The time of an event is that at which the journal took it; one after the year 2262, which a remote host may write, is in
+`@timestamp` alone, since nanoseconds end there. Numbers that are none stay out.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from contextlib import suppress
+from datetime import UTC, datetime, timedelta
 from typing import Any
 
 from shipper.plugin import Fields
@@ -25,6 +28,8 @@ from shipper_plugins.inputs.syslog_message import FACILITIES, SEVERITIES
 
 CURSOR = "__CURSOR"
 _TIME = "__REALTIME_TIMESTAMP"
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+_LAST = ((1 << 63) - 1) // 1000
 _LONGEST_NUMBER = 18
 
 _TEXTS = {
@@ -101,6 +106,7 @@ def event(entry: Entry) -> Fields:
             _add_own(made, name.lstrip("_").lower() or "_", value)
     if isinstance(made.get("message"), list):
         made["message"] = "\n".join(made["message"])
+    _set_late_time(made, _number(entry.get(_TIME)))
     _set_syslog(made, _number(entry.get("PRIORITY")), _number(entry.get("SYSLOG_FACILITY")))
     if (host := entry.get("_HOSTNAME")) is not None:
         _put(made, ("host", "name"), host)
@@ -109,9 +115,16 @@ def event(entry: Entry) -> Fields:
 
 
 def nanoseconds(entry: Entry) -> int | None:
-    """Returns when the journal took an entry, since the epoch."""
+    """Returns when the journal took an entry, since the epoch; None after the year 2262."""
     microseconds = _number(entry.get(_TIME))
-    return None if microseconds is None else microseconds * 1000
+    return None if microseconds is None or microseconds > _LAST else microseconds * 1000
+
+
+def _set_late_time(made: Fields, microseconds: int | None) -> None:
+    if microseconds is not None and microseconds > _LAST:
+        with suppress(OverflowError):
+            late = _EPOCH + timedelta(microseconds=microseconds)
+            made["@timestamp"] = late.isoformat(timespec="milliseconds").replace("+00:00", "Z")
 
 
 def _put(made: Fields, place: Sequence[str], value: Any) -> None:

@@ -9,8 +9,10 @@ and the shipper's user a member of the group `systemd-journal`, or it sees its o
 fields is told in `journal_fields`.
 
 The position is the cursor of the last entry, stored with the events: after a restart or a crash it goes on behind it,
-and after a reboot, with what earlier boots have left. Without room journalctl waits. Entries that the journal removed
-before they were read (`SystemMaxUse`) are lost, and journald alone knows of it.
+and after a reboot, with what earlier boots have left. journalctl begins at that entry, or at the next one if it is
+gone, and the entry is left out here: an older journalctl leaves out the first one behind a cursor, whichever it is.
+Without room journalctl waits. Entries that the journal removed before they were read (`SystemMaxUse`) are lost, and
+journald alone knows of it.
 
 If journalctl ends, the input is DEGRADED, and starts it again after a while.
 """
@@ -23,6 +25,7 @@ import shutil
 import subprocess
 from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager, suppress
+from dataclasses import dataclass, field
 from functools import partial
 from typing import Annotated, Any, ClassVar, Literal
 
@@ -94,30 +97,22 @@ class JournaldInput(Input, frozen=True, kw_only=True):
             raise BadOption("the files of a directory have no namespace: leave one of them out", "namespace")
 
     def arguments(self, cursor: str) -> list[str]:
-        """Returns what journalctl is to read behind a cursor (empty: everything)."""
+        """Returns what journalctl is to read from a cursor on (empty: everything)."""
+        begin = [f"--cursor={cursor}"] if cursor else []
+        following = [] if self.stop_at_end else ["--follow", "--no-tail", "--boot=all"]
+        return ["--output=export", "--all", "--quiet", "--no-pager", *following, *begin, *self._chosen()]
+
+    def last(self) -> list[str]:
+        """Returns how journalctl tells the last of the entries to read."""
+        of_one = ["--output-fields=_BOOT_ID", "--lines=1"]
+        return ["--output=export", *of_one, "--quiet", "--no-pager", *self._chosen()]
+
+    def _chosen(self) -> list[str]:
         of_place = [f"--directory={self.directory}"] if self.directory else []
         of_place += [f"--namespace={self.namespace}"] if self.namespace else []
         chosen = [f"--unit={unit}" for unit in self.units] + [f"--identifier={one}" for one in self.identifiers]
         chosen += [f"--priority={self.priority}"] if self.priority else []
-        after = [f"--after-cursor={cursor}"] if cursor else []
-        following = [] if self.stop_at_end else ["--follow", "--no-tail", "--boot=all"]
-        return [
-            "--output=export",
-            "--all",
-            "--quiet",
-            "--no-pager",
-            *of_place,
-            *following,
-            *chosen,
-            *after,
-            *self.matches,
-        ]
-
-    def last(self) -> list[str]:
-        """Returns how journalctl tells the last cursor of all entries."""
-        of_place = [f"--directory={self.directory}"] if self.directory else []
-        of_place += [f"--namespace={self.namespace}"] if self.namespace else []
-        return ["--output=export", "--output-fields=_BOOT_ID", "--lines=1", "--quiet", "--no-pager", *of_place]
+        return [*of_place, *chosen, *self.matches]
 
     @asynccontextmanager
     async def open(self, context: InputContext) -> AsyncIterator[Source]:
@@ -177,14 +172,14 @@ class _Journal:
             assert process.stderr is not None
             nursery.start_soon(_listen, process.stderr, words)
             async with process.stdout:
-                was_sound = await self._take_all(process.stdout)
+                was_sound = await self._take_all(process.stdout, cursor)
         return _ended(process.returncode, words) if process.returncode else None, was_sound
 
-    async def _take_all(self, pipe: trio.abc.ReceiveStream) -> bool:
-        """Stores all entries; returns whether there was one, or nothing happened for a while."""
+    async def _take_all(self, pipe: trio.abc.ReceiveStream, cursor: str) -> bool:
+        """Stores all entries behind a cursor; returns whether there was one, or nothing happened for a while."""
         with suppress(OSError, AttributeError):
             fcntl.fcntl(pipe.fileno(), fcntl.F_SETPIPE_SZ, _PIPE)  # type: ignore[attr-defined]
-        exported, was_sound, most = Exported(), False, max(4096, min(_PIPE, self._context.chunk_bytes))
+        unread, was_sound, most = _Unread(cursor), False, max(4096, min(_PIPE, self._context.chunk_bytes))
         while True:
             chunk: bytes | None = None
             with trio.move_on_after(float("inf") if was_sound else _SOUND):
@@ -195,7 +190,7 @@ class _Journal:
                 was_sound = True
                 self._context.report(None)
             if chunk:
-                await self._store(await _batch_of(exported, chunk, self._shared))
+                await self._store(await _batch_of(unread, chunk, self._shared))
 
     async def _store(self, made: tuple[Batch, bytes] | None) -> None:
         if made is not None:
@@ -203,14 +198,36 @@ class _Journal:
             await self._context.emit(batch, positions={_CURSOR: cursor})
 
 
-async def _batch_of(exported: Exported, chunk: bytes, shared: dict[str, Any]) -> tuple[Batch, bytes] | None:
-    make = partial(_batch, exported, chunk, shared)
-    return await trio.to_thread.run_sync(make) if exported.held + len(chunk) > _IN_THREAD else make()
+@dataclass(slots=True)
+class _Unread:
+    """Entries behind a cursor, out of bytes that may begin with its entry."""
+
+    _cursor: str
+    """Empty once an entry has come."""
+    _exported: Exported = field(default_factory=Exported)
+
+    @property
+    def held(self) -> int:
+        return self._exported.held
+
+    def feed(self, chunk: bytes) -> list[Entry]:
+        """Returns the entries that are complete now."""
+        entries = self._exported.feed(chunk)
+        if entries and self._cursor:
+            is_stored = entries[0].get(journal_fields.CURSOR) == self._cursor
+            self._cursor = ""
+            return entries[1:] if is_stored else entries
+        return entries
 
 
-def _batch(exported: Exported, chunk: bytes, shared: dict[str, Any]) -> tuple[Batch, bytes] | None:
+async def _batch_of(unread: _Unread, chunk: bytes, shared: dict[str, Any]) -> tuple[Batch, bytes] | None:
+    make = partial(_batch, unread, chunk, shared)
+    return await trio.to_thread.run_sync(make) if unread.held + len(chunk) > _IN_THREAD else make()
+
+
+def _batch(unread: _Unread, chunk: bytes, shared: dict[str, Any]) -> tuple[Batch, bytes] | None:
     """Returns the events of the entries that this chunk completes, and the cursor of the last one."""
-    entries = exported.feed(chunk)
+    entries = unread.feed(chunk)
     if not entries:
         return None
     batch = Batch.events(list(map(journal_fields.event, entries)), shared=shared)
