@@ -402,3 +402,14 @@ def test_a_request_with_very_many_broken_texts_is_refused(monkeypatch, limit):
     monkeypatch.setattr(texts, limit, 10)
     with pytest.raises(Unfit):
         protobuf.decoded(body)
+
+
+def test_a_severity_of_syslog_is_the_severity_number_and_stays_an_attribute():
+    codes = [0, 1, 2, 3, 4, 5, 6, 7, 8, -1, "3", True, None]
+    batch = Batch.events([{"log": {"syslog": {"severity": {"code": code}}}} for code in codes])
+    records = [record for group in events.groups(batch) for record in group.records]
+
+    assert [record.severity for record in records] == [21, 19, 18, 17, 13, 10, 9, 5, 0, 0, 0, 0, 0]
+    assert [record.attributes["log.syslog.severity.code"] for record in records] == codes
+    (own,) = events.groups(Batch.events([{"severity_number": 3, "log": {"syslog": {"severity": {"code": 0}}}}]))
+    assert [record.severity for record in own.records] == [3]

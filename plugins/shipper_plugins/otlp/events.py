@@ -20,7 +20,8 @@ OpenTelemetry that name is an alias of `body.text`, which no document may have.
 
 *The reverse*: an event of another origin has its `message` as body; its `host`, `agent`, `service`, `container` and
 `cloud` become attributes of the resource, and all other fields attributes of the record, with dotted names. So do
-fields that processors added to a record. An integer of more than 64 bits becomes the text of its digits.
+fields that processors added to a record. An integer of more than 64 bits becomes the text of its digits. A severity of
+syslog or of the journal (`log.syslog.severity.code`) is the severity number too.
 """
 
 from __future__ import annotations
@@ -32,6 +33,7 @@ from functools import lru_cache
 from typing import Any
 
 from shipper.plugin import Batch, Fields, merged
+from shipper.sdk.fields import find
 from shipper_plugins.otlp.model import Group, Record, Resource, Scope, Value
 
 BATCH_BYTES = 1 << 20
@@ -40,6 +42,8 @@ MOST_GROUPS = 100
 
 _MOST_TIME = 1 << 63
 _SEVERITIES = range(25)
+_OF_SYSLOG = (21, 19, 18, 17, 13, 10, 9, 5)
+"""By the code of syslog, from emergency to debug, as in the appendix B of OpenTelemetry's data model of logs."""
 _LONGEST_ID = 64
 _HEX = re.compile(r"(?:[0-9a-f]{2})+")
 _TIME = re.compile(r"(\d{4}-\d\d-\d\d[Tt ]\d\d:\d\d:\d\d)(?:[.,](\d{1,9}))?(Z|z|[+-]\d\d:?\d\d)", re.ASCII)
@@ -232,7 +236,7 @@ def _record(event: Fields, time: int | None, severity: int | None, *, is_timed: 
     record = Record(
         time=max(time or 0, 0),
         observed=_taken(event, "observed_timestamp", _ns) or 0,
-        severity=_taken(event, "severity_number", _enumerated) or severity or 0,
+        severity=_taken(event, "severity_number", _enumerated) or severity or _of_syslog(event),
         severity_text=_taken(event, "severity_text", _text) or "",
         dropped=_taken(event, "dropped_attributes_count", _u32) or 0,
         flags=_taken(event, "flags", _u32) or 0,
@@ -253,6 +257,12 @@ def _record(event: Fields, time: int | None, severity: int | None, *, is_timed: 
             event.pop(name, None)
     record.attributes = {**flat(event), **attributes} if event else attributes
     return record
+
+
+def _of_syslog(event: Fields) -> int:
+    """Returns the severity number of an event with a severity of syslog or of the journal; 0 for any other."""
+    code = find(event, "log.syslog.severity.code")
+    return _OF_SYSLOG[code] if type(code) is int and 0 <= code < len(_OF_SYSLOG) else 0
 
 
 def _body(event: Fields) -> Value:
