@@ -98,3 +98,35 @@ def test_settings_that_make_no_sense_are_refused_at_their_place() -> None:
             Timestamp(field="time", **options)  # type: ignore[arg-type]
 
         assert caught.value.at == at
+
+
+@pytest.mark.parametrize(
+    ("layout", "text", "time"),
+    [
+        ("2006-01-02T15:04:05Z07:00", "2026-01-01T00:00:00Z", "2026-01-01T00:00:00Z"),
+        ("2006-01-02T15:04:05Z07:00", "2026-01-01T00:00:00.123456789+05:30", "2025-12-31T18:30:00.123456789Z"),
+        ("2006-01-02 15:04:05", "2026-01-01 00:00:00,25", "2026-01-01T00:00:00.25Z"),
+        ("2006-01-02 15:04:05", "2026-01-01 7:00:00.1234567891234", "2026-01-01T07:00:00.123456789Z"),
+        ("2006-1-2 15:4:5.000 -0700", "2026-3-1 0:0:9.5 +0000", "2026-03-01T00:00:09.5Z"),
+        ("Jan _2 2006 15:04:05", "May 7 2026 01:02:03", "2026-05-07T01:02:03Z"),
+        ("Jan _2 2006 15:04:05", "May  7 2026 01:02:03.5", "2026-05-07T01:02:03.5Z"),
+        ("Jan _2 2006 15:04:05", "May 17 2026 01:02:03", "2026-05-17T01:02:03Z"),
+        ("02_01_2006 15:04", "17_05_2026 01:02", "2026-05-17T01:02:00Z"),
+        ("2006 __2 15:04 Z07", "2026  32 01:02 +01", "2026-02-01T00:02:00Z"),
+        ("UNIX", "1779014096.123456789", "2026-05-17T10:34:56.123456789Z"),
+        ("UNIX", 1779014096.789, "2026-05-17T10:34:56.789Z"),
+        ("UNIX", 1779014096, "2026-05-17T10:34:56.000Z"),
+        ("UNIX_MS", "1779014096789.0005", "2026-05-17T10:34:56.7890005Z"),
+    ],
+)
+def test_a_text_is_read_as_go_reads_it(layout: str, text: str | float, time: str) -> None:
+    (made,) = Timestamp(field="t", layouts=(layout,)).process(Batch.events([{"t": text}])).whole()
+
+    assert made.get("@timestamp") == time
+
+
+@pytest.mark.parametrize("text", ["NaN", "sNaN", "inf", "-1", "1e999999999", "1_0x", "1e11"])
+def test_a_number_that_is_no_time_is_tagged(text: str) -> None:
+    (made,) = Timestamp(field="t", layouts=("UNIX",)).process(Batch.events([{"t": text}])).whole()
+
+    assert made["tags"] == ["processor_error"]

@@ -6,13 +6,14 @@
 |---|---|
 | year | 2006, 06 |
 | month | 01, 1, Jan, January |
-| day | 02, 2, _2 (padded with a space); 002: of the year; Mon, Monday: of the week, which is not checked |
+| day | 02, 2, _2 (perhaps after a space); 002, __2: of the year; Mon, Monday: of the week, which is not checked |
 | hour | 15; 03 or 3 with PM or pm |
 | minute, second | 04, 4; 05, 5; a fraction after it: .000, .999, ,000, of any number of digits |
-| zone | Z07:00, Z0700 (Z for UTC), -07:00, -0700, -07, MST (UTC, GMT and Z only) |
+| zone | Z07:00, Z0700, Z07 (Z for UTC), -07:00, -0700, -07, MST (UTC, GMT and Z only) |
 
-A text matches a layout as a whole. Names are English, in any case. `UNIX` is seconds since 1970, with a fraction or
-without, `UNIX_MS` milliseconds; as numbers or texts.
+A text matches a layout as a whole. It may have a fraction behind its seconds also where the layout has none, as in Go;
+digits beyond nanoseconds are left out. Names are English, in any case. `UNIX` is seconds since 1970, with a fraction or
+without, `UNIX_MS` milliseconds; as numbers or texts, to the nanosecond.
 
 The source of the reference time: https://pkg.go.dev/time#pkg-constants.
 """
@@ -23,6 +24,7 @@ import re
 from collections.abc import Callable
 from contextlib import suppress
 from datetime import UTC, datetime, timedelta, timezone, tzinfo
+from decimal import Decimal, InvalidOperation
 from functools import lru_cache
 from typing import Any
 
@@ -33,6 +35,7 @@ _MONTH = f"(?P<name>{'|'.join(_MONTHS)})"
 _LONG_MONTHS = "january|february|march|april|may|june|july|august|september|october|november|december"
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _MOST_SECONDS = 10**11  # the year 5138
+_SECOND = 10**9
 _DAY = timedelta(days=1)
 
 _PARTS: dict[str, str] = {
@@ -41,6 +44,7 @@ _PARTS: dict[str, str] = {
     "Z07:00": r"(?P<zone>[Zz]|[+-]\d\d:\d\d)",
     "-07:00": r"(?P<zone>[+-]\d\d:\d\d)",
     "Z0700": r"(?P<zone>[Zz]|[+-]\d\d\d\d)",
+    "Z07": r"(?P<zone>[Zz]|[+-]\d\d)",
     "-0700": r"(?P<zone>[+-]\d\d\d\d)",
     "2006": r"(?P<year>\d{4})",
     "Jan": _MONTH,
@@ -48,14 +52,15 @@ _PARTS: dict[str, str] = {
     "MST": r"(?P<zone>UTC|GMT|Z)",
     "-07": r"(?P<zone>[+-]\d\d)",
     "002": r"(?P<yearday>\d{3})",
+    "__2": r"(?P<yearday>[ \d]{2}\d)",
     "01": r"(?P<month>\d\d)",
     "02": r"(?P<day>\d\d)",
-    "_2": r"(?P<day>[ \d]\d)",
+    "_2": r" ?(?P<day>\d\d?)",
     "03": r"(?P<half>\d\d)",
     "04": r"(?P<minute>\d\d)",
     "05": r"(?P<second>\d\d)",
     "06": r"(?P<short>\d\d)",
-    "15": r"(?P<hour>\d\d)",
+    "15": r"(?P<hour>\d\d?)",
     "PM": r"(?P<noon>[AaPp][Mm])",
     "pm": r"(?P<noon>[AaPp][Mm])",
     "1": r"(?P<month>\d\d?)",
@@ -64,8 +69,9 @@ _PARTS: dict[str, str] = {
     "4": r"(?P<minute>\d\d?)",
     "5": r"(?P<second>\d\d?)",
 }
-_PART = re.compile(r"[.,](?:0+|9+)(?!\d)|" + "|".join(map(re.escape, _PARTS)))
-_FRACTION = r"(?:[.,](?P<fraction>\d{1,9}))?"
+_OF_FRACTION = r"[.,](?:0+|9+)(?!\d)"
+_PART = re.compile(rf"(?:05|5)(?:{_OF_FRACTION})?|_(?=2006)|" + "|".join(map(re.escape, _PARTS)))
+_FRACTION = r"(?:[.,](?P<fraction>\d{1,9})\d*)?"
 
 Reading = Callable[[Any, datetime], str]
 """Returns a time in the form of RFC 3339, in UTC; a text without a year has that of the second argument, or the one
@@ -77,7 +83,7 @@ def reading(layout: str, zone: tzinfo) -> Reading:
     """Returns how a layout is read; times without a zone are in `zone`. Raises ValueError for a layout that makes no
     time."""
     if layout in (UNIX, UNIX_MS):
-        return lambda value, now: _of_epoch(value, 1000 if layout == UNIX else 1)
+        return lambda value, now: _of_epoch(value, _SECOND if layout == UNIX else _SECOND // 1000)
     pattern = _pattern(layout)
 
     def read(value: Any, now: datetime) -> str:
@@ -95,7 +101,7 @@ def reading(layout: str, zone: tzinfo) -> Reading:
 def _pattern(layout: str) -> re.Pattern[str]:
     parts, end = [], 0
     for part in _PART.finditer(layout):
-        parts += [re.escape(layout[end : part.start()]), _PARTS.get(part.group(), _FRACTION)]
+        parts += [re.escape(layout[end : part.start()]), _of_part(part.group())]
         end = part.end()
     parts.append(re.escape(layout[end:]))
     try:
@@ -110,6 +116,12 @@ def _pattern(layout: str) -> re.Pattern[str]:
     if ("half" in given) != ("noon" in given):
         raise ValueError("03 and PM go together; the hour of a day of 24 is 15")
     return pattern
+
+
+def _of_part(part: str) -> str:
+    """Returns the pattern of a part; behind seconds may be a fraction, whether the layout has it or not."""
+    second = re.match("05|5", part)
+    return _PARTS[second[0]] + _FRACTION if second else _PARTS.get(part, part)
 
 
 def _written(found: dict[str, str | None], zone: tzinfo, now: datetime) -> str:
@@ -179,18 +191,20 @@ def _zone(text: str) -> tzinfo:
     return timezone(offset if text[0] == "+" else -offset)
 
 
-def _of_epoch(value: Any, factor: int) -> str:
-    number = _number(value) * factor
-    if not 0 <= number < _MOST_SECONDS * 1000:
+def _of_epoch(value: Any, unit: int) -> str:
+    number = _number(value)
+    if not (number.is_finite() and 0 <= number < _MOST_SECONDS * (_SECOND // unit)):
         raise ValueError("not a time")
-    moment = _EPOCH + timedelta(milliseconds=round(number))
-    return moment.isoformat(timespec="milliseconds").replace("+00:00", "Z")
+    seconds, nanoseconds = divmod(round(number * unit), _SECOND)
+    moment = _EPOCH + timedelta(seconds=seconds)
+    fraction = f"{nanoseconds:09}".rstrip("0")
+    return f"{moment.replace(tzinfo=None).isoformat()}.{fraction:0<3}Z"
 
 
-def _number(value: Any) -> float:
+def _number(value: Any) -> Decimal:
     if type(value) in (int, float):
-        return float(value)
+        return Decimal(repr(value))  # the fewest digits that mean this number
     if isinstance(value, str) and len(value) <= 32:
-        with suppress(ValueError):
-            return float(value)
+        with suppress(InvalidOperation):
+            return Decimal(value)
     raise ValueError("not a time")
