@@ -387,3 +387,54 @@ def test_what_clients_write_at_length_is_not_kept() -> None:
         assert tracemalloc.get_traced_memory()[0] < 16 * long
     finally:
         tracemalloc.stop()
+
+
+REST = '[17/May/2026:12:34:56 +0200] "GET / HTTP/1.1" 200 153 "-" "curl"'
+
+
+@pytest.mark.parametrize(("format", "place"), [("nginx", "remote_ip_list"), ("apache", "remote_addresses")])
+@pytest.mark.parametrize(
+    ("head", "client", "addresses", "user", "destination"),
+    [
+        ("203.0.113.7, 10.0.0.1 - -", "203.0.113.7", ["203.0.113.7", "10.0.0.1"], None, None),
+        (
+            "10.1.2.3,172.16.0.1, 203.0.113.7 - a b",
+            "203.0.113.7",
+            ["10.1.2.3", "172.16.0.1", "203.0.113.7"],
+            "a b",
+            None,
+        ),
+        ("10.0.0.1, 192.168.1.1 - ann", "10.0.0.1", ["10.0.0.1", "192.168.1.1"], "ann", None),
+        ('"unknown, 2001:db8::1" - -', "unknown", ["unknown", "2001:db8::1"], None, None),
+        ("www.example.com:443 203.0.113.7 - -", "203.0.113.7", None, None, {"domain": "www.example.com", "port": 443}),
+        ("www.example.com 203.0.113.7 - -", "203.0.113.7", None, None, {"domain": "www.example.com"}),
+        (
+            "[::1]:80 10.0.0.1, 192.0.2.1 - ann",
+            "192.0.2.1",
+            ["10.0.0.1", "192.0.2.1"],
+            "ann",
+            {"domain": "[::1]", "port": 80},
+        ),
+        ("www.example.com - - -", "-", None, None, {"domain": "www.example.com"}),
+        ("10.0.0.1 identd ann", "10.0.0.1", None, "ann", None),
+        ("10.0.0.1 - a b", "10.0.0.1", None, "a b", None),
+    ],
+)
+def test_a_list_of_addresses_and_the_virtual_host_are_read_as_by_filebeat(
+    format: str, place: str, head: str, client: str, addresses: Any, user: Any, destination: Any
+) -> None:
+    event = of(f"{head} {REST}", format)
+
+    assert "tags" not in event
+    assert event["source"]["address"] == client
+    assert find(event, f"{format}.access.{place}") == addresses
+    assert (find(event, "user.name"), event.get("destination")) == (user, destination)
+    assert find(event, "http.response.body.bytes") == 153
+
+
+@pytest.mark.parametrize("format", ["nginx", "apache"])
+@pytest.mark.parametrize("head", ["10.0.0.1 identd a b", "a b c - d", "10.0.0.1, - -", "1," * 200 + "1 - -"])
+def test_what_cannot_be_told_before_the_time_is_tagged(format: str, head: str) -> None:
+    event = of(f"{head} {REST}", format)
+
+    assert (event["tags"], event.get("source")) == (["processor_error"], None)

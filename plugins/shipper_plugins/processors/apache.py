@@ -5,8 +5,8 @@ r"""Lines of Apache httpd, for `parse`: its access log and its error log.
     shop.org:443 10.0.0.1 - ann [17/May/2026:12:34:56 +0200] "GET / HTTP/1.1" 200 153 …         vhost_combined
     [Sun May 17 12:34:56.789012 2026] [core:error] [pid 31:tid 32] [client 10.0.0.1:4711] AH00126: …
 
-Lines of the access log without a virtual host are read by columns (see `access`). Apache escapes a text as C does
-(`\"`, `\t`, `\xHH`); it is decoded.
+The address may be a list of them (`%{X-Forwarded-For}i`), and the virtual host without a port. Lines of the access log
+without these are read by columns (see `access`). Apache escapes a text as C does (`\"`, `\t`, `\xHH`); it is decoded.
 """
 
 from __future__ import annotations
@@ -19,10 +19,7 @@ from ipaddress import ip_address
 from shipper.plugin import Fields
 from shipper_plugins.processors import access
 
-_ACCESS = re.compile(
-    rf"(?:([^\s:]+):(\d+) )?(\S+) \S+ (.*?) {access.TIME} {access.QUOTED} "
-    rf"(\d{{3}}|-) (\d+|-)(?: {access.QUOTED} {access.QUOTED})?"
-)
+_ACCESS = access.lines(rf"{access.QUOTED} (\d{{3}}|-) (\d+|-)(?: {access.QUOTED} {access.QUOTED})?")
 _ERROR = re.compile(
     r"\[[A-Z][a-z]{2} ([A-Z][a-z]{2}) {1,2}(\d{1,2}) (\d\d:\d\d:\d\d)(?:\.(\d{1,6}))? (\d{4})\] "
     r"\[(?:([\w-]*):)?([a-z]+\d?)\] (?:\[pid (\d+)(?::tid (\d+))?\] )?"
@@ -31,7 +28,6 @@ _CLIENT = re.compile(r"\[client ([^\]\s]{1,255})\] ")
 _REFERRER = re.compile(r", referer: (\S+)\Z")
 _ESCAPED = re.compile(r"((?:\\x[0-9A-Fa-f]{2})+)|\\(.)", re.DOTALL)
 _ESCAPES = {"b": "\b", "n": "\n", "r": "\r", "t": "\t", "v": "\v", "f": "\f", '"': '"', "\\": "\\"}
-_HIGHEST_PORT = 65535
 
 _LINE = (access.ORDINARY_HEAD, access.ORDINARY_REQUEST, rb"(0|[1-9]\d{0,17}+|-)", access.ORDINARY_CLIENT)
 ORDINARY = re.compile(rb"(?:%b%b%b(?:%b|(?=\n)))?+[^\n]*+\n" % _LINE)
@@ -40,21 +36,11 @@ ORDINARY = re.compile(rb"(?:%b%b%b(?:%b|(?=\n)))?+[^\n]*+\n" % _LINE)
 
 def read(text: str) -> tuple[str, Fields]:
     """Returns the log (`access` or `error`) and the fields of a line; raises ValueError if it is of neither."""
-    if found := _ACCESS.match(text):
-        host, port, *parts = found.groups()
-        fields = access.fields(_decoded, *parts)
-        return "access", fields | ({"destination": _destination(host, port)} if host else {})
+    if made := access.read(_ACCESS, text, _decoded, "apache", "access", "remote_addresses"):
+        return "access", made
     if error := _ERROR.match(text):
         return "error", _error(*error.groups(), text=text[error.end() :])
     raise ValueError("the text is no line of an Apache log")
-
-
-def _destination(host: str, port: str) -> Fields:
-    return {"domain": host, **_port(port)}
-
-
-def _port(text: str) -> Fields:
-    return {"port": int(text)} if len(text) <= 5 and int(text) <= _HIGHEST_PORT else {}
 
 
 def _error(
@@ -87,7 +73,7 @@ def _source(client: str) -> Fields:
     address, colon, port = client.rpartition(":")
     if not colon or not port.isdecimal() or not port.isascii() or (_is_address(client) and not _is_address(address)):
         return access.source(client)
-    return access.source(address) | _port(port)
+    return access.source(address) | access.port(port)
 
 
 def _is_address(text: str) -> bool:

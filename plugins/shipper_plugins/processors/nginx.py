@@ -2,6 +2,8 @@ r"""Lines of nginx, for `parse`: its combined access log (see `access`) and its 
 
 nginx writes a byte that is not printable, a quote or a backslash as `\xHH`; it is decoded. Lines of the error log,
 which are few, are read one by one, for 14 µs.
+
+A log may begin with `$http_x_forwarded_for`, a list of addresses, and with the virtual host (`$host:$server_port`).
 """
 
 from __future__ import annotations
@@ -13,9 +15,7 @@ from functools import lru_cache
 from shipper.plugin import Fields
 from shipper_plugins.processors import access
 
-_ACCESS = re.compile(
-    rf"(\S+) \S+ (.*?) {access.TIME} {access.QUOTED} (\d{{3}}) (\d+|-) {access.QUOTED} {access.QUOTED}"
-)
+_ACCESS = access.lines(rf"{access.QUOTED} (\d{{3}}) (\d+|-) {access.QUOTED} {access.QUOTED}")
 _ERROR = re.compile(r"(\d{4}/\d\d/\d\d \d\d:\d\d:\d\d) \[([a-z]+)\] (\d+)#(\d+): (?:\*\d+ )?(?=.)")
 _CLIENT = re.compile(r', client: ([^\s,]+)(?:, server: [^,]*)?(?:, request: "([^"]*)")?')
 _ESCAPED = re.compile(r"(?:\\x[0-9A-Fa-f]{2})+")
@@ -27,8 +27,8 @@ ORDINARY = re.compile(rb"(?:%b%b%b%b)?+[^\n]*+\n" % _LINE)
 
 def read(text: str) -> tuple[str, Fields]:
     """Returns the log (`access` or `error`) and the fields of a line; raises ValueError if it is of neither."""
-    if found := _ACCESS.match(text):
-        return "access", access.fields(_decoded, *found.groups())
+    if made := access.read(_ACCESS, text, _decoded, "nginx", "access", "remote_ip_list"):
+        return "access", made
     if error := _ERROR.match(text):
         return "error", _error(*error.groups(), text=text)
     raise ValueError("the text is no line of an nginx log")

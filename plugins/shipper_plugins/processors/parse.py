@@ -11,8 +11,10 @@ r"""`parse`: turns a text into fields.
   group), or one that is not allowed (`data_stream`: the logged application writes the text, so it must not choose the
   destination), becomes a label: `json_lines` has the rule.
 - `nginx`, `apache`: the access log (combined; of Apache also common and vhost_combined) and the error log become ECS
-  fields; `message` is kept. The error log has no time zone: its times count as local ones of this host. Escapes are
-  decoded. With `dashboards` each event has the fields of Kibana's stock dashboards too: see `dashboards`.
+  fields; `message` is kept. A line may begin with the virtual host, and have a list of addresses (X-Forwarded-For): the
+  first that is not private is the client, as in Filebeat. The error log has no time zone: its times count as local ones
+  of this host. Escapes are decoded. With `dashboards` each event has the fields of Kibana's stock dashboards too: see
+  `dashboards`.
 - `syslog`: a line of a syslog file, or a message as it is sent; its message replaces the text: see `syslog_lines`.
 - `cri`: a line of a container's log, of CRI or of Docker; what the container wrote replaces the text, and the parts of
   a divided line become one event: see `containers`.
