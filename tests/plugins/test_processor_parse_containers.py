@@ -281,3 +281,20 @@ async def test_documents_with_another_log_than_a_file_has_are_joined(opened: Ope
 
     assert [event["message"] for event in made.batch.whole()] == ["xx"]
     assert (held["message"], held["log"]["flags"]) == ("x", ["partial"])
+
+
+@pytest.mark.parametrize(
+    "lines",
+    [
+        [f"{TIME} stdout F a", f"{TIME} stdout P  b", f"{TIME} stdout F b", "c", f"{TIME} stdout F d"],
+        [docker("a\n"), docker(" b"), docker("b\n"), "c", docker("d\n")],
+    ],
+)
+async def test_lines_that_multiline_has_joined_are_one_message_without_their_prefixes(
+    opened: Opened, lines: list[str]
+) -> None:
+    batch = Batch.events([{"message": "\n".join(lines)}, {"message": f"{TIME} stdout F e"}], shared=SHARED)
+    made = [event for part in opened.stage.process(Part(batch)) for event in part.batch.whole()]
+
+    assert messages(made) == ["a\n bb\nc\nd", "e"]
+    assert made[0]["@timestamp"] == TIME

@@ -12,6 +12,9 @@ position of the file does not move; after a crash they are read again. If the la
 `LONGEST_HELD` seconds, or the line gets longer than `LARGEST`, what is there becomes an event with `log.flags:
 [partial]`, and so does what follows: nothing is lost.
 
+Lines that `multiline` of the input has joined have a prefix each: their texts are one message, with the time of the
+first.
+
 A line that waits too long is let go alone, with the next lines that come, so lines of other containers stay whole. What
 is flushed is let go altogether: the position moves over it. So a flush is due when all lines have waited long enough,
 or when lines were held without a break for `LONGEST_UNSTORED` seconds.
@@ -24,6 +27,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import NamedTuple
 
@@ -66,7 +70,25 @@ class _Line(NamedTuple):
 
 
 def _read(text: str) -> _Line:
-    """Returns what is in a line; raises ValueError if it is neither of CRI nor of Docker."""
+    """Returns what is in a line, or in the lines that `multiline` has joined; raises ValueError if the first one is
+    neither of CRI nor of Docker."""
+    first, *others = text.split("\n")
+    line = _read_line(first)
+    texts, is_whole = [line.text], line.is_whole
+    for other in others:
+        text, was_whole = other, is_whole
+        with suppress(ValueError):  # it is another line of what the container wrote
+            text, is_whole = _text_of(other)
+        texts += ["\n", text] if was_whole else [text]
+    return line._replace(text="".join(texts), is_whole=is_whole)
+
+
+def _text_of(line: str) -> tuple[str, bool]:
+    read = _read_line(line)
+    return read.text, read.is_whole
+
+
+def _read_line(text: str) -> _Line:
     if text.startswith("{"):
         return _of_docker(text)
     found = _CRI.fullmatch(text)
