@@ -76,7 +76,7 @@ def _read(text: str) -> _Line:
     line = _read_line(first)
     texts, is_whole = [line.text], line.is_whole
     for other in others:
-        text, was_whole = other, is_whole
+        text, was_whole, is_whole = other, is_whole, True
         with suppress(ValueError):  # it is another line of what the container wrote
             text, is_whole = _text_of(other)
         texts += ["\n", text] if was_whole else [text]
