@@ -94,6 +94,7 @@ ROOMS = (
             "files": "what a person configures",
             "launcher": ACTS,
             "locations": SCREEN,
+            "mapped": "what a person configures",
             "member": ACTS,
             "notify": ENDS,
             "once": "ends a supervisor: says nothing to anyone",
