@@ -97,8 +97,10 @@ class Api:
             return Answer(reply.status, json.loads(text) if is_json else {"message": text.decode()}, reply.headers)
 
     def must(self, method: str, path: str, body: object = None, **how: Any) -> Object:
-        """As `call`; raises Refused."""
-        answer = self.call(method, path, body, **how)
+        """As `call`, again where the server asks for that, as for kinds that it was just given; raises Refused."""
+        ends = time.monotonic() + PATIENCE
+        while (answer := self.call(method, path, body, **how)).status == 429 and time.monotonic() < ends:
+            time.sleep(0.1)
         if answer.status >= 400:
             raise Refused(f"{method} {path}", answer)
         return answer.body

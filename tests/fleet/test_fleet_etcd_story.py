@@ -97,14 +97,14 @@ async def test_reads_and_watches_leave_a_host_that_is_stopped(
     stopped = three.nodes[1]
     with trio.fail_after(PATIENCE):
         async with open_etcd(three.urls, prefix) as store:
-            made = await store.swap("key", b"1", expected=ABSENT)
-            async with store.watch("", made.at) as changes:
+            made = await swapped(store, "key", b"1", ABSENT)
+            async with store.watch("", made) as changes:
                 with trio.move_on_after(0.1):
                     await anext(changes)
                 stopped.stop()
                 try:
                     async with open_etcd([three.nodes[0].url, three.nodes[2].url], prefix) as other:
-                        revision = await swapped(other, "key", b"2", made.at)
+                        revision = await swapped(other, "key", b"2", made)
                     assert (await store.read("key")).at >= revision
                     assert [change.at for change in await anext(changes)] == [revision]
                 finally:
