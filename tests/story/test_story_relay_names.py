@@ -33,7 +33,12 @@ async def test_both_sides_name_each_other_with_what_waits(tmp_path: Path) -> Non
     async with open_chain(tmp_path) as chain, chain.sink(), running(chain.edge_state) as edge:
         await chain.offer_edge(edge)
         await chain.put("a", "b", n=1)
-        alone = await edge.state(lambda observed: principal_of(observed)["reason"] != "not connected yet")
+        alone = await edge.state(
+            lambda observed: (
+                principal_of(observed)["reason"] != "not connected yet"
+                and principal_of(observed)["unconfirmed_keys"] == 2
+            )
+        )
         async with launched(chain.principal_state, "--http", "127.0.0.1:0") as middle:
             address = (await middle.hello())["http"]
             await chain.offer_principal(middle)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from datetime import UTC, datetime
 from pathlib import Path
 
 import pytest
@@ -145,6 +146,8 @@ async def test_of_two_policies_that_conflict_the_older_one_runs(tmp_path: Path, 
         node = await begun(cluster)
         other = node.directory / "other.log"
         other.touch()
+        created = cluster.admin.get(cluster.path("shipperpolicies", "web"))["metadata"]["creationTimestamp"]
+        await cluster.until(lambda: f"{datetime.now(UTC):%Y-%m-%dT%H:%M:%SZ}" > created, "the next second begins")
         cluster.apply_policy("younger", cluster.text(other, index="younger"))
         nack = await cluster.refuses("younger", "conflict")
         node.write(10)
