@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
+from functools import lru_cache
 from typing import Any
 
 from shipper.sdk.errors import BadOption
@@ -77,8 +78,9 @@ def changed(fields: Fields, name: str, change: Callable[[Any], Any]) -> Fields:
     all of them for the field, so all are changed; so is each field below it whose name is dotted.
     """
     made = fields
-    whole = [(key, "") for key in fields if key.startswith(f"{name}.")]
-    for key, rest in (*_spellings(name), *whole):
+    below = f"{name}."
+    whole = [(key, "") for key in fields if key.startswith(below)]
+    for key, rest in (*_spellings(name), *whole) if whole else _spellings(name):
         if key in fields:
             value = fields[key]
             new = _changed_below(value, rest, change) if rest else change(value)
@@ -95,10 +97,11 @@ def _changed_below(value: Any, name: str, change: Callable[[Any], Any]) -> Any:
     return [_changed_below(one, name, change) for one in value] if isinstance(value, list) else value
 
 
-def _spellings(name: str) -> list[tuple[str, str]]:
+@lru_cache  # names come from policies, and each event asks for them
+def _spellings(name: str) -> tuple[tuple[str, str], ...]:
     """Returns each way to divide a name into a key and the rest of the name."""
     parts = name.split(".")
-    return [(".".join(parts[:n]), ".".join(parts[n:])) for n in range(1, len(parts) + 1)]
+    return tuple((".".join(parts[:n]), ".".join(parts[n:])) for n in range(1, len(parts) + 1))
 
 
 def edited(batch: Batch, names: Iterable[str], edit: Edit) -> Batch:
