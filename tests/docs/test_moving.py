@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from functools import cache
 from typing import Any
 
 import pytest
@@ -12,10 +13,13 @@ from shipper.policy.schema import json_schema
 from tests.docs.site import pages
 from tests.readme import Page
 
-SCHEMA = json_schema(Registry.installed())
-DEFINITIONS = SCHEMA["$defs"]
 PAGES = pages("moving")
 OPTION = re.compile(r"^(?:inputs|processors|outputs|queue|dead_letters|drain)(?:\.\w+)+$")
+
+
+@cache
+def schema_of_policies() -> Any:
+    return json_schema(Registry.installed())
 
 
 def rows(page: str) -> list[list[str]]:
@@ -30,9 +34,9 @@ def exists(option: str) -> bool:
     kind, *names = option.split(".")
     if kind in ("inputs", "processors", "outputs"):
         type, *names = names
-        schema = DEFINITIONS.get(f"{kind[:-1]}.{type}")
+        schema = schema_of_policies()["$defs"].get(f"{kind[:-1]}.{type}")
     else:
-        schema = SCHEMA["properties"][kind]
+        schema = schema_of_policies()["properties"][kind]
     for name in names:
         schema = _below(schema, name)
     return schema is not None
@@ -42,7 +46,7 @@ def _below(schema: Any, name: str) -> Any:
     if schema is None:
         return None
     if "$ref" in schema:
-        return _below(DEFINITIONS[schema["$ref"].removeprefix("#/$defs/")], name)
+        return _below(schema_of_policies()["$defs"][schema["$ref"].removeprefix("#/$defs/")], name)
     if name in schema.get("properties", ()):
         return schema["properties"][name]
     return next((found for arm in schema.get("anyOf", ()) if (found := _below(arm, name)) is not None), None)

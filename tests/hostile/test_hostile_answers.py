@@ -24,6 +24,7 @@ from shipper.sdk.aio import open_asyncio
 from shipper_plugins.outputs import bulk, encoding
 from shipper_plugins.outputs.elasticsearch import Backoff, ElasticsearchOutput
 from tests.hostile.frames import mutated
+from tests.hostile.requests import bomb
 
 STATUSES = (201, 200, 409, 400, 429, 403, 503)
 
@@ -172,7 +173,6 @@ def http(body: bytes, status: str = "200 OK", headers: str = "") -> bytes:
 OURS = answer(items(request(3).ids(), [201] * 3))
 THEIRS = answer(items(request(3, seq=9).ids(), [201] * 3))
 CHUNKED = b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n"
-BOMB = gzip.compress(gzip.compress(bytes(200 << 20), 9), 9)
 ANSWERS: dict[str, bytes | Endless] = {
     "nothing": b"",
     "no HTTP": b"SSH-2.0-OpenSSH_9.2\r\n",
@@ -200,9 +200,9 @@ ANSWERS: dict[str, bytes | Endless] = {
     "status 0": http(OURS, "0 Strange"),
     "a page": http(b"<html>created</html>", headers="Content-Type: text/html\r\n"),
     "deep JSON": http(b'{"items":' + b"[" * 200_000),
-    "a bomb": http(gzip.compress(bytes(200 << 20), 9), headers="Content-Encoding: gzip\r\n"),
-    "a bomb in a bomb": http(BOMB, headers="Content-Encoding: gzip\r\n"),
-    "a bomb as an error": http(gzip.compress(bytes(200 << 20), 9), "400 Bad Request", "Content-Encoding: gzip\r\n"),
+    "a bomb": http(bomb(200), headers="Content-Encoding: gzip\r\n"),
+    "a bomb in a bomb": http(gzip.compress(bomb(200)), headers="Content-Encoding: gzip\r\n"),
+    "a bomb as an error": http(bomb(200), "400 Bad Request", "Content-Encoding: gzip\r\n"),
     "gzip, cut": http(gzip.compress(OURS)[:-4], headers="Content-Encoding: gzip\r\n"),
     "an encoding not asked for": http(OURS, headers="Content-Encoding: br\r\n"),
     "a long head": http(OURS, headers="".join(f"X-{n}: {'y' * 7000}\r\n" for n in range(200))),

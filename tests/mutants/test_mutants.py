@@ -19,7 +19,6 @@ from tests.mutants.trial import Kept, Result, trial
 pytestmark = pytest.mark.timeout(180)
 
 MUTANTS = all_mutants()
-PROGRAM = Program(tree.ROOT)
 RETRY = "shipper/sdk/retry.py"
 TABLE: dict[str, Any] = {
     "breaks": "L6 a retry is no hot loop",
@@ -30,6 +29,11 @@ TABLE: dict[str, Any] = {
     "new": "first: int",
 }
 HARMLESS = Mutant.of("sdk/harmless", TABLE)
+
+
+@pytest.fixture(scope="module")
+def program() -> Program:
+    return Program(tree.ROOT)
 
 
 # -- those made by hand ------------------------------------------------------------------------------------------------
@@ -44,11 +48,11 @@ def test_there_are_faults_of_every_part() -> None:
     assert len(MUTANTS) >= 100
 
 
-def test_every_fault_applies_to_the_program_as_it_is() -> None:
+def test_every_fault_applies_to_the_program_as_it_is(program: Program) -> None:
     stale = {}
     for mutant in MUTANTS:
         try:
-            mutant.changed(PROGRAM)
+            mutant.changed(program)
         except Stale as error:
             stale[mutant.name] = str(error)
 
@@ -201,15 +205,15 @@ def test_rules_change_conditions_values_and_statements_and_no_words() -> None:
     assert [new for kind, _, new in made if kind == "early"] == ["return None"]
 
 
-def test_what_rules_make_of_the_program_is_python_and_is_drawn_by_a_seed() -> None:
+def test_what_rules_make_of_the_program_is_python_and_is_drawn_by_a_seed(program: Program) -> None:
     def draw(seed: int) -> list[Generated]:
-        return generated(PROGRAM, tree.ROOT, ["shipper/status"], seed=seed, count=30)
+        return generated(program, tree.ROOT, ["shipper/status"], seed=seed, count=30)
 
     some = draw(1)
 
     assert some == draw(1) != draw(2)
     for one in some:
-        ast.parse(one.changed(PROGRAM)[one.module])
+        ast.parse(one.changed(program)[one.module])
 
 
 def test_no_two_generated_faults_have_one_name() -> None:
@@ -218,11 +222,11 @@ def test_no_two_generated_faults_have_one_name() -> None:
     assert len(set(names)) == len(names) > 4
 
 
-def test_names_say_of_which_modules_faults_are_made() -> None:
-    assert {one.module for one in generated(PROGRAM, tree.ROOT, [RETRY], seed=0, count=None)} == {RETRY}
-    below = generated(PROGRAM, tree.ROOT, ["shipper/status/"], seed=0, count=None)
+def test_names_say_of_which_modules_faults_are_made(program: Program) -> None:
+    assert {one.module for one in generated(program, tree.ROOT, [RETRY], seed=0, count=None)} == {RETRY}
+    below = generated(program, tree.ROOT, ["shipper/status/"], seed=0, count=None)
     assert {one.module for one in below} > {"shipper/status/http.py", "shipper/status/ages.py"}
-    assert generated(PROGRAM, tree.ROOT, ["shipper/stat"], seed=0, count=None) == []
+    assert generated(program, tree.ROOT, ["shipper/stat"], seed=0, count=None) == []
 
 
 @pytest.mark.parametrize(
@@ -248,23 +252,23 @@ def test_a_module_is_tried_by_the_tests_that_mirror_it_or_by_those_of_its_room(m
 # -- trials ------------------------------------------------------------------------------------------------------------
 
 
-def test_a_fault_made_by_hand_is_killed_by_its_own_check() -> None:
+def test_a_fault_made_by_hand_is_killed_by_its_own_check(program: Program) -> None:
     mutant = next(mutant for mutant in MUTANTS if mutant.name == "control/credential_shown")
-    result = trial(mutant, PROGRAM)
+    result = trial(mutant, program)
 
     assert (result.settlement, result.wider) == ("killed", False)
 
 
-def test_a_generated_fault_is_killed_and_one_that_does_no_harm_survives() -> None:
-    endless = next(one for one in generated(PROGRAM, tree.ROOT, [RETRY], seed=0, count=None) if one.new == "False")
+def test_a_generated_fault_is_killed_and_one_that_does_no_harm_survives(program: Program) -> None:
+    endless = next(one for one in generated(program, tree.ROOT, [RETRY], seed=0, count=None) if one.new == "False")
 
-    assert trial(endless, PROGRAM).settlement == "killed"
-    assert trial(replace(endless, new=endless.old), PROGRAM).settlement == "survived"
+    assert trial(endless, program).settlement == "killed"
+    assert trial(replace(endless, new=endless.old), program).settlement == "survived"
 
 
-def test_what_was_tried_is_not_tried_again_and_is_in_the_report(tmp_path: Path) -> None:
+def test_what_was_tried_is_not_tried_again_and_is_in_the_report(program: Program, tmp_path: Path) -> None:
     kept, told = tmp_path / "kept.json", tmp_path / "report.md"
-    for one in generated(PROGRAM, tree.ROOT, [RETRY], seed=0, count=None):
+    for one in generated(program, tree.ROOT, [RETRY], seed=0, count=None):
         Kept(kept).load().put(one, Result("survived" if one.kind == "boolean" else "killed", ""))
 
     assert main(["--generated", RETRY, "--state", str(kept), "--report", str(told)]) == 0
@@ -305,10 +309,10 @@ def test_a_check_that_does_not_end_has_failed_and_says_so() -> None:
     assert (found.settlement, found.by) == ("failed", "no end within 0.2 s")
 
 
-def test_a_fault_that_does_not_apply_is_not_tried() -> None:
+def test_a_fault_that_does_not_apply_is_not_tried(program: Program) -> None:
     gone = Mutant.of("sdk/gone", TABLE | {"old": "what is not there"})
 
-    assert trial(gone, PROGRAM) == Result("stale", "backoff has the fragment 0 times: what is not there")
+    assert trial(gone, program) == Result("stale", "backoff has the fragment 0 times: what is not there")
 
 
 def test_a_result_is_kept_until_the_fault_or_the_tree_changes(tmp_path: Path) -> None:
