@@ -26,6 +26,7 @@ test-rest: .venv/tested
 	$(BIN)/pytest --rest=$(REST) $(PYTEST_ARGS)
 
 test-all: test test-rest
+	$(BIN)/pytest --numprocesses=$(PYTEST_WORKERS) -m hypothesis --hypothesis-profile=full
 	$(BIN)/python -m tests.prove.branches
 	$(BIN)/python -m tests.fresh bookworm trixie
 

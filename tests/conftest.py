@@ -16,8 +16,10 @@ if TYPE_CHECKING:
 
 pytest_plugins = ("tests.hangs", "tests.prove.measured", "tests.selection")
 
-settings.register_profile("untimed", deadline=None, suppress_health_check=[HealthCheck.too_slow])
-settings.load_profile("untimed")  # how fast a machine is says nothing of a property
+# How fast a machine is says nothing of a property.
+settings.register_profile("full", deadline=None, suppress_health_check=[HealthCheck.too_slow])
+settings.register_profile("short", settings.get_profile("full"), max_examples=30)
+settings.load_profile("short")
 
 # They outrank the throwaway authorities of tests: loopback TLS would fail on a machine that sets them.
 for _name in ("REQUESTS_CA_BUNDLE", "CURL_CA_BUNDLE", "SSL_CERT_FILE", "SSL_CERT_DIR"):

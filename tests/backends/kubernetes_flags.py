@@ -40,7 +40,6 @@ def etcd_arguments(directory: Path, url: str, peer: str) -> list[str]:
         f"--initial-cluster=tests={peer}",
         "--log-level=warn",
         "--unsafe-no-fsync",
-        "--watch-progress-notify-interval=1s",  # without it, a watch of a quiet kind gets no bookmark for ten minutes
     ]
 
 

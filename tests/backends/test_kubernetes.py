@@ -211,22 +211,6 @@ def test_a_watch_may_begin_with_all_objects_and_says_when_they_are_told(admin: A
     assert end["object"]["metadata"]["annotations"] == {"k8s.io/initial-events-end": "true"}
 
 
-def test_a_watch_of_a_quiet_kind_is_told_of_newer_versions(admin: Api, kubernetes: Kubernetes, configmaps: str) -> None:
-    """Else its version would expire with the changes of other kinds."""
-    start = version(admin.get(configmaps))
-    _make(admin, path("configmaps", kubernetes.namespace()), "elsewhere")
-
-    how: Object = {"resourceVersion": start, "allowWatchBookmarks": "true", "timeoutSeconds": "6"}
-    for _ in range(10):  # a bookmark is due two seconds before the end: a server that begins later than that skips it
-        with admin.watch(configmaps, **how) as events:
-            if bookmark := next(events, None):
-                break
-
-    assert bookmark is not None
-    assert bookmark["type"] == "BOOKMARK"
-    assert int(version(bookmark["object"])) > int(start)
-
-
 def test_a_watch_ends_cleanly_by_its_own_time_limit(admin: Api, configmaps: str) -> None:
     with admin.watch(configmaps, resourceVersion=version(admin.get(configmaps)), timeoutSeconds="1") as events:
         assert list(events) == []

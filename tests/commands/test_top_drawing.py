@@ -13,6 +13,7 @@ from shipper.commands.top.drawing import lines
 from shipper.status import view
 from shipper.status.rates import Rates, sample
 from shipper.status.view import View
+from tests.examples import examples
 from tests.status.documents import EDGE, PRINCIPAL, SERVED, later
 
 EDGES: dict[str, Any] = {"edges": [EDGE, {**EDGE, "name": "rom", "connected_seconds": None}], "principals": [PRINCIPAL]}
@@ -55,7 +56,7 @@ def test_a_credential_that_nothing_uses_any_more_may_go():
     assert said["es-00aa00aa00aa"] == "may go"
 
 
-@settings(max_examples=50)
+@settings(max_examples=examples(0.5))
 @given(text=st.text(max_size=700), width=st.integers(20, 200))
 def test_text_of_others_has_no_power_over_the_terminal(text: str, width: int):
     document = {**SERVED, "message": text, "units": [{**unit, "message": text} for unit in SERVED["units"]]}

@@ -27,6 +27,7 @@ from shipper.fleet.records import (
 )
 from shipper.fleet.standings import fenced
 from shipper.fleet.view import View
+from tests.examples import examples
 
 ALIVE = Alive("d", "b", "i")
 FENCE = Fence(lease=10.0, request=5.0)
@@ -484,7 +485,7 @@ def naive(seen: View, number: int, stage: str) -> str:
     return "refused" if refused else "closed" if closed else "open"
 
 
-@settings(max_examples=500, deadline=None)
+@settings(max_examples=examples(5), deadline=None)
 @given(views(), st.integers(0, 9), st.sampled_from(["received", "active", "drained"]))
 def test_the_answer_is_that_of_the_rules_in_words(seen, number, stage):
     assert ask(seen, number, stage).state == naive(seen, number, stage)

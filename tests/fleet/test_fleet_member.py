@@ -27,6 +27,7 @@ from shipper.fleet.member.steps import (
 from shipper.fleet.memory import Memory
 from shipper.fleet.records import Alive, Head, Line, Report, Version
 from shipper.values import Counts
+from tests.examples import examples
 
 LEASE = 9.0
 FAULTS = ["none", "lost before", "lost after", "late"]
@@ -220,7 +221,7 @@ def play(world, actions):
             world.alive, world.alive_revision, world.alive_until = None, 0, world.now + LEASE
 
 
-@settings(max_examples=300)
+@settings(max_examples=examples(3))
 @given(st.booleans(), st.lists(ACTIONS, min_size=10, max_size=80))
 def test_whatever_happens_to_its_calls_a_member_stays_itself_and_ends_with_the_newest_version(hold, actions):
     """`World` checks each step: offers and stages never go back, a write is durable before it is tried, and a lease is

@@ -17,6 +17,7 @@ from shipper.fleet.seal import Seals, Unauthentic
 from shipper.fleet.standings import fenced
 from shipper.fleet.store import PROMPT, SECONDS, StoreUnreachable
 from shipper.fleet.view import View
+from tests.examples import examples
 from tests.fleet.memory import MemoryStore
 
 SEALS = Seals("prod", [bytes(32)])
@@ -533,7 +534,7 @@ class Story:
         assert view.gone.keys() == view.reports.keys() - view.alive.keys()
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=examples(3), deadline=None)
 @given(st.lists(STEPS, max_size=25))
 def test_whatever_happens_all_is_seen_in_the_end_and_nobody_is_fenced_who_had_a_lease(steps):
     trio.run(Story().run, steps, clock=trio.testing.MockClock(autojump_threshold=0))

@@ -23,6 +23,7 @@ from shipper.plugin import Asyncio, Batch, Code, Duration, Held, Later, Outcome,
 from shipper.sdk.aio import open_asyncio
 from shipper_plugins.outputs import bulk, encoding
 from shipper_plugins.outputs.elasticsearch import Backoff, ElasticsearchOutput
+from tests.examples import examples
 from tests.hostile.frames import mutated
 from tests.hostile.requests import bomb
 
@@ -63,7 +64,7 @@ def delivered(body: bytes, request: encoding.Request) -> set[str] | None:
 # -- what is read ------------------------------------------------------------------------------------------------------
 
 
-@settings(max_examples=500, deadline=None)
+@settings(max_examples=examples(5), deadline=None)
 @given(st.lists(st.sampled_from(STATUSES), min_size=2, max_size=8), st.integers(0, 2**64))
 def test_items_that_are_lost_repeated_moved_or_foreign_deliver_nothing_that_was_not_created(
     statuses: list[int], seed: int
@@ -96,7 +97,7 @@ def test_items_that_are_lost_repeated_moved_or_foreign_deliver_nothing_that_was_
         assert found is None
 
 
-@settings(max_examples=500, deadline=None)
+@settings(max_examples=examples(5), deadline=None)
 @given(st.lists(st.sampled_from(STATUSES), min_size=1, max_size=6), st.integers(0, 2**64))
 def test_a_body_damaged_anywhere_breaks_nothing(statuses: list[int], seed: int) -> None:
     ours = request(len(statuses))
@@ -110,7 +111,7 @@ def test_a_body_damaged_anywhere_breaks_nothing(statuses: list[int], seed: int) 
         assert len(parsed["items"]) == len(statuses)
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=examples(2), deadline=None)
 @given(st.sampled_from(["gzip", "x-gzip", "identity", "", "br", "deflate", "gzip, gzip"]), st.integers(0, 2**64))
 def test_a_packed_body_damaged_anywhere_is_read_or_says_later(encoding: str, seed: int) -> None:
     ours = request(3)

@@ -44,6 +44,7 @@ from shipper_plugins.otlp.model import Unfit
 from shipper_plugins.outputs import bulk, encoding, keyed, otlp, otlp_answers
 from shipper_plugins.outputs.kafka import KafkaOutput
 from shipper_plugins.outputs.otlp import OtlpOutput
+from tests.examples import examples
 from tests.hostile.frames import mutated
 from tests.plugins.kafka_broker import PRODUCE, PRODUCER_ID, Cluster, open_broker
 
@@ -82,7 +83,7 @@ def items(ids: Iterable[str], op: str, draw: random.Random) -> bytes:
     return json.dumps({"errors": False, "items": said}, separators=(",", ":")).encode()
 
 
-@settings(max_examples=500, deadline=None)
+@settings(max_examples=examples(5), deadline=None)
 @given(SEEDS)
 def test_an_item_is_rejected_only_by_a_status_that_says_so(seed: int) -> None:
     draw = random.Random(seed)
@@ -96,7 +97,7 @@ def test_an_item_is_rejected_only_by_a_status_that_says_so(seed: int) -> None:
     assert not (refused := rejected(Answers(3, others))) or refused <= says_4xx(body)
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=examples(3), deadline=None)
 @given(SEEDS)
 def test_a_version_is_rejected_only_by_a_status_that_says_so(seed: int) -> None:
     draw = random.Random(seed)
@@ -137,7 +138,7 @@ class Says:
         return self._response
 
 
-@settings(max_examples=500, deadline=None)
+@settings(max_examples=examples(5), deadline=None)
 @given(SEEDS, st.sampled_from([200, 204, 202, 400, 413, 429, 500, 503, 999]), st.sampled_from(KINDS))
 def test_over_http_records_are_rejected_only_by_a_receiver_of_otlp(seed: int, code: int, kind: str) -> None:
     draw = random.Random(seed)

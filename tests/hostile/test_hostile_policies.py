@@ -14,6 +14,7 @@ from shipper.pipeline.plan import Plan, make
 from shipper.policy.registry import Registry
 from shipper.sdk.errors import PolicyError
 from shipper.values import Revision
+from tests.examples import examples
 from tests.hostile.frames import mutated
 
 INSTALLED = Registry.installed()
@@ -134,13 +135,13 @@ def test_what_is_mutated_here_is_sound(text: str) -> None:
     assert planned(text) is not None or "${" in text or "{file:" in text or "{env:" in text
 
 
-@settings(max_examples=400, deadline=None)
+@settings(max_examples=examples(4), deadline=None)
 @given(st.sampled_from([FULL, *SOUND]), st.integers(0, 2**64))
 def test_a_policy_damaged_anywhere_is_a_plan_or_an_error_with_a_place(text: str, seed: int) -> None:
     planned(mutated(random.Random(seed), text.encode()).decode("utf-8", "replace"))
 
 
-@settings(max_examples=400, deadline=None)
+@settings(max_examples=examples(4), deadline=None)
 @given(
     st.sampled_from([FULL, *SOUND]),
     st.lists(st.tuples(st.floats(0, 1), st.sampled_from(PIECES), st.integers(0, 12)), min_size=1, max_size=4),
@@ -152,7 +153,7 @@ def test_so_is_one_with_pieces_of_yaml_put_in(text: str, pieces: list[tuple[floa
     planned(text)
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=examples(0.6), deadline=None)
 @given(st.data())
 def test_so_is_one_with_a_value_of_another_kind(data: st.DataObject) -> None:
     lines = FULL.splitlines()

@@ -23,6 +23,7 @@ from shipper.policy import policy
 from shipper.policy.document import DEEPEST, plain
 from shipper.policy.registry import Registry
 from shipper.sdk.errors import PolicyError
+from tests.examples import examples
 
 REGISTRY = Registry.installed()
 CONSOLE = {"type": "console"}
@@ -206,7 +207,7 @@ groups = st.lists(
 
 
 @given(groups, st.randoms())
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=examples(2), deadline=None)
 def test_a_merge_does_not_depend_on_the_order_of_arrival(group: list[Candidate], random: Any) -> None:
     shuffled = list(group)
     random.shuffle(shuffled)
@@ -218,7 +219,7 @@ def test_a_merge_does_not_depend_on_the_order_of_arrival(group: list[Candidate],
 
 
 @given(groups)
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=examples(2), deadline=None)
 def test_a_loser_never_changes_what_a_winner_runs(group: list[Candidate]) -> None:
     ordered = sorted(group, key=lambda one: one.order)
     for count in range(len(ordered)):
@@ -232,7 +233,7 @@ def test_a_loser_never_changes_what_a_winner_runs(group: list[Candidate]) -> Non
 
 
 @given(groups)
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=examples(0.4), deadline=None)
 def test_each_part_of_a_merge_is_that_of_its_owner(group: list[Candidate]) -> None:
     both = merge(group)
     by_uid = {one.uid: one for one in group}

@@ -18,6 +18,7 @@ from shipper.sdk.state import Change, Version
 from shipper.spool.drain_orders import letters_of
 from shipper_plugins.outputs.encoding import encode
 from shipper_plugins.outputs.file import identified
+from tests.examples import examples
 
 LINES = Batch.lines(b"one\ntwo\n", offset=0, shared={"log": {"file": {"path": "/x"}}})
 DOCUMENTS = Batch.documents([b'{"n":1}', b'{"n":2}'], shared={"a": 1}, ids=["x", None])
@@ -98,7 +99,7 @@ def accepted(batch: object, before: Batch | None = None) -> bool:
     return True
 
 
-@settings(max_examples=500)
+@settings(max_examples=examples(5))
 @given(wild_batches(), st.none() | st.just(LINES) | st.just(DOCUMENTS))
 def test_every_batch_that_comes_in_can_be_stored_and_sent_in_its_envelope(batch: Batch, before: Batch | None) -> None:
     if not accepted(batch, before):

@@ -16,6 +16,7 @@ from shipper.plugin import Batch, Fields
 from shipper.testing import check_processor
 from shipper_plugins import data_streams
 from shipper_plugins.processors.parse import Parse
+from tests.examples import examples
 
 OWN_TIME = "2026-01-01T00:00:00.000Z"
 STREAM = {"type": "logs", "dataset": "app", "namespace": "prod"}
@@ -230,7 +231,7 @@ def names(value: Any, path: str = "") -> Iterator[str]:
         yield path
 
 
-@settings(deadline=None, max_examples=400)
+@settings(deadline=None, max_examples=examples(4))
 @given(st.lists(LINES, min_size=1, max_size=3), st.sampled_from([None, "app", "log.x", "data_stream", "@timestamp"]))
 @example([{"labels": {"a_b": "1"}, "a..b": 2, "a": [{"": [1]}]}], None)
 @example([{"a": 0, "a.b": {"c": 1}}, {"a": {}, "a.b": 1}], None)

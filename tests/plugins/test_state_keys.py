@@ -14,6 +14,7 @@ from shipper_plugins.inputs.state_documents import read_some
 from shipper_plugins.inputs.state_keys import Known, Plan, Refused, facts_of, plan
 from shipper_plugins.inputs.state_view import Viewer
 from shipper_plugins.inputs.tail.discovery import Found
+from tests.examples import examples
 
 DIRECTORIES = st.sampled_from(["one", "two"])
 NAMES = st.sampled_from(["a.json", "a.yaml", "b.json"])
@@ -105,7 +106,7 @@ class Files(RuleBasedStateMachine):
 
 
 TestFiles = Files.TestCase
-TestFiles.settings = settings(max_examples=40, stateful_step_count=25)
+TestFiles.settings = settings(max_examples=examples(0.4), stateful_step_count=25)
 
 
 def found(path: str, changed: int = 0) -> Found:

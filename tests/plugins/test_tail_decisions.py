@@ -30,6 +30,7 @@ from shipper_plugins.inputs.tail.stream import Stream
 from shipper_plugins.inputs.tail.survey import Survey
 from shipper_plugins.inputs.tail.turning import Turning
 from shipper_plugins.inputs.tail.turns import Turns
+from tests.examples import examples
 
 PATH = "/log/app.log"
 OPTIONS = Options(identity="test", paths=("/log/app.log*",), fields=lambda path: {})
@@ -443,6 +444,6 @@ class Machine(RuleBasedStateMachine):
 
 
 Machine.TestCase.settings = settings(
-    max_examples=300, stateful_step_count=25, deadline=None, suppress_health_check=list(HealthCheck)
+    max_examples=examples(3), stateful_step_count=25, deadline=None, suppress_health_check=list(HealthCheck)
 )
 test_every_line_comes_once_whatever_happens_between_two_steps = Machine.TestCase

@@ -15,6 +15,7 @@ from hypothesis import strategies as st
 from shipper.plugin import BadOption
 from shipper_plugins.inputs.file import FileInput
 from shipper_plugins.inputs.tail.discovery import Globs, check_pattern
+from tests.examples import examples
 
 
 def found(directory: Path, *paths: str, exclude: tuple[str, ...] = ()) -> list[str]:
@@ -120,7 +121,7 @@ def covers(pattern: tuple[str, ...], names: tuple[str, ...]) -> bool:
     return bool(names) and fnmatch.fnmatchcase(names[0], pattern[0]) and covers(pattern[1:], names[1:])
 
 
-@settings(max_examples=500)
+@settings(max_examples=examples(5))
 @given(
     st.lists(st.sampled_from(["**", "*", "a", "b", "a*", "?b", "[!a]"]), min_size=1, max_size=6),
     st.lists(st.sampled_from(["a", "b", "ab", "bb", ".a"]), min_size=1, max_size=6),

@@ -22,6 +22,7 @@ from shipper.plugin import Batch
 from shipper.testing import RecordingInputContext
 from shipper_plugins.inputs.file import FileInput
 from shipper_plugins.inputs.tail.stream import Stream
+from tests.examples import examples
 from tests.short_reads import short_reads
 
 DEEDS = [
@@ -206,7 +207,7 @@ async def _live(world: World, deeds: list[str]) -> None:
     await world.do("oneshot")
 
 
-@settings(max_examples=100, deadline=None, suppress_health_check=list(HealthCheck), print_blob=True)
+@settings(max_examples=examples(1), deadline=None, suppress_health_check=list(HealthCheck), print_blob=True)
 @given(st.lists(st.sampled_from(DEEDS), min_size=3, max_size=14), st.none() | st.integers(0, 1000))
 @example(["restart", "settle", "away", "rename"], None)
 @example(["rename", "write", "oneshot", "gzip", "copy"], None)  # the copy has the inode of what was compressed

@@ -22,6 +22,7 @@ from shipper.spool import credentials, revisions
 from shipper.spool.lane_settings import LaneSettings
 from shipper.spool.spool import Standing
 from shipper.values import Receipt, Revision
+from tests.examples import examples
 from tests.spool.test_spool_revisions import key, new_db, new_sealer
 
 SECRETS = {f"k{number}": Credential.parse({"api_key": f"k{number}:secret"}) for number in range(4)}
@@ -380,7 +381,7 @@ def at_of(statement: Any) -> Revision:
     return Revision(statement.epoch, statement.revision) if isinstance(statement, Receipt) else statement.at
 
 
-@settings(max_examples=100)
+@settings(max_examples=examples(1))
 @given(data=st.data(), turns=st.integers(20, 150))
 def test_in_any_order_of_steps_each_offer_ends_once_and_nothing_that_is_used_is_released(
     data: st.DataObject, turns: int

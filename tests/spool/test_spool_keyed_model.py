@@ -20,6 +20,7 @@ from shipper.spool.figures import Figures
 from shipper.spool.queue import Moved, Settlement
 from shipper.spool.schema import SLOT
 from shipper.values import Counts
+from tests.examples import examples
 from tests.spool.keyed import INPUT, LIMITS, NOW, Shelf, To
 
 KEYS = ("a", "b", "c")
@@ -287,5 +288,5 @@ class KeyedState(RuleBasedStateMachine):
 
 TestKeyedState = KeyedState.TestCase
 TestKeyedState.settings = settings(
-    max_examples=60, stateful_step_count=40, deadline=None, suppress_health_check=list(HealthCheck)
+    max_examples=examples(0.6), stateful_step_count=40, deadline=None, suppress_health_check=list(HealthCheck)
 )

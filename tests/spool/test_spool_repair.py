@@ -22,6 +22,7 @@ from shipper.spool.directory import StateDirectory, own
 from shipper.spool.opening import open_newest
 from shipper.spool.repair import renew, retire
 from shipper.spool.report import Report
+from tests.examples import examples
 
 pytestmark = pytest.mark.timeout(180)
 
@@ -155,7 +156,7 @@ def renewed(directory: StateDirectory, old: Generation) -> Generation:
     return new
 
 
-SLOW = settings(max_examples=50, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+SLOW = settings(max_examples=examples(0.5), deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 
 
 @SLOW

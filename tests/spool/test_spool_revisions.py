@@ -28,6 +28,7 @@ from shipper.spool.revisions import Cut, LaneKey, Text
 from shipper.spool.schema import BARRIER, BATCH, REST
 from shipper.spool.seal import Damaged, Sealer
 from shipper.values import Counts, Revision
+from tests.examples import examples
 
 T = TypeVar("T")
 ORIGIN = bytes(16)
@@ -861,7 +862,7 @@ class InterleavedMachine(Machine):
 
 
 _SETTINGS = settings(
-    max_examples=120,
+    max_examples=examples(1.2),
     stateful_step_count=30,
     deadline=None,
     suppress_health_check=list(HealthCheck),

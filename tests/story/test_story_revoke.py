@@ -16,11 +16,11 @@ from tests.story.world import open_world
 
 pytestmark = pytest.mark.timeout(180)
 
-ROTATIONS = 200
+ROTATIONS = 60
 KILLS = 12
 
 
-async def test_hundreds_of_rotations_under_live_writes_lose_and_repeat_nothing(tmp_path: Path) -> None:
+async def test_rotation_after_rotation_under_live_writes_lose_and_repeat_nothing(tmp_path: Path) -> None:
     async with open_world(tmp_path, "k0") as world, launched(world.state) as sidecar:
         revoker = Revoker(world)
         revoker.listen(sidecar)

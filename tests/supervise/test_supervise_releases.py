@@ -18,6 +18,7 @@ from shipper.supervise.conversation import Conversation, Effects, Revoke, Save, 
 from shipper.supervise.ledger import Found, Ledger, Wanted, identified
 from shipper.supervise.releases import Releases
 from shipper.values import CredentialUse, Revision, Revisions
+from tests.examples import examples
 from tests.supervise.said import ready
 
 
@@ -465,7 +466,7 @@ class World(RuleBasedStateMachine):
 
 TestWorld = World.TestCase
 TestWorld.settings = settings(
-    max_examples=150, stateful_step_count=40, deadline=None, suppress_health_check=list(HealthCheck)
+    max_examples=examples(1.5), stateful_step_count=40, deadline=None, suppress_health_check=list(HealthCheck)
 )
 
 
