@@ -231,6 +231,21 @@ class Delivery:
         lanes = (lane for lane in self.lanes.values() if self._spool.figures.of_lanes([lane.id]).events)
         return {id for lane in lanes for id in lane.key.credentials}
 
+    def accepted(self) -> list[str]:
+        """Returns the credentials that every active lane with them has seen accepted by its destination."""
+        stands: dict[str, bool] = {}
+        for lane in self.lanes.values():
+            if lane.active and lane.key.credentials:
+                is_accepted = lane.is_accepted
+                stands |= {id: stands.get(id, True) and is_accepted for id in lane.key.credentials}
+        return sorted(id for id, is_accepted in stands.items() if is_accepted)
+
+    def ask(self, credentials: Collection[str]) -> None:
+        """Asks the destinations of the active lanes with these credentials whether they accept them."""
+        for lane in self.lanes.values():
+            if lane.active and not set(lane.key.credentials).isdisjoint(credentials):
+                lane.ask()
+
     def supplied(self, credentials: Collection[str]) -> None:
         """Secrets have arrived: the lanes that use them try at once."""
         for lane in self.lanes.values():
