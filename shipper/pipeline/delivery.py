@@ -111,7 +111,8 @@ class Delivery:
                     raise StartFailed("its stored settings are damaged", code=Code.DAMAGED)
                 output = restore_output(row.key.type, row.settings.values, self._registry)
             except ShipperError as error:
-                self._unreadable[row.id] = row.key.output, Why(f"cannot be opened again: {error}", error.code)
+                why = Why(log.redacted(f"cannot be opened again: {error}"), error.code)
+                self._unreadable[row.id] = row.key.output, why
                 _log.error("a lane cannot be opened", output=row.key.output, error=str(error))
                 await self.settle_unopened(row.id)
             else:

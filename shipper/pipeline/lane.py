@@ -652,7 +652,7 @@ class Lane:
         self._show()
 
     def _take_notice(self, text: str | None, code: str) -> None:
-        self._notice = None if text is None else Why(text, checked(code))
+        self._notice = None if text is None else Why(log.redacted(text), checked(code))
         self._show()
 
     def _show(self) -> None:
