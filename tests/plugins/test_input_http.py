@@ -250,6 +250,28 @@ async def test_a_removed_key_is_refused_on_a_connection_that_is_open():
         assert (await receiver.post(b"[{}]", key=NEW))[0] == 200
 
 
+async def test_a_connection_that_has_shown_a_removed_key_is_closed_before_the_key_is_released():
+    request = HEAD + b"Authorization: %b\r\nContent-Length: 1\r\n\r\nx"
+
+    async def post(stream, key):
+        await stream.send_all(request % key.authorization().encode())
+        return (await stream.receive_some())[:12]
+
+    async with receiving(credentials=("old", "new")) as receiver:
+        old, new, both = [await receiver.connect() for _ in range(3)]
+        with trio.fail_after(60):
+            for stream, key in ((old, OLD), (new, NEW), (both, OLD), (both, NEW)):
+                assert await post(stream, key) == b"HTTP/1.1 200"
+            receiver.change(credentials=("new",))
+            await receiver.source.changed()
+
+            assert len(receiver.source._server._peers) == 1
+            assert await old.receive_some() == await both.receive_some() == b""
+            assert await post(new, NEW) == b"HTTP/1.1 200"
+        for stream in (old, new, both):
+            await stream.aclose()
+
+
 async def test_with_withdrawn_keys_nobody_may_enter_until_one_is_there_again():
     async with receiving(credentials=("old",)) as receiver:
         receiver.change({}, credentials=("old",))

@@ -24,6 +24,7 @@ from opentelemetry.proto.collector.trace.v1.trace_service_pb2_grpc import TraceS
 
 from shipper.plugin import BadOption, Credential, Endpoint, Material
 from shipper.sdk import bodies
+from shipper.sdk.server import Limits
 from shipper.testing import RecordingInputContext
 from shipper_plugins.inputs import http_connection
 from shipper_plugins.inputs.otlp import OtlpInput, OtlpServerTls
@@ -213,6 +214,49 @@ async def test_a_removed_key_is_refused_on_a_connection_that_is_open():
 
 
 @both
+async def test_a_connection_that_has_shown_a_removed_key_is_closed_before_the_key_is_released(protocol):
+    a_door = receiving(protocol, credentials=("old", "new"))
+    async with a_door as receiver, await connected(receiver, OLD) as old, await connected(receiver, NEW):
+        receiver.change(credentials=("new",))
+        with trio.fail_after(30):
+            await receiver.source.changed()
+            while await old.receive_some():
+                pass
+
+        assert len(receiver.source._servers[protocol]._peers) == 1
+
+
+async def connected(receiver, key):
+    """A connection that has shown a key in a request, over HTTP/2 in one whose body never comes."""
+    stream = await trio.open_tcp_stream("127.0.0.1", receiver.port)
+    with trio.fail_after(30):
+        if receiver.protocol == "http":
+            head = HEAD + f"Authorization: {key.authorization()}\r\nContent-Length: 2\r\n\r\n{{}}"
+            await stream.send_all(head.encode())
+            await stream.receive_some()
+        else:
+            client, begun = begun_grpc(headers=[("authorization", key.authorization())])
+            client.send_data(1, otlp_grpc.framed(b""), end_stream=True)
+            await stream.send_all(begun + client.data_to_send())
+            await headers_of(client, stream)
+    return stream
+
+
+async def test_a_request_that_never_comes_whole_holds_up_the_release_of_its_key_for_a_while_only():
+    async with receiving("grpc", credentials=("old",)) as receiver:
+        receiver.source._servers["grpc"].limits = Limits(leaving_seconds=0.05)
+        async with await trio.open_tcp_stream("127.0.0.1", receiver.port) as stream:
+            await stream.send_all(begun_grpc(headers=[("authorization", OLD.authorization())])[1])
+            with trio.fail_after(30):
+                while not any(peer.shown for peer in receiver.source._servers["grpc"]._peers):
+                    await trio.lowlevel.checkpoint()
+                receiver.change(credentials=("new",))
+                await receiver.source.changed()
+
+        assert not receiver.source._servers["grpc"]._peers
+
+
+@both
 async def test_with_withdrawn_keys_nobody_may_enter_until_one_is_there_again(protocol):
     async with receiving(protocol, credentials=("old",)) as receiver:
         receiver.source.change(an_input(protocol, credentials=("old",)), {})
@@ -397,14 +441,14 @@ async def test_a_connection_with_requests_at_once_is_busy_to_the_last_of_them():
                 assert len(rooms._busy) == (1 if id == 1 else 0)
 
 
-def begun_grpc(*ids):
+def begun_grpc(*ids, headers=()):
     """Requests whose bodies do not come yet."""
     client = h2.connection.H2Connection(h2.config.H2Configuration(client_side=True))
     client.initiate_connection()
-    headers = [(":method", "POST"), (":scheme", "http"), (":authority", "localhost")]
-    headers += [(":path", "/opentelemetry.proto.collector.logs.v1.LogsService/Export")]
+    pseudo = [(":method", "POST"), (":scheme", "http"), (":authority", "localhost")]
+    pseudo += [(":path", "/opentelemetry.proto.collector.logs.v1.LogsService/Export")]
     for id in ids or (1,):
-        client.send_headers(id, [*headers, ("content-type", "application/grpc"), ("te", "trailers")])
+        client.send_headers(id, [*pseudo, *headers, ("content-type", "application/grpc"), ("te", "trailers")])
     return client, client.data_to_send()
 
 

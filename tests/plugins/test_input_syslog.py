@@ -258,6 +258,18 @@ async def test_who_is_not_of_an_allowed_network_is_counted_and_not_heard():
     assert shipper.messages == ["now"]
 
 
+async def test_the_connection_of_a_sender_that_is_not_allowed_any_more_ends():
+    async with running(TCP) as shipper, await shipper.connect() as stream:
+        await stream.send_all(b"<13>one\n")
+        await shipper.context.wait_for(1)
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(lambda: shipper.change(TCP, allow_from=("192.0.2.0/24",)))
+            await ended(stream)
+            await stream.send_eof()
+
+        assert not shipper.source.figures()["connections"]
+
+
 async def test_one_connection_too_many_takes_the_place_of_a_silent_one():
     async with running(TCP, max_connections=2) as shipper:
         async with await shipper.connect() as heard, await shipper.connect() as silent:

@@ -50,7 +50,7 @@ from shipper_plugins.inputs.bulk_http import (
     send,
     tell_to_continue,
 )
-from shipper_plugins.inputs.bulk_limits import Door, busy, of_body
+from shipper_plugins.inputs.bulk_limits import Door, busy, of_body, recognized
 from shipper_plugins.inputs.bulk_request import BulkRequest
 
 CLOSING_SECONDS = 1.0
@@ -80,9 +80,9 @@ class BulkServer:
         self.door = replace(self.door, keys=(), tls=tls)
 
     async def renew(self) -> None:
-        """Closes connections with an earlier certificate; see `Connections.renew`."""
+        """Closes connections with an earlier certificate or a removed key; see `Connections.renew`."""
         if self._connections is not None:
-            await self._connections.renew()
+            await self._connections.renew(lambda key: key in (self.door.keys or ()))
 
     async def serve(self, listener: socket.socket) -> None:
         """Accepts until cancelled; then requests under way have a second to end. The socket stays open."""
@@ -118,7 +118,7 @@ class BulkServer:
     async def _answer(self, request: web.BaseRequest, share: Share, connections: Connections) -> web.Response:
         try:
             door = self.door
-            self._admit(request, door)
+            self._admit(request, door, connections)
             connections.let_in(request)
             if request.method in ("GET", "HEAD"):
                 return reply(request, 200, introduce(request))
@@ -129,13 +129,17 @@ class BulkServer:
         except BodyRefused as why:
             return refused(request, of_body(why))
 
-    def _admit(self, request: web.BaseRequest, door: Door) -> None:
+    def _admit(self, request: web.BaseRequest, door: Door, connections: Connections) -> None:
         if door.keys is None and not is_own_host(request.headers.get("Host", "localhost")):
             raise RequestRefused(421, "security_exception", "without credentials, Host is this host or an address")
         if door.tls is not None and not request.secure:
             raise RequestRefused(401, "security_exception", "this connection was opened before TLS was required")
-        if not door.opens_to(request.headers.get("Authorization", "")):
+        if door.keys is None:
+            return
+        key = recognized(request.headers.get("Authorization", ""), door.keys)
+        if key is None:
             raise RequestRefused(401, "security_exception", "unable to authenticate with the provided credentials")
+        connections.note(request, key)
 
     async def _take(self, request: web.BaseRequest, door: Door, index: str | None, share: Share) -> bytes:
         """Reads and stores a bulk request; returns the body of its answer."""

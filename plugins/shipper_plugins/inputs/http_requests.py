@@ -18,7 +18,6 @@ credentials are needed, such requests are refused, and those whose `Host` is the
 
 from __future__ import annotations
 
-import hmac
 import logging
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -31,7 +30,7 @@ from shipper.plugin import Backpressure, Batch, Fields, InputContext, in_thread,
 from shipper.sdk.bodies import ENCODINGS, BodyRefused, Memory, Share, decompressed
 from shipper.sdk.server import Peer
 from shipper_plugins.inputs import http_bodies
-from shipper_plugins.inputs.bulk_limits import fingerprint
+from shipper_plugins.inputs.bulk_limits import recognized
 from shipper_plugins.inputs.http_bodies import Format, Unfit
 from shipper_plugins.inputs.http_connection import Connection, Malformed, Request
 
@@ -65,16 +64,17 @@ class Door:
     max_body_bytes: int
     max_decompressed_bytes: int
 
-    def admit(self, request: Request, *, is_tls: bool) -> None:
-        """Raises Refused for a request that may not be read."""
+    def admit(self, request: Request, *, is_tls: bool) -> bytes | None:
+        """Returns the key of a request, None where none is needed; raises Refused for one that may not be read."""
         if self.is_tls and not is_tls:
             raise Refused(401, "this connection was opened before TLS was required")
         if self.keys is None:
             _refuse_pages(request)
-            return
-        shown = fingerprint(request.headers.get("authorization", ""))
-        if sum([hmac.compare_digest(shown, key) for key in self.keys]) == 0:
+            return None
+        key = recognized(request.headers.get("authorization", ""), self.keys)
+        if key is None:
             raise Refused(401, "unable to authenticate with the provided credentials", {"WWW-Authenticate": _CHALLENGE})
+        return key
 
     def is_of_health(self, request: Request) -> bool:
         return request.path == self.health_path and request.method in ("GET", "HEAD")
@@ -160,7 +160,8 @@ class Intake:
     async def _take(self, request: Request, peer: Peer, connection: Connection, share: Share) -> int:
         """Stores the events of a request; returns their number. Raises Refused and BodyRefused."""
         door = self.door
-        door.admit(request, is_tls=peer.tls is not None)
+        if (key := door.admit(request, is_tls=peer.tls is not None)) is not None:
+            peer.shown.add(key)
         if not peer.let_in():
             raise _no_room("too many clients are served now")
         format = door.format_of(request)

@@ -23,7 +23,7 @@ from h2.settings import SettingCodes, Settings
 from shipper.plugin import forget_frames, raised_at
 from shipper.sdk.bodies import Body, BodyRefused, Share, too_slow
 from shipper.sdk.server import Peer
-from shipper_plugins.inputs.otlp_intake import Door, Intake, Refused, of_body
+from shipper_plugins.inputs.otlp_intake import Intake, Refused, of_body
 from shipper_plugins.otlp import grpc, protobuf, status
 from shipper_plugins.otlp.model import Unfit
 from shipper_plugins.otlp.status import Grpc
@@ -49,9 +49,9 @@ async def talk(intake: Intake, peer: Peer) -> None:
 class _Stream:
     """A request while it arrives."""
 
-    def __init__(self, id: int, headers: dict[str, str], door: Door, share: Share, stack: ExitStack) -> None:
-        self.id, self.headers, self.door, self.share, self.stack = id, headers, door, share, stack
-        self.body = Body(door.max_body_bytes, share, begun=trio.current_time(), framing=grpc.PREFIX.size)
+    def __init__(self, id: int, headers: dict[str, str], limit: int, share: Share, stack: ExitStack) -> None:
+        self.id, self.headers, self.share, self.stack = id, headers, share, stack
+        self.body = Body(limit, share, begun=trio.current_time(), framing=grpc.PREFIX.size)
         self.is_whole = False
         self.refusal: BodyRefused | None = None
         self.ended = trio.Event()
@@ -122,10 +122,13 @@ class _Connection:
 
     def _note(self, event: Event, nursery: trio.Nursery) -> None:
         match event:
+            case RequestReceived(stream_id=int(id)) if self._peer.leaves:
+                self._h2.reset_stream(id, ErrorCodes.REFUSED_STREAM)
             case RequestReceived(stream_id=int(id), headers=headers):
                 stack = ExitStack()
                 share = stack.enter_context(self._intake.memory.share())
-                stream = _Stream(id, dict(headers or ()), self._intake.door, share, stack)  # type: ignore[arg-type]
+                limit = self._intake.door.max_body_bytes
+                stream = _Stream(id, dict(headers or ()), limit, share, stack)  # type: ignore[arg-type]
                 self._streams[id] = stream
                 nursery.start_soon(self._serve, stream, nursery)
             case DataReceived(stream_id=int(id), data=data, flow_controlled_length=int(length)):
@@ -176,9 +179,8 @@ class _Connection:
             return Refused(Grpc.INTERNAL, "internal error")
 
     async def _take(self, stream: _Stream) -> tuple[int, str]:
-        headers, door = stream.headers, stream.door
-        door.admit(headers.get("authorization", ""), is_tls=self._peer.tls is not None)
-        self._intake.let_in(self._peer)
+        headers = stream.headers
+        door = self._intake.admit(headers.get("authorization", ""), self._peer)
         path = headers.get(":path", "")
         if path != grpc.PATH:
             text = "only logs are supported" if path.startswith(grpc.SERVICES) else "this method is unknown"

@@ -9,7 +9,7 @@ from shipper.plugin import is_own_host, raised_at
 from shipper.sdk.bodies import ENCODINGS, BodyRefused, Share
 from shipper.sdk.server import Peer
 from shipper_plugins.inputs.http_connection import Connection, Malformed, Request
-from shipper_plugins.inputs.otlp_intake import Door, Intake, Refused, of_body
+from shipper_plugins.inputs.otlp_intake import Intake, Refused, of_body
 from shipper_plugins.otlp import jsons, protobuf, status
 from shipper_plugins.otlp.status import Grpc
 
@@ -52,7 +52,7 @@ class _Exchange:
     async def _judged(self, request: Request, codec: ModuleType, share: Share) -> tuple[int, bytes, dict[str, str]]:
         """Returns status, body and additional headers of the answer."""
         try:
-            count, reason = await self._take(request, self._intake.door, share)
+            count, reason = await self._take(request, share)
             return 200, codec.answer(count, reason), {}
         except Refused as refusal:
             return _refused(refusal, codec)
@@ -62,11 +62,10 @@ class _Exchange:
             _log.error("a request could not be answered: %s", raised_at(error))
             return _refused(Refused(Grpc.INTERNAL, "internal error"), codec)
 
-    async def _take(self, request: Request, door: Door, share: Share) -> tuple[int, str]:
-        if door.keys is None and not is_own_host(request.headers.get("host", "localhost")):
+    async def _take(self, request: Request, share: Share) -> tuple[int, str]:
+        if self._intake.door.keys is None and not is_own_host(request.headers.get("host", "localhost")):
             raise Refused(Grpc.PERMISSION_DENIED, "without credentials, Host is this host or an address", status=421)
-        door.admit(request.headers.get("authorization", ""), is_tls=self._peer.tls is not None)
-        self._intake.let_in(self._peer)
+        door = self._intake.admit(request.headers.get("authorization", ""), self._peer)
         _check_target(request)
         codec = _CODECS.get(request.kind)
         if codec is None:

@@ -25,7 +25,7 @@ import ssl
 from collections.abc import Callable
 from dataclasses import replace
 from email.utils import formatdate
-from typing import TypeVar
+from typing import NamedTuple, TypeVar
 from urllib.parse import unquote
 
 import msgspec
@@ -102,9 +102,9 @@ class RelayServer:
         return bool(_living(self._open.get(edge, set())))
 
     async def renew(self) -> None:
-        """Closes connections with an earlier certificate; see `Connections.renew`."""
+        """Closes connections with an earlier certificate, and those of whom is no such edge any more."""
         if self._connections is not None:
-            await self._connections.renew()
+            await self._connections.renew(lambda shown: _is_known(shown, self.door))
 
     async def serve(self, listener: socket.socket) -> None:
         """Accepts until cancelled; then requests under way have a second to end. The socket stays open."""
@@ -140,7 +140,7 @@ class RelayServer:
     async def _answer(self, request: web.BaseRequest, connections: Connections) -> web.Response:
         try:
             door = self.door
-            edge = self._admit(request, door)
+            edge = self._admit(request, door, connections)
             connections.let_in(request)
             own = self._memory_of.setdefault(edge, Memory(MOST_HELD_BY_ONE))
             with self._memory.share() as of_all, own.share() as of_edge:
@@ -156,12 +156,14 @@ class RelayServer:
             )
         return _response(200, msgspec.json.encode(answer))
 
-    def _admit(self, request: web.BaseRequest, door: Door) -> str:
+    def _admit(self, request: web.BaseRequest, door: Door, connections: Connections) -> str:
         """Returns the edge that sends a request. Raises Refused."""
         if door.tls is not None and not request.secure:
             raise Refused(401, "unauthorized", "this connection was opened before TLS was required")
         shown = request.headers.get("Authorization")
-        edge = door.edge(b"" if shown is None else fingerprint(shown) or b"?", _names(request))
+        key, names = b"" if shown is None else fingerprint(shown) or b"?", _names(request)
+        edge = door.edge(key, names)
+        connections.note(request, _Shown(key, tuple(names), edge))
         self._count(request, edge)
         return edge
 
@@ -366,6 +368,22 @@ class _Shares:
         self.check(size)
         for share in self._shares:
             share.resize(size)
+
+
+class _Shown(NamedTuple):
+    """By what the connection of an edge was admitted."""
+
+    key: bytes
+    names: tuple[str, ...]
+    edge: str
+
+
+def _is_known(shown: _Shown, door: Door) -> bool:
+    """Whether this still shows the same edge."""
+    try:
+        return door.edge(shown.key, shown.names) == shown.edge
+    except Refused:
+        return False
 
 
 class Put(msgspec.Struct, frozen=True):

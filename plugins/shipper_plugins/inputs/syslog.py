@@ -29,7 +29,8 @@ reading and stores all messages that it has read; those that cannot be stored wi
 full, are lost, and the log has their number.
 
 *Changes.* Its identity is the set of addresses. Other settings change while it runs: sockets and connections stay, and
-the next message is read with the new settings. Connections with another certificate or key leave first.
+the next message is read with the new settings. Connections with another certificate or key leave first, and those of
+senders that are not among `allow_from` any more.
 
 This module has the settings of a policy, `syslog_source` runs them. Without I/O are `syslog_frames` (splits the bytes
 of a connection into messages), `syslog_message` with `syslog_time` (turns a message into fields) and `syslog_door`

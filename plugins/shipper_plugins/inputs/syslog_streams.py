@@ -116,9 +116,13 @@ class Streams:
         await self.leave(self._open, seconds)
 
     async def renew(self) -> None:
-        """Makes connections with an earlier certificate leave; returns when they are closed."""
-        tls = self._door().tls
-        await self.leave([one for one in self._open if one.tls is not None and one.tls is not tls], LEAVING_SECONDS)
+        """Makes connections leave that have an earlier certificate, or whose peer may not send any more; returns when
+        they are closed."""
+        door = self._door()
+        leaving = [
+            one for one in self._open if (one.tls is not None and one.tls is not door.tls) or not door.lets_in(one.peer)
+        ]
+        await self.leave(leaving, LEAVING_SECONDS)
 
     # -- one connection ------------------------------------------------------------------------------------------------
 
