@@ -355,6 +355,28 @@ async def test_requests_hold_so_much_memory_together_and_give_it_back():
                 await trio.lowlevel.checkpoint()
 
 
+async def test_what_a_client_only_declares_and_what_it_holds_leave_room_for_the_others():
+    head = HEAD + b"Authorization: %b\r\nContent-Length: %d\r\n\r\n"
+    async with receiving(credentials=("old", "new")) as receiver:
+        memory = receiver.source._intake.memory
+        streams = [await receiver.connect() for _ in range(9)]
+        for stream in streams[:8]:
+            await stream.send_all(head % (OLD.authorization().encode(), 8 << 20))
+        with trio.fail_after(60):
+            while len(receiver.source._server.rooms._busy) < 8:
+                await trio.lowlevel.checkpoint()
+            assert (await receiver.post(b"x", TEXT, key=OLD))[0] == 200
+
+            memory.limit, memory.of_one = 1000, 500
+            await streams[0].send_all(b"x" * 400)
+            while memory.held < 400:
+                await trio.lowlevel.checkpoint()
+            assert (await receiver.post(b"x" * 101, TEXT, key=OLD))[0] == 429
+            assert (await receiver.post(b"x" * 101, TEXT, key=NEW))[0] == 200
+        for stream in streams:
+            await trio.aclose_forcefully(stream)
+
+
 async def test_pipelined_requests_are_answered_one_after_the_other():
     async with receiving() as receiver, await receiver.connect() as stream:
         await stream.send_all((HEAD + b"Content-Length: 1\r\n\r\nx") * 3)
@@ -444,7 +466,7 @@ async def test_a_body_in_tiny_chunks_takes_no_more_memory_than_another():
     head = HEAD + b"Transfer-Encoding: chunked\r\n\r\n"
     connection = Connection(Sending(head, *[b"2\r\nab\r\n" * 1000] * (count // 1000), b"0\r\n\r\n"))
     request = await connection.begin()
-    with bodies.Memory().share() as share:
+    with bodies.Memory().share(1) as share:
         tracemalloc.start()
         try:
             body = await connection.body(request, 1 << 20, share)
@@ -469,7 +491,7 @@ async def test_others_run_between_the_chunks_of_a_body():
     async with trio.open_nursery() as nursery:
         nursery.start_soon(take_turns)
         request = await connection.begin()
-        with bodies.Memory().share() as share:
+        with bodies.Memory().share(1) as share:
             assert await connection.body(request, 1 << 20, share) == b"x" * 1000
         nursery.cancel_scope.cancel()
     assert turns > 500

@@ -452,6 +452,20 @@ def begun_grpc(*ids, headers=()):
     return client, client.data_to_send()
 
 
+async def test_over_grpc_the_body_of_a_request_that_is_not_admitted_is_not_kept():
+    a_door = receiving("grpc", credentials=("old",))
+    async with a_door as receiver, await trio.open_tcp_stream("127.0.0.1", receiver.port) as stream:
+        kept = []
+        receiver.source._intake.memory.count = lambda owner, size: kept.append(size)
+        client, begun = begun_grpc()
+        client.send_data(1, bytes(16 << 10))
+        await stream.send_all(begun + client.data_to_send())
+        with trio.fail_after(30):
+            assert (await headers_of(client, stream))["grpc-status"] == "16"
+
+        assert not any(kept)
+
+
 @both
 async def test_a_client_that_goes_in_the_middle_leaves_nothing_behind(protocol, caplog):
     async with receiving(protocol) as receiver:

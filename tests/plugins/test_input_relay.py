@@ -196,11 +196,11 @@ async def test_what_one_edge_holds_leaves_room_for_the_others(aio: Asyncio, monk
 async def test_heartbeats_and_questions_for_answers_wait_for_no_memory(
     aio: Asyncio, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(relay_server, "MOST_HELD", 100_000)
+    monkeypatch.setattr(relay_server, "MOST_HELD_BY_ONE", 100_000)
     async with principal(aio) as door:
         own = await hello(door)
         head = f"POST /v1/relay/parts HTTP/1.1\r\nHost: x\r\nContent-Type: {frames.MEDIA_TYPE}\r\n"
-        head += f"Authorization: {KEYS[CredentialId('other')].authorization()}\r\nContent-Length: 100000\r\n\r\n"
+        head += f"Authorization: {KEYS[CredentialId('k1')].authorization()}\r\nContent-Length: 100000\r\n\r\n"
         async with await trio.open_tcp_stream("127.0.0.1", int(door.url.rpartition(":")[2])) as slow:
             await slow.send_all(head.encode() + bytes(99_990))
             with trio.fail_after(30):

@@ -101,6 +101,7 @@ class Connections:
 
     def _welcome(self, connection: socket.socket, address: str, openings: asyncio.TaskGroup) -> None:
         newcomer = _Connection(self._server, self._gone)
+        newcomer.address = address
         newcomer.opening = openings.create_task(self._open(connection, newcomer))
         newcomer.opening.add_done_callback(
             lambda opening: self._failed(connection, newcomer) if opening.cancelled() else None
@@ -164,6 +165,12 @@ class Connections:
         assert isinstance(connection, _Connection)
         if not self._rooms.let_in(connection):
             raise busy("too many clients are served now")
+
+    def address(self, request: web.BaseRequest) -> str:
+        """Returns the `origin` of the peer of a request."""
+        connection = request.protocol
+        assert isinstance(connection, _Connection)
+        return connection.address
 
     @contextmanager
     def busy(self, request: web.BaseRequest) -> Iterator[_Connection]:
@@ -229,6 +236,8 @@ class _Connection(web.RequestHandler):
             logger=_log,
         )
         self._gone = gone
+        self.address = ""
+        """The `origin` of its peer."""
         self.tls: ssl.SSLContext | None = None
         """The context that it was opened with."""
         self.shown: set[Hashable] = set()

@@ -2,7 +2,7 @@
 
     connection = Connection(peer)
     while (request := await connection.begin()) is not None:
-        with peer.busy(), memory.share() as share:
+        with peer.busy(), memory.share(peer.address) as share:
             body = await connection.body(request, limit, share)
             await connection.reply(200, {"Content-Type": "application/json"}, b"{}")
         if not await connection.end():

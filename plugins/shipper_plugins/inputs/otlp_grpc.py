@@ -23,7 +23,7 @@ from h2.settings import SettingCodes, Settings
 from shipper.plugin import forget_frames, raised_at
 from shipper.sdk.bodies import Body, BodyRefused, Share, too_slow
 from shipper.sdk.server import Peer
-from shipper_plugins.inputs.otlp_intake import Intake, Refused, of_body
+from shipper_plugins.inputs.otlp_intake import Door, Intake, Refused, of_body
 from shipper_plugins.otlp import grpc, protobuf, status
 from shipper_plugins.otlp.model import Unfit
 from shipper_plugins.otlp.status import Grpc
@@ -49,11 +49,12 @@ async def talk(intake: Intake, peer: Peer) -> None:
 class _Stream:
     """A request while it arrives."""
 
-    def __init__(self, id: int, headers: dict[str, str], limit: int, share: Share, stack: ExitStack) -> None:
-        self.id, self.headers, self.share, self.stack = id, headers, share, stack
-        self.body = Body(limit, share, begun=trio.current_time(), framing=grpc.PREFIX.size)
+    def __init__(self, id: int, headers: dict[str, str], door: Door, share: Share, stack: ExitStack) -> None:
+        self.id, self.headers, self.door, self.share, self.stack = id, headers, door, share, stack
+        self.body = Body(door.max_body_bytes, share, begun=trio.current_time(), framing=grpc.PREFIX.size)
         self.is_whole = False
-        self.refusal: BodyRefused | None = None
+        self.refusal: Refused | BodyRefused | None = None
+        """Why nothing more of it is kept."""
         self.ended = trio.Event()
         self.scope = trio.CancelScope()
 
@@ -63,9 +64,12 @@ class _Stream:
         try:
             self.body.add(data)
         except BodyRefused as why:
-            self.body.clear()
-            self.refusal = why
-            self.ended.set()
+            self.refuse(why)
+
+    def refuse(self, why: Refused | BodyRefused) -> None:
+        self.body.clear()
+        self.refusal = why
+        self.ended.set()
 
     def end(self) -> None:
         self.is_whole = True
@@ -125,11 +129,7 @@ class _Connection:
             case RequestReceived(stream_id=int(id)) if self._peer.leaves:
                 self._h2.reset_stream(id, ErrorCodes.REFUSED_STREAM)
             case RequestReceived(stream_id=int(id), headers=headers):
-                stack = ExitStack()
-                share = stack.enter_context(self._intake.memory.share())
-                limit = self._intake.door.max_body_bytes
-                stream = _Stream(id, dict(headers or ()), limit, share, stack)  # type: ignore[arg-type]
-                self._streams[id] = stream
+                stream = self._streams[id] = self._begun(id, dict(headers or ()))  # type: ignore[arg-type]
                 nursery.start_soon(self._serve, stream, nursery)
             case DataReceived(stream_id=int(id), data=data, flow_controlled_length=int(length)):
                 if length:
@@ -142,6 +142,19 @@ class _Connection:
             case StreamReset(stream_id=int(id)):
                 if (found := self._streams.get(id)) is not None:
                     found.scope.cancel("the client has cancelled the request")
+
+    def _begun(self, id: int, headers: dict[str, str]) -> _Stream:
+        """Returns a request, which is admitted or refused before any of its body is kept."""
+        refusal = None
+        try:
+            door, owner = self._intake.admit(headers.get("authorization", ""), self._peer)
+        except Refused as why:
+            door, owner, refusal = self._intake.door, self._peer.address, why
+        stack = ExitStack()
+        stream = _Stream(id, headers, door, stack.enter_context(self._intake.memory.share(owner)), stack)
+        if refusal is not None:
+            stream.refuse(refusal)
+        return stream
 
     async def _serve(self, stream: _Stream, nursery: trio.Nursery) -> None:
         with stream.stack, self._is_busy(stream), stream.scope:
@@ -179,8 +192,9 @@ class _Connection:
             return Refused(Grpc.INTERNAL, "internal error")
 
     async def _take(self, stream: _Stream) -> tuple[int, str]:
-        headers = stream.headers
-        door = self._intake.admit(headers.get("authorization", ""), self._peer)
+        headers, door = stream.headers, stream.door
+        if stream.refusal is not None:
+            raise stream.refusal
         path = headers.get(":path", "")
         if path != grpc.PATH:
             text = "only logs are supported" if path.startswith(grpc.SERVICES) else "this method is unknown"

@@ -2,7 +2,7 @@
 
 | what | bound |
 |---|---|
-| bodies of all requests | 64 MiB, then 429; a single request is always admitted (up to its own limits) |
+| bodies of all requests | 64 MiB, of one key (or address) half of what others leave; then 429 |
 | body, received and decompressed | the policy's limits, then 413 |
 | records of a request, and its groups | 100,000, then 400 |
 | objects of a decoded body | of one request at a time, in a worker thread; at worst 30 times its bytes |
@@ -12,7 +12,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Hashable
 from dataclasses import dataclass
 from functools import partial
 from typing import Protocol
@@ -85,15 +85,15 @@ class Intake:
         """Returns a handler for `Server` that runs `talk`."""
         return partial(talk, self)
 
-    def admit(self, authorization: str, peer: Peer) -> Door:
-        """Makes the peer of a permitted request a client; returns the door that it came by. Raises Refused for one that
-        is not permitted, or without room."""
+    def admit(self, authorization: str, peer: Peer) -> tuple[Door, Hashable]:
+        """Makes the peer of a permitted request a client; returns its door, and the owner of its memory. Raises Refused
+        for one that is not permitted, or without room."""
         door = self.door
         if (key := door.admit(authorization, is_tls=peer.tls is not None)) is not None:
             peer.shown.add(key)
         if not peer.let_in():
             raise no_room("too many clients are served now")
-        return door
+        return door, key or peer.address
 
     async def take(self, door: Door, body: bytes, encoding: str, codec: Codec, share: Share) -> tuple[int, str]:
         """Stores the records; returns the number of rejected ones, and the reason of the first.
