@@ -108,7 +108,8 @@ class SyslogInput(Input, frozen=True, kw_only=True):
     max_message_bytes: Size = Size(64 << 10)
     """A longer message is cut, and marked by `log.flags: [truncated]`."""
     max_connections: Annotated[int, msgspec.Meta(ge=1, le=4096)] = 256
-    """The number of connections; one more replaces one that never sent a message, or is closed."""
+    """The number of connections; one more replaces one that never sent a message, or is quiet and of the address with
+    the most, or is closed."""
     idle_timeout: Duration = Duration(3600)
     """How long a connection may be silent."""
     receive_buffer: Size = Size(4 << 20)
