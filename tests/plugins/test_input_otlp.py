@@ -26,7 +26,7 @@ from shipper.plugin import BadOption, Credential, Endpoint, Material
 from shipper.sdk import bodies
 from shipper.sdk.server import Limits
 from shipper.testing import RecordingInputContext
-from shipper_plugins.inputs import http_connection
+from shipper_plugins.inputs import http_connection, otlp_frames
 from shipper_plugins.inputs.otlp import OtlpInput, OtlpServerTls
 from shipper_plugins.otlp import events, jsons, libraries, protobuf, status
 from shipper_plugins.otlp import grpc as otlp_grpc
@@ -450,6 +450,58 @@ def begun_grpc(*ids, headers=()):
     for id in ids or (1,):
         client.send_headers(id, [*pseudo, *headers, ("content-type", "application/grpc"), ("te", "trailers")])
     return client, client.data_to_send()
+
+
+def h2_frame(kind, flags, stream, payload=b""):
+    return len(payload).to_bytes(3) + bytes([kind, flags]) + stream.to_bytes(4) + payload
+
+
+HEADERS_OF_A_STREAM = bytes([0x83, 0x86, 0x44, 1]) + b"/" + bytes([0x41, 1]) + b"x"
+FLOODS = {
+    "resets": lambda n: h2_frame(1, 4, 2 * n + 1, HEADERS_OF_A_STREAM) + h2_frame(3, 0, 2 * n + 1, bytes(4)),
+    "pings": lambda n: h2_frame(6, 0, 0, bytes(8)),
+    "settings": lambda n: h2_frame(4, 0, 0, struct.pack(">HI", 4, 65535)),
+    "windows": lambda n: h2_frame(8, 0, 0, struct.pack(">I", 1)),
+    "priorities": lambda n: h2_frame(2, 0, 3, bytes(4) + b"\x07"),
+    "unknown": lambda n: h2_frame(0xEE, 0, 0),
+    "data without bytes": lambda n: h2_frame(1, 4, 1, HEADERS_OF_A_STREAM) if n == 0 else h2_frame(0, 0, 1),
+    "headers": lambda n: h2_frame(9 if n else 1, 0, 1, b"\x00\x01a\x01b"),
+}
+
+
+@pytest.mark.parametrize("flood", FLOODS)
+async def test_over_grpc_who_sends_frames_and_no_requests_is_closed_and_others_are_served_meanwhile(flood):
+    a_door = receiving("grpc", credentials=("old",))
+    async with a_door as receiver, await trio.open_tcp_stream("127.0.0.1", receiver.port) as stream:
+        turns, closed = 0, trio.Event()
+
+        async def take_turns():
+            nonlocal turns
+            while not closed.is_set():
+                await trio.lowlevel.checkpoint()
+                turns += 1
+
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(take_turns)
+            with trio.fail_after(30), suppress(trio.BrokenResourceError):
+                await stream.send_all(b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n" + h2_frame(4, 0, 0))
+                await stream.send_all(b"".join(map(FLOODS[flood], range(2000))))
+                while await stream.receive_some():
+                    pass
+            closed.set()
+        assert turns > otlp_frames.FIRST / otlp_frames.MOST_AT_ONCE
+        assert (await receiver.export(key=OLD))[0] == 0
+
+
+async def test_over_grpc_a_connection_with_many_requests_is_not_closed():
+    async with receiving("grpc", credentials=("old",)) as receiver:
+        with grpc.insecure_channel(f"127.0.0.1:{receiver.port}") as channel:
+
+            def ask():
+                return [exported(channel, protobuf.encoded(GROUPS), OLD)[0] for _ in range(200)]
+
+            assert await trio.to_thread.run_sync(ask) == [0] * 200
+        assert len(receiver.context.batches) == 200
 
 
 async def test_over_grpc_the_body_of_a_request_that_is_not_admitted_is_not_kept():

@@ -1,7 +1,8 @@
 """OTLP over gRPC: one connection of the input `otlp`, with up to `MOST_STREAMS` requests at once. Imports h2.
 
-    receive ──> h2 ──> a task for each stream: admit, wait for the body, take, answer ──> h2 ──> send
+    receive ──> h2 ──> admit ──> a task for each stream: wait for the body, take, answer ──> h2 ──> send
 
+`otlp_frames` limits the frames that h2 reads: a peer that sends too many is told ENHANCE_YOUR_CALM, and closed.
 Answers are small: one that does not fit the client's window, which may be empty, ends its stream.
 """
 
@@ -10,7 +11,7 @@ from __future__ import annotations
 import base64
 import logging
 from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 
 import trio
 from h2.config import H2Configuration
@@ -23,6 +24,7 @@ from h2.settings import SettingCodes, Settings
 from shipper.plugin import forget_frames, raised_at
 from shipper.sdk.bodies import Body, BodyRefused, Share, too_slow
 from shipper.sdk.server import Peer
+from shipper_plugins.inputs.otlp_frames import PER_BYTE, PER_REQUEST, Frames, TooMany
 from shipper_plugins.inputs.otlp_intake import Door, Intake, Refused, of_body
 from shipper_plugins.otlp import grpc, protobuf, status
 from shipper_plugins.otlp.model import Unfit
@@ -31,6 +33,7 @@ from shipper_plugins.otlp.status import Grpc
 MOST_STREAMS = 32
 COMPRESSIONS = ("gzip", "identity")
 _WINDOW = 1 << 20
+_END_SECONDS = 1.0
 _LARGEST_HEADER = 16 << 10
 _GONE = (OSError, trio.BrokenResourceError, trio.ClosedResourceError)
 
@@ -52,6 +55,7 @@ class _Stream:
     def __init__(self, id: int, headers: dict[str, str], door: Door, share: Share, stack: ExitStack) -> None:
         self.id, self.headers, self.door, self.share, self.stack = id, headers, door, share, stack
         self.body = Body(door.max_body_bytes, share, begun=trio.current_time(), framing=grpc.PREFIX.size)
+        self.is_admitted = True
         self.is_whole = False
         self.refusal: Refused | BodyRefused | None = None
         """Why nothing more of it is kept."""
@@ -102,6 +106,7 @@ class _Connection:
         self._streams: dict[int, _Stream] = {}
         self._served: set[int] = set()
         """The streams whose tasks have begun."""
+        self._frames = Frames(trio.current_time())
         self._sending = trio.Lock()
         self._busy = ExitStack()
 
@@ -112,17 +117,33 @@ class _Connection:
         try:
             await self._flush()
             while block := await self._peer.receive():
-                try:
-                    events = self._h2.receive_data(block)
-                except ProtocolError:
-                    return
-                if any(isinstance(event, ConnectionTerminated) for event in events):
-                    return
-                for event in events:
-                    self._note(event, nursery)
+                for piece in self._frames.pieces(block, trio.current_time()):
+                    if not self._read(piece, nursery):
+                        return
+                    await trio.lowlevel.checkpoint()
                 await self._flush()
+        except TooMany:
+            await self._end(ErrorCodes.ENHANCE_YOUR_CALM)
         except _GONE:
             return
+
+    def _read(self, piece: bytes, nursery: trio.Nursery) -> bool:
+        """Returns False at the end of the connection."""
+        try:
+            events = self._h2.receive_data(piece)
+        except ProtocolError:
+            return False
+        if any(isinstance(event, ConnectionTerminated) for event in events):
+            return False
+        for event in events:
+            self._note(event, nursery)
+        return True
+
+    async def _end(self, code: ErrorCodes) -> None:
+        """Says why the connection ends, if the peer reads that."""
+        self._h2.close_connection(code)
+        with trio.move_on_after(_END_SECONDS), suppress(*_GONE):
+            await self._flush()
 
     def _note(self, event: Event, nursery: trio.Nursery) -> None:
         match event:
@@ -135,6 +156,8 @@ class _Connection:
                 if length:
                     self._h2.acknowledge_received_data(length, id)
                 if (found := self._streams.get(id)) is not None:
+                    if found.refusal is None:
+                        self._frames.earn(length * PER_BYTE)
                     found.add(data or b"")
             case StreamEnded(stream_id=int(id)):
                 if (found := self._streams.get(id)) is not None:
@@ -153,6 +176,7 @@ class _Connection:
         stack = ExitStack()
         stream = _Stream(id, headers, door, stack.enter_context(self._intake.memory.share(owner)), stack)
         if refusal is not None:
+            stream.is_admitted = False
             stream.refuse(refusal)
         return stream
 
@@ -162,6 +186,8 @@ class _Connection:
                 refusal = await self._taken(stream)
                 self._finish(stream, refusal)
                 await self._flush()
+                if stream.is_admitted:
+                    self._frames.earn(PER_REQUEST)
             except _GONE:
                 nursery.cancel_scope.cancel()
 
