@@ -12,7 +12,7 @@
 
 | what | bound |
 |---|---|
-| peers that were let in | `Limits.clients`; the next one displaces the one idle for longest, or is refused |
+| peers that were let in | `Limits.clients`; the next one displaces another, as `rooms` says, or is refused |
 | other peers, TLS handshakes too | `Limits.newcomers`; the next one displaces the oldest of the address with the most |
 | a TLS handshake | `Limits.handshake_seconds` |
 | a peer that sends nothing, or reads nothing | `Limits.idle_seconds` |
@@ -96,8 +96,8 @@ class Peer:
 
     @property
     def is_crowded(self) -> bool:
-        """Whether there is no room for another client."""
-        return self._server.rooms.are_full
+        """Whether there is no room for it as a client."""
+        return self._server.rooms.are_full(self)
 
     @contextmanager
     def busy(self) -> Iterator[None]:

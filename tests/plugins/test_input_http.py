@@ -7,7 +7,7 @@ import ssl
 import struct
 import tracemalloc
 import zlib
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 
 import orjson
 import pytest
@@ -18,6 +18,7 @@ import trustme
 from shipper.plugin import Credential, Endpoint, Material, StartFailed
 from shipper.sdk import bodies
 from shipper.testing import RecordingInputContext
+from shipper_plugins.inputs import http_connection
 from shipper_plugins.inputs.elasticsearch import ServerTls
 from shipper_plugins.inputs.http import HttpInput
 from shipper_plugins.inputs.http_connection import Connection
@@ -207,7 +208,7 @@ async def test_a_probe_takes_no_clients_place_and_is_told_when_all_are_taken():
                 assert (await stream.receive_some()).startswith(b"HTTP/1.1 200 ")
                 assert (await asked_for_health(receiver))[0] == 200  # the client is idle, so it would give way
                 await stream.send_all(HEAD + b"Content-Length: 9\r\n\r\nx")
-                while not server.rooms.are_full:
+                while not server.rooms._busy:
                     await trio.lowlevel.checkpoint()
             assert await asked_for_health(receiver) == (503, {"error": "too many clients are served now"})
 
@@ -422,6 +423,22 @@ async def test_a_body_that_drips_is_given_up(monkeypatch):
         await stream.send_all(HEAD + b"Content-Length: 9\r\n\r\n")
         with trio.fail_after(60):
             assert (await stream.receive_some()).startswith(b"HTTP/1.1 408 ")
+
+
+async def test_a_head_that_drips_is_given_up(monkeypatch):
+    monkeypatch.setattr(http_connection, "_HEAD_SECONDS", 0.1)
+    async with receiving() as receiver, await receiver.connect() as stream, trio.open_nursery() as nursery:
+
+        async def drip():
+            with suppress(trio.BrokenResourceError):
+                for byte in HEAD * 1000:
+                    await stream.send_all(bytes([byte]))
+                    await trio.sleep(0.01)
+
+        nursery.start_soon(drip)
+        with trio.fail_after(60), suppress(trio.BrokenResourceError):
+            assert await stream.receive_some() == b""
+        nursery.cancel_scope.cancel()
 
 
 async def test_a_client_that_goes_in_the_middle_leaves_nothing_behind(caplog):

@@ -14,7 +14,7 @@ All resources are bounded against hostile clients:
 | objects that a body becomes | a step of 256 KiB at a time, of one request after the other; 32 MiB of one document |
 | answers of one request | 64 MiB, then 413 |
 | time | a body arrives at 1 KiB/s after 30 s (408); an answer is read within 60 s; idle connections end after 120 s |
-| connections of clients | 256; the next one displaces the longest idle one, or is answered 429 |
+| connections of clients | 256; the next one displaces another, as `shipper.sdk.rooms` says, or is answered 429 |
 | connections without an admitted request, TLS handshakes included | 128; the next one displaces another of them |
 | a TLS handshake | 10 s |
 | header | aiohttp's: 8 KiB a line, 128 lines |

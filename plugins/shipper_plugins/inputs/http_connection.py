@@ -26,6 +26,8 @@ from shipper.sdk.server import Peer
 
 _CHARSET = re.compile(r""";[ \t]*charset[ \t]*=[ \t]*["']?([^"';\s]*)""", re.IGNORECASE)
 _LARGEST_HEADER = 32 << 10
+_HEAD_SECONDS = 120.0
+"""For a whole head, however it drips, and the wait for it."""
 _LINGER_BYTES, _LINGER_SECONDS = 1 << 20, 2.0
 
 
@@ -73,11 +75,13 @@ class Connection:
         self._is_head = False
 
     async def begin(self) -> Request | None:
-        """Returns the next request; None at the end of the connection. Raises Malformed."""
-        try:
-            event = await self._next()
-        except h11.RemoteProtocolError:
-            raise Malformed("the request is not valid HTTP") from None
+        """Returns the next request; None at the end of the connection, or of the time for a head. Raises Malformed."""
+        event: object = None
+        with trio.move_on_after(_HEAD_SECONDS):
+            try:
+                event = await self._next()
+            except h11.RemoteProtocolError:
+                raise Malformed("the request is not valid HTTP") from None
         if not isinstance(event, h11.Request):
             return None
         self._is_head = event.method == b"HEAD"

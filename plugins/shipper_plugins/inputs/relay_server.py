@@ -12,7 +12,7 @@ A request is judged by its headers before a byte of its body is read. Every reso
 | the parts of a request, decompressed | `max_part_bytes` together, then 413 |
 | time | after 30 s a body comes at 1 KiB/s (408); an answer is read within 60 s; idle connections end after 120 s |
 | connections of one edge | 20, then 429 |
-| connections of edges | 4096; the next one displaces the longest idle one |
+| connections of edges | 4096; the next one displaces another, as `shipper.sdk.rooms` says |
 | connections without an admitted request, TLS handshakes included | 128; the next one displaces another of them |
 
 `bulk_connections` keeps the connections. This module is imported when an input is opened: aiohttp.web takes 0.1 s.
