@@ -4,7 +4,7 @@
     with memory.share(owner) as share:                   # its key, or its address
         body = Body(max_body_bytes, share, begun=trio.current_time(), declared=content_length)
         while block := …:                                # the next bytes, waited for until body.deadline
-            body.add(block)
+            body.add(block, trio.current_time())
         plain = decompressed(body.whole(), encoding, max_decompressed_bytes)
 
 | what | bound | refused with |
@@ -12,7 +12,7 @@
 | the declared and the received size | `limit` | 413 |
 | the decompressed size | its own limit, watched in steps of 256 KiB | 413 |
 | the bodies of all requests | 64 MiB, of one owner half of what others leave; one larger body beside | 429 |
-| time | after 30 s, 1 KiB/s on average | 408 |
+| time | 30 s of waiting, and 1 s for each KiB that comes, but never more than 30 s at once | 408 |
 | gzip and deflate | whole, and valid | 400 |
 
 An input that reads a body while it arrives, and keeps none, counts it as an `Arrival` and unpacks it by `Inflation`.
@@ -159,18 +159,26 @@ class Arrival:
 
         Raises BodyRefused (413) for more than `limit` bytes, beside those of the `framing`.
         """
-        self._limit, self._begun, self._framing = limit, begun, framing
+        self._limit, self._framing = limit, framing
+        self._since, self._patience = begun, PATIENCE_SECONDS
         self.received = 0
         if declared > limit + framing:
             raise too_large(limit)
 
     @property
     def deadline(self) -> float:
-        """The time until which more has to come; it moves with what comes."""
-        return self._begun + PATIENCE_SECONDS + self.received / BYTES_PER_SECOND
+        """The time until which more has to come; it moves with what comes. Nothing is saved by a fast beginning, so a
+        peer cannot send most of a body at once and the rest hours later."""
+        return self._since + self._patience
 
-    def add(self, block: bytes) -> None:
-        """Counts the next bytes. Raises BodyRefused (413)."""
+    def wait(self, now: float) -> None:
+        """From now on more is waited for: what this side did before is not held against the peer."""
+        self._since = now
+
+    def add(self, block: bytes, now: float) -> None:
+        """Counts the next bytes, for which the peer was waited until now. Raises BodyRefused (413)."""
+        patience = self._patience - (now - self._since) + len(block) / BYTES_PER_SECOND
+        self._since, self._patience = now, min(PATIENCE_SECONDS, patience)
         self.received += len(block)
         if self.received > self._limit + self._framing:
             raise too_large(self._limit)
@@ -186,9 +194,9 @@ class Body(Arrival):
         self._bytes = bytearray()  # a list of blocks would take 30 times as much for tiny chunks
         share.expect(declared)
 
-    def add(self, block: bytes) -> None:
+    def add(self, block: bytes, now: float) -> None:
         """Keeps the next bytes. Raises BodyRefused (413, 429), after which the body must not be used."""
-        super().add(block)
+        super().add(block, now)
         self._share.resize(self.received)
         self._bytes += block
 

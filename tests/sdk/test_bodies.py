@@ -192,17 +192,17 @@ def test_more_than_the_limit_is_refused_when_it_is_declared_and_when_it_comes():
     assert status_of(why) == (413, "the body is larger than 10B")
 
     arrival = Arrival(10, begun=0, declared=10)
-    arrival.add(b"x" * 10)
+    arrival.add(b"x" * 10, 0)
     with pytest.raises(BodyRefused, match="larger"):
-        arrival.add(b"x")
+        arrival.add(b"x", 0)
 
 
 def test_the_limit_does_not_count_a_frame():
     arrival = Arrival(10, begun=0, declared=15, framing=5)
-    arrival.add(b"x" * 15)
+    arrival.add(b"x" * 15, 0)
 
     with pytest.raises(BodyRefused) as why:
-        arrival.add(b"x")
+        arrival.add(b"x", 0)
     assert status_of(why) == (413, "the body is larger than 10B")
 
 
@@ -210,8 +210,25 @@ def test_the_deadline_moves_with_what_comes():
     arrival = Arrival(LIMIT, begun=100)
     assert arrival.deadline == 100 + PATIENCE_SECONDS
 
-    arrival.add(b"x" * 2 * BYTES_PER_SECOND)
-    assert arrival.deadline == 100 + PATIENCE_SECONDS + 2
+    arrival.add(b"x" * 2 * BYTES_PER_SECOND, 110)
+    assert arrival.deadline == 110 + PATIENCE_SECONDS - 10 + 2
+    arrival.add(b"", 112)
+    assert arrival.deadline == 112 + PATIENCE_SECONDS - 10
+
+
+def test_a_fast_beginning_gives_no_time_for_a_slow_end():
+    arrival = Arrival(LIMIT, begun=100)
+    arrival.add(b"x" * (LIMIT - 1), 101)
+
+    assert arrival.deadline == 101 + PATIENCE_SECONDS
+
+
+def test_only_waiting_for_the_peer_counts():
+    arrival = Arrival(LIMIT, begun=100)
+    arrival.add(b"", 110)
+    arrival.wait(500)
+
+    assert arrival.deadline == 500 + PATIENCE_SECONDS - 10
 
 
 def test_a_body_holds_what_has_come_and_not_what_is_declared():
@@ -220,9 +237,9 @@ def test_a_body_holds_what_has_come_and_not_what_is_declared():
         body = Body(LIMIT, share, begun=0, declared=50)
         assert memory.held == 0
 
-        body.add(b"x" * 20)
+        body.add(b"x" * 20, 0)
         assert memory.held == 20
-        body.add(b"y" * 20)
+        body.add(b"y" * 20, 0)
         assert memory.held == 40
         assert body.whole() == b"x" * 20 + b"y" * 20
 
@@ -238,7 +255,7 @@ def test_a_body_that_does_not_fit_beside_others_is_refused_when_it_is_declared_a
         assert status_of(why) == (429, "too many bytes of requests are under way")
 
         body = Body(LIMIT, third, begun=0)
-        body.add(b"x" * 10)
+        body.add(b"x" * 10, 0)
         with pytest.raises(BodyRefused, match="under way"):
-            body.add(b"x")
+            body.add(b"x", 0)
         assert memory.held == 50

@@ -168,11 +168,13 @@ class BulkServer:
     async def _read(
         self, request: web.BaseRequest, arrival: Arrival, inflation: Inflation, bulk: BulkRequest, share: Share
     ) -> None:
+        clock = asyncio.get_running_loop().time
         while block := await next_block(request, arrival.deadline):
-            arrival.add(block)
+            arrival.add(block, clock())
             for piece in inflation.pieces(block):
                 await self._feed(bulk, piece)
                 share.resize(bulk.held)
+            arrival.wait(clock())
         inflation.finish()
 
     async def _feed(self, bulk: BulkRequest, piece: bytes) -> None:

@@ -93,7 +93,7 @@ class Connection:
         """Returns the body of a request, of at most `limit` bytes; raises BodyRefused."""
         body = Body(limit, share, begun=trio.current_time(), declared=request.declared)
         while block := await self._block(body.deadline):
-            body.add(block)
+            body.add(block, trio.current_time())
         return body.whole()
 
     async def _block(self, deadline: float) -> bytes:

@@ -66,7 +66,7 @@ class _Stream:
         if self.refusal is not None:
             return
         try:
-            self.body.add(data)
+            self.body.add(data, trio.current_time())
         except BodyRefused as why:
             self.refuse(why)
 

@@ -343,7 +343,7 @@ class RelayServer:
         await tell_to_continue(request)
         blocks = []
         while block := await next_block(request, arrival.deadline):
-            arrival.add(block)
+            arrival.add(block, asyncio.get_running_loop().time())
             blocks.append(block)
             if is_held:
                 share.resize(arrival.received)
