@@ -387,7 +387,8 @@ class _Parts:
         self.local = Local(self.status, tapping, self.environment.in_thread)
         self.performing = Performing(delivering, actions, door.result)
         self.offer, self.supply, self.has_room = self.rollout.offer, self.rollout.supply, self.rollout.has_room
-        self.renew_lease, self.act, self.observe = self.delivery.renew_lease, self.performing.begin, self.observing.heed
+        self.renew_lease, self.ask = self.delivery.renew_lease, self.delivery.ask
+        self.act, self.observe = self.performing.begin, self.observing.heed
 
     @property
     def is_full(self) -> bool:

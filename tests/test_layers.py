@@ -146,6 +146,7 @@ INSIDE = {
         {"heads", "loading", "parcels", "hold", "routed", "settling", "stages"},
         {"chain"},
         {
+            "accepted",
             "attempt",
             "backlog",
             "conditional",

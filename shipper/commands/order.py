@@ -44,6 +44,7 @@ def command() -> None:
       shipper order forward --revision 6 --output main --state DIR
       shipper order rebind --from es-3f9c0a7be2d1 --to es-81d04c5f6a77 --state DIR
       shipper order dead-letter --revision 6 --output main --state DIR
+      shipper order revoke --credential es-3f9c0a7be2d1 --state DIR
       shipper order dead-letters --export rejected.ndjson --state DIR
 
     Exit status: 0 done, 1 refused or no supervisor answers, 2 wrong usage.
@@ -65,10 +66,29 @@ def rebind(source: str, target: str, state: Path, json: bool) -> int:
     if result is not None:
         click.echo(f"events that waited for {source} are now delivered with {target}")
         click.echo(
-            f"{source} is released: it can be revoked now"
+            _released(source, result)
             if source in result.get("released", ())
             else f"{source} is not released yet: something else still refers to it"
         )
+    return 0
+
+
+@command.command(short_help="Revoke a released credential that waits for another one.")
+@click.option("--credential", required=True, metavar="ID", help="The released credential, as `shipper status` has it.")
+@_to_supervisor
+def revoke(credential: str, state: Path, json: bool) -> int:
+    """Have a released credential revoked now, whatever it waits for: `on_release` runs.
+
+    It waits until the destination has accepted its successor, since it is the way back from a wrong one; or until
+    another credential with its name is released, since most backends end both together. Look first.
+
+    \b
+    Example:
+      shipper order revoke --credential es-3f9c0a7be2d1 --state /var/lib/shipper
+    """
+    result = _perform(state, "revoke", {"credential": credential}, json=json)
+    if result is not None:
+        click.echo(f"{credential} waits no more: it is revoked")
     return 0
 
 
@@ -93,7 +113,7 @@ def forward(revision: str, output: str, state: Path, json: bool) -> int:
         moved = events_in_words(result["events"])
         click.echo(f"revision {revision}: {moved} forwarded to the current destination of output {output}")
         for id in result["released"]:
-            click.echo(f"{id} is released: it can be revoked now")
+            click.echo(_released(id, result))
     return 0
 
 
@@ -224,6 +244,12 @@ def requeue(
         damaged = f"; {result['damaged']} are damaged, and stay" if result["damaged"] else ""
         click.echo(f"{result['requeued']} dead letters are in the queue again{damaged}")
     return 0
+
+
+def _released(id: str, result: dict[str, Any]) -> str:
+    if id in result.get("waits", ()):
+        return f"{id} is released, and waits before it can be revoked: `shipper status` says for what"
+    return f"{id} is released: it can be revoked now"
 
 
 def _at(revision: str) -> dict[str, Any]:

@@ -291,4 +291,4 @@ def _read(params: Mapping[str, Any], shape: type[Params]) -> Params:
 
 
 def _failed(action: Action, message: str, code: str) -> Result:
-    return Result(id=action.id, status="FAILED", message=cut(message), code=code)
+    return Result(id=action.id, status="FAILED", message=cut(log.redacted(message)), code=code)

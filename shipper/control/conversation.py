@@ -148,7 +148,7 @@ class Conversation:
                     case Lease():
                         core.renew_lease(message.until)
                     case Observe():
-                        core.observe(message.supervisor)
+                        _observe(core, message)
                     case Action():
                         core.act(message)
                     case _:
@@ -166,7 +166,7 @@ class Conversation:
                     case Lease():
                         core.renew_lease(message.until)
                     case Observe():
-                        core.observe(message.supervisor)
+                        _observe(core, message)
                     case Action():
                         self.result(Result(id=message.id, status="FAILED", message=STOPPING, code=Code.STOPPING))
                     case _:
@@ -207,6 +207,12 @@ class Conversation:
     def error(self, line: int, message: str, code: str) -> None:
         """Answers an invalid line."""
         self.outbox.say(Error(line_number=line, message=cut(message), code=code))
+
+
+def _observe(core: Core, message: Observe) -> None:
+    if message.asked:
+        core.ask(message.asked)
+    core.observe(message.supervisor)
 
 
 def _offer(message: Policy) -> Offer:
@@ -317,6 +323,7 @@ def _essence(observed: Observed) -> tuple[object, ...]:
         observed.draining_left_out.revisions,
         tuple(observed.credentials_in_use),
         tuple(observed.credentials_wanted),
+        tuple(observed.credentials_accepted),
         observed.queue.limit_bytes,
         observed.queue.events == 0,
         observed.dead_letters.events,

@@ -20,7 +20,7 @@ One door is open at a time: revisions have one order, and credentials one owner.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from typing import Any, Protocol
 
 import trio
@@ -57,6 +57,10 @@ class Core(Protocol):
 
         `supervisor` is the status of the supervisor, a `Supervision`; any other value is ignored.
         """
+
+    def ask(self, credentials: Collection[str]) -> None:
+        """Asks the destinations of these credentials whether they accept them, where nothing is sent; see
+        `Observed.credentials_accepted`."""
 
 
 class Door(Protocol):

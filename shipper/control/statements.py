@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from shipper.process.log import redacted
 from shipper.protocol.bounds import parts
 from shipper.protocol.messages import Ack, Nack, NackError, Outbound, Released
 from shipper.revisions import statements
@@ -39,4 +40,4 @@ def _refused(refused: Refused) -> list[Outbound]:
 
 
 def _error(problem: Problem) -> NackError:
-    return NackError(problem.path, problem.line, problem.column, problem.message, problem.code)
+    return NackError(problem.path, problem.line, problem.column, redacted(problem.message), problem.code)

@@ -1,6 +1,7 @@
 """One attempt to deliver a batch: which events have their final answer, and which remain to be sent. No I/O.
 
-`Session` sends; the attempt decides what to send next, and what to note in the spool.
+`Session` sends; the attempt decides what to send next, and what to note in the spool. The reasons of the output enter
+here, and lose their secrets: what becomes of them is stored, and shown.
 """
 
 from __future__ import annotations
@@ -8,10 +9,11 @@ from __future__ import annotations
 import math
 from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import chain
 
 from shipper.plugin import Answer, Answers, Outcome
+from shipper.process.log import redacted
 from shipper.sdk.codes import Code
 from shipper.sdk.errors import Later, PluginFault
 from shipper.sdk.event import Batch
@@ -42,6 +44,9 @@ class Trouble:
     """Whether the failed request carried keyed state."""
     batch: int | None = None
     """The place of the batch, if its events may be the cause; None if the destination is."""
+
+    def __post_init__(self) -> None:
+        self.reason = redacted(self.reason)
 
 
 MOST_WAIT = 86400.0
@@ -136,8 +141,10 @@ class Attempt:
         self._pieces.pop()
         self._is_stored |= answers.is_stored
         self._tally[Outcome.DELIVERED] += len(positions) - len(answers.others)
+        reasons = {reason: redacted(reason) for reason in {answer.reason for answer in answers.others.values()}}
         for at, answer in answers.others.items():
-            self._note(positions[at], answer)
+            reason = reasons[answer.reason]
+            self._note(positions[at], answer if reason == answer.reason else replace(answer, reason=reason))
         if self._tally[Outcome.DELIVERED] == self._count:
             self.batch = Batch.documents(())
         try:
@@ -149,6 +156,7 @@ class Attempt:
         """Notes that the request was too large: its halves are next. A single event is rejected, unless it is small."""
         if self._halve(positions):
             return
+        reason = redacted(reason)
         if (size := len(self.batch.pick(positions).json_lines())) > SMALL_BYTES:
             self._note(positions[0], Answer(Outcome.REJECTED, reason, code=code))
         else:
@@ -169,7 +177,7 @@ class Attempt:
         """
         if self._halve(positions):
             return
-        self._doubted[positions[0]] = reason
+        self._doubted[positions[0]] = reason = redacted(reason)
         self.doubt = Trouble(reason, code=code)
         put_off = Answer(Outcome.LATER, reason, code=code)
         self._note(positions[0], put_off)

@@ -313,8 +313,8 @@ def _tagged(batch: Batch, message: str) -> Batch:
 
 
 def _describe(error: Exception) -> str:
-    return str(error) if isinstance(error, PluginFault | OSError) else raised_at(error)
+    return log.redacted(str(error)) if isinstance(error, PluginFault | OSError) else raised_at(error)
 
 
 def _kind(error: Exception) -> str:
-    return str(error) if isinstance(error, PluginFault) else type(error).__name__
+    return log.redacted(str(error)) if isinstance(error, PluginFault) else type(error).__name__

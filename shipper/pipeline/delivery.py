@@ -111,7 +111,8 @@ class Delivery:
                     raise StartFailed("its stored settings are damaged", code=Code.DAMAGED)
                 output = restore_output(row.key.type, row.settings.values, self._registry)
             except ShipperError as error:
-                self._unreadable[row.id] = row.key.output, Why(f"cannot be opened again: {error}", error.code)
+                why = Why(log.redacted(f"cannot be opened again: {error}"), error.code)
+                self._unreadable[row.id] = row.key.output, why
                 _log.error("a lane cannot be opened", output=row.key.output, error=str(error))
                 await self.settle_unopened(row.id)
             else:
@@ -230,6 +231,21 @@ class Delivery:
         """Returns the credentials that queued events need."""
         lanes = (lane for lane in self.lanes.values() if self._spool.figures.of_lanes([lane.id]).events)
         return {id for lane in lanes for id in lane.key.credentials}
+
+    def accepted(self) -> list[str]:
+        """Returns the credentials that every active lane with them has seen accepted by its destination."""
+        stands: dict[str, bool] = {}
+        for lane in self.lanes.values():
+            if lane.active and lane.key.credentials:
+                is_accepted = lane.is_accepted
+                stands |= {id: stands.get(id, True) and is_accepted for id in lane.key.credentials}
+        return sorted(id for id, is_accepted in stands.items() if is_accepted)
+
+    def ask(self, credentials: Collection[str]) -> None:
+        """Asks the destinations of the active lanes with these credentials whether they accept them."""
+        for lane in self.lanes.values():
+            if lane.active and not set(lane.key.credentials).isdisjoint(credentials):
+                lane.ask()
 
     def supplied(self, credentials: Collection[str]) -> None:
         """Secrets have arrived: the lanes that use them try at once."""

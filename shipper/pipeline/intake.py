@@ -490,12 +490,12 @@ def _unit_of(name: str, place: Place, processor: Processor) -> tuple[str, str]:
 
 def _as_start_failed(running: Running, error: Exception) -> StartFailed:
     if isinstance(error, StartFailed):
-        return error
+        return StartFailed(log.redacted(str(error)), code=error.code)
     return StartFailed(f"input {running.port.name}: {_describe(error)}", code=_code(error))
 
 
 def _describe(error: Exception) -> str:
-    return str(error) if isinstance(error, (StartFailed, OSError, PluginFault)) else raised_at(error)
+    return log.redacted(str(error)) if isinstance(error, StartFailed | OSError | PluginFault) else raised_at(error)
 
 
 def _code(error: Exception) -> str:

@@ -24,6 +24,7 @@ from typing import NamedTuple
 
 import trio
 
+from shipper.pipeline.accepted import is_accepted
 from shipper.pipeline.attempt import Trouble
 from shipper.pipeline.client import Client
 from shipper.pipeline.confirmed import Confirmations
@@ -56,6 +57,7 @@ _log = log.get(__name__)
 
 SILENT_SECONDS = 3.0
 """Seconds without an answer after which a lane gives up its slot."""
+ASK_SECONDS = 60.0
 STALLED_SECONDS = 10.0
 """Seconds without progress after which a lane with something to deliver is not healthy."""
 
@@ -150,6 +152,8 @@ class Lane:
         """Whether the destination answered when it was last asked."""
         self._is_reached = False
         """Whether an answer of any kind came, in this process."""
+        self._is_to_ask = self._has_asked_well = False
+        """Whether the destination is to be asked when nothing is to be sent, and whether it accepted the login then."""
         self._client: Client | None = None
         self._says_no_principal = False
         """Whether its sender failed to name the principal."""
@@ -206,6 +210,13 @@ class Lane:
         self._backlogs = Backlogs(self._backoff)
         if self._session is not None:
             self._session.end()
+
+    def ask(self) -> None:
+        """Asks the destination, as soon as nothing is to be sent, whether it accepts the credentials; see
+        `is_accepted`."""
+        if not self.is_accepted and self.output.can_ask:
+            self._is_to_ask = True
+            self._heads.wake()
 
     def cut_off(self) -> None:
         """The lane may send no more: requests under way are aborted, received answers count."""
@@ -299,6 +310,15 @@ class Lane:
                 head.loans.set_aside()
 
     @property
+    def is_accepted(self) -> bool:
+        """Whether the destination has accepted the credentials once, in this process: it took an event, or a session,
+        or it was asked."""
+        if self._has_asked_well or self.counters["delivered"] or self.counters["duplicate"]:
+            return True
+        there = self.principal()
+        return there is not None and there.connected_seconds is not None
+
+    @property
     def next_attempt(self) -> float | None:
         """Returns the seconds until the destination is asked again; None where nothing waits for that."""
         left = self._due - trio.current_time()
@@ -338,7 +358,7 @@ class Lane:
                 await self._be_held(hold)
             elif not first and (hold is not None or not self._is_open_idle()):
                 self._report(None)
-                await self._heads.logs.news.wait()
+                await self._ask_until_news()
             elif self._trouble is not None and self._due > trio.current_time():
                 await self._wait_out(self._trouble)
             else:
@@ -362,6 +382,21 @@ class Lane:
         self._report(hold.problem, hold.code, held=True)
         self.hold = hold
         await self._heads.logs.news.wait()
+
+    async def _ask_until_news(self) -> None:
+        """Waits for something to do. If it is to ask meanwhile, no connection of that is left when it returns."""
+        async with trio.open_nursery() as nursery:
+            if self._is_to_ask and self.active and self.may_begin() and not self.is_accepted:
+                nursery.start_soon(self._ask)
+            await self._heads.logs.news.wait()
+            nursery.cancel_scope.cancel("there may be something to do")
+
+    async def _ask(self) -> None:
+        with trio.move_on_after(ASK_SECONDS):
+            if await is_accepted(self.output, self._context()):
+                self._has_asked_well = True
+                self._on_change()
+        self._is_to_ask = False
 
     async def _rest(self) -> None:
         self._idle.set()
@@ -449,6 +484,7 @@ class Lane:
     def _succeeded(self) -> None:
         self._failing = None
         self._on_success(self.key)
+        self._on_change()
 
     def _note_failing(self, batch: int | None) -> None:
         if batch is None:
@@ -616,7 +652,7 @@ class Lane:
         self._show()
 
     def _take_notice(self, text: str | None, code: str) -> None:
-        self._notice = None if text is None else Why(text, checked(code))
+        self._notice = None if text is None else Why(log.redacted(text), checked(code))
         self._show()
 
     def _show(self) -> None:

@@ -13,6 +13,7 @@ from shipper.pipeline.entrance import Entrance, Ready, Route
 from shipper.pipeline.listeners import Listeners
 from shipper.pipeline.stages import Emission, Group, Stages
 from shipper.plugin import Change, Credential, Kept, Mark, Quota, Version
+from shipper.process import log
 from shipper.sdk.aio import Asyncio
 from shipper.sdk.codes import Code, checked
 from shipper.sdk.endpoints import Endpoint
@@ -210,7 +211,7 @@ class Port:
             yield
         except PluginFault as fault:
             forget_frames(fault)
-            text = f"input {self.name} ({self.type}) emitted what cannot be stored: {fault}"
+            text = log.redacted(f"input {self.name} ({self.type}) emitted what cannot be stored: {fault}")
             self._set_fault(text)
             raise PluginFault(text) from None
 
@@ -267,6 +268,7 @@ class Port:
 
     def report(self, problem: str | None, *, code: str = Code.INPUT_DEGRADED) -> None:
         code = Code.OK if problem is None else checked(code)
+        problem = None if problem is None else log.redacted(problem)
         if (problem, code) != (self.problem, self.code):
             self.problem, self.code = problem, code
             self._on_change()

@@ -455,7 +455,7 @@ class Opened:
 
 
 def _as_start_failed(context: StageContext, processor: Processor, error: Exception) -> StartFailed:
-    cause = str(error) if isinstance(error, StartFailed | OSError) else raised_at(error)
+    cause = log.redacted(str(error)) if isinstance(error, StartFailed | OSError) else raised_at(error)
     code = error.code if isinstance(error, StartFailed) else Code.START_FAILED
     return StartFailed(f"input {context.name}: {type(processor).__name__}: {cause}", code=code)
 

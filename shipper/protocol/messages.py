@@ -91,6 +91,12 @@ class Lease(Inbound, frozen=True):
 class Observe(Inbound, frozen=True):
     supervisor: Any = None
     """The state of the supervisor, a `Supervision`, for the HTTP server; anything else is ignored."""
+    ask: Any = None
+    """The ids of credentials whose destinations are to be asked where nothing is sent; see `accepted`."""
+
+    @property
+    def asked(self) -> frozenset[str]:
+        return frozenset(id for id in self.ask if isinstance(id, str)) if isinstance(self.ask, list) else frozenset()
 
 
 class Action(Inbound, frozen=True):
@@ -135,6 +141,10 @@ class Known(msgspec.Struct, frozen=True):
     """Whether `on_release` has revoked it, or others do that."""
     current: bool = True
     """Whether the newest revision uses it."""
+    waits_for: str = ""
+    """The id of the one for which it waits, before it can be revoked; empty if it waits for none."""
+    waits_until: Literal["", "released", "accepted"] = ""
+    """What must become of that one."""
 
 
 class Supervision(msgspec.Struct, frozen=True):
@@ -235,7 +245,7 @@ class Outbound(msgspec.Struct, frozen=True, tag_field="type", tag=str.lower):
         return self
 
 
-CAPABILITIES = ("lease", "withdraw", "state")
+CAPABILITIES = ("lease", "withdraw", "state", "accepted")
 """What a shipper can do beyond the first version of the protocol."""
 
 
@@ -416,6 +426,9 @@ class Observed(Outbound, frozen=True, kw_only=True, omit_defaults=True):
     """Those of the newest letters, a few."""
     credentials_in_use: Sequence[str]
     credentials_wanted: Sequence[str]
+    credentials_accepted: Sequence[str] = ()
+    """Those of the active outputs that each of their destinations has accepted in this process: it took an event, or
+    was asked (`observe`)."""
     keyed: StateFigures | msgspec.UnsetType = msgspec.UNSET
     """Left out where there is none."""
     edges: Sequence[EdgeFigures] = ()

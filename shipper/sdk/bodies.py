@@ -1,18 +1,18 @@
 """PUBLIC: the bodies of requests, for inputs that are asked: bounds of size, memory and time, decompression. No I/O.
 
     memory = Memory()                                    # of all requests of an input
-    with memory.share() as share:
+    with memory.share(owner) as share:                   # its key, or its address
         body = Body(max_body_bytes, share, begun=trio.current_time(), declared=content_length)
         while block := …:                                # the next bytes, waited for until body.deadline
-            body.add(block)
+            body.add(block, trio.current_time())
         plain = decompressed(body.whole(), encoding, max_decompressed_bytes)
 
 | what | bound | refused with |
 |---|---|---|
 | the declared and the received size | `limit` | 413 |
 | the decompressed size | its own limit, watched in steps of 256 KiB | 413 |
-| the bodies of all requests | 64 MiB; a single one is always admitted (up to its own limits) | 429 |
-| time | after 30 s, 1 KiB/s on average | 408 |
+| the bodies of all requests | 64 MiB, of one owner half of what others leave; one larger body beside | 429 |
+| time | 30 s of waiting, and 1 s for each KiB that comes, but never more than 30 s at once | 408 |
 | gzip and deflate | whole, and valid | 400 |
 
 An input that reads a body while it arrives, and keeps none, counts it as an `Arrival` and unpacks it by `Inflation`.
@@ -20,7 +20,7 @@ An input that reads a body while it arrives, and keeps none, counts it as an `Ar
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Hashable, Iterator
 from contextlib import contextmanager
 from typing import Any, Final, Literal
 
@@ -59,40 +59,93 @@ def too_slow() -> BodyRefused:
 
 
 class Memory:
-    """The memory of all requests together; `limit` is in bytes."""
+    """The memory of all requests together, divided among their owners: a key, or where there is none an address.
 
-    def __init__(self, limit: int = MOST_HELD) -> None:
+    The requests of an owner hold at most `of_one` bytes (by default half of the limit), and at most half of what other
+    owners leave: so a few that hold much leave room for the next one. Beside all that, one request at a time may be
+    larger than `of_one`: the only one of its owner.
+    """
+
+    def __init__(self, limit: int = MOST_HELD, of_one: int | None = None) -> None:
         self.limit = limit
+        self.of_one = limit // 2 if of_one is None else of_one
         self.held = 0
+        """Bytes of all requests but the large one."""
+        self.large: Share | None = None
+        """The request that is larger than `of_one`."""
+        self._held_by: dict[Hashable, int] = {}
 
     @contextmanager
-    def share(self) -> Iterator[Share]:
+    def share(self, owner: Hashable) -> Iterator[Share]:
         """Yields the share of one request; releases it at the end of the block."""
-        share = Share(self)
+        share = Share(self, owner)
         try:
             yield share
         finally:
-            self.held -= share.size
+            share.release()
+
+    def has_room(self, owner: Hashable, size: int = 1) -> bool:
+        """Whether an owner may hold so many bytes more."""
+        own = self._held_by.get(owner, 0)
+        return own + size <= min(self.of_one, (self.limit - self.held + own) // 2)
+
+    def held_by(self, owner: Hashable) -> int:
+        return self._held_by.get(owner, 0)
+
+    def count(self, owner: Hashable, size: int) -> None:
+        """Counts so many bytes more, or less, of an owner."""
+        self.held += size
+        own = self._held_by.pop(owner, 0) + size
+        if own:
+            self._held_by[owner] = own
 
 
 class Share:
     """The memory of one request."""
 
-    def __init__(self, memory: Memory) -> None:
-        self._memory = memory
+    def __init__(self, memory: Memory, owner: Hashable) -> None:
+        self._memory, self._owner = memory, owner
+        self._expected = 0
         self.size = 0
 
-    def check(self, size: int) -> None:
-        """Raises BodyRefused (429) if `size` bytes do not fit in addition to the other requests."""
-        others = self._memory.held - self.size
-        if others and others + size > self._memory.limit:
-            raise BodyRefused(429, "too many bytes of requests are under way")
+    def expect(self, size: int) -> None:
+        """Raises BodyRefused (429) if so many bytes would not fit now. Reserves nothing: a peer declares what it
+        likes."""
+        self._expected = size
+        if not (self._fits(size) or self._may_be_large(size)):
+            raise _no_room()
 
     def resize(self, size: int) -> None:
-        """Changes the share to `size` bytes; raises as `check` does."""
-        self.check(size)
-        self._memory.held += size - self.size
+        """Changes the share to `size` bytes. Raises BodyRefused (429) if they do not fit."""
+        if self._memory.large is not self:
+            if self._fits(size):
+                self._memory.count(self._owner, size - self.size)
+            elif self._may_be_large(size):
+                self.release()
+                self._memory.large = self
+            else:
+                raise _no_room()
         self.size = size
+
+    def release(self) -> None:
+        """Gives all back."""
+        if self._memory.large is self:
+            self._memory.large = None
+        else:
+            self._memory.count(self._owner, -self.size)
+        self.size = 0
+
+    def _fits(self, size: int) -> bool:
+        return size <= self.size or self._memory.has_room(self._owner, size - self.size)
+
+    def _may_be_large(self, size: int) -> bool:
+        is_free = self._memory.large in (None, self)
+        is_only_one = self._memory.held_by(self._owner) == self.size
+        return is_free and is_only_one and max(size, self._expected) > self._memory.of_one
+
+
+def _no_room() -> BodyRefused:
+    return BodyRefused(429, "too many bytes of requests are under way")
 
 
 # -- arrival -----------------------------------------------------------------------------------------------------------
@@ -106,18 +159,26 @@ class Arrival:
 
         Raises BodyRefused (413) for more than `limit` bytes, beside those of the `framing`.
         """
-        self._limit, self._begun, self._framing = limit, begun, framing
+        self._limit, self._framing = limit, framing
+        self._since, self._patience = begun, PATIENCE_SECONDS
         self.received = 0
         if declared > limit + framing:
             raise too_large(limit)
 
     @property
     def deadline(self) -> float:
-        """The time until which more has to come; it moves with what comes."""
-        return self._begun + PATIENCE_SECONDS + self.received / BYTES_PER_SECOND
+        """The time until which more has to come; it moves with what comes. Nothing is saved by a fast beginning, so a
+        peer cannot send most of a body at once and the rest hours later."""
+        return self._since + self._patience
 
-    def add(self, block: bytes) -> None:
-        """Counts the next bytes. Raises BodyRefused (413)."""
+    def wait(self, now: float) -> None:
+        """From now on more is waited for: what this side did before is not held against the peer."""
+        self._since = now
+
+    def add(self, block: bytes, now: float) -> None:
+        """Counts the next bytes, for which the peer was waited until now. Raises BodyRefused (413)."""
+        patience = self._patience - (now - self._since) + len(block) / BYTES_PER_SECOND
+        self._since, self._patience = now, min(PATIENCE_SECONDS, patience)
         self.received += len(block)
         if self.received > self._limit + self._framing:
             raise too_large(self._limit)
@@ -127,16 +188,16 @@ class Body(Arrival):
     """A body that is kept while it arrives, in the memory of its share."""
 
     def __init__(self, limit: int, share: Share, *, begun: float, declared: int = 0, framing: int = 0) -> None:
-        """See `Arrival`; raises BodyRefused too (429) if what is declared does not fit into memory."""
+        """See `Arrival`; raises BodyRefused too (429) if what is declared does not fit into memory now."""
         super().__init__(limit, begun=begun, declared=declared, framing=framing)
-        self._share, self._declared = share, declared
+        self._share = share
         self._bytes = bytearray()  # a list of blocks would take 30 times as much for tiny chunks
-        share.resize(declared)
+        share.expect(declared)
 
-    def add(self, block: bytes) -> None:
+    def add(self, block: bytes, now: float) -> None:
         """Keeps the next bytes. Raises BodyRefused (413, 429), after which the body must not be used."""
-        super().add(block)
-        self._share.resize(max(self.received, self._declared))
+        super().add(block, now)
+        self._share.resize(self.received)
         self._bytes += block
 
     def whole(self) -> bytes:

@@ -3,10 +3,11 @@
     accepted ──> newcomer ──authenticated, or a valid request──> client
 
 Newcomers and clients have separate limits. A newcomer above the limit displaces another newcomer (chosen by `Crowd`),
-never a client; a client above the limit displaces the client that has been idle for longest, and is refused where none
-is idle. So peers that are silent or slow, or have no key, only take room from their own kind. Displaced connections are
-counted, since they are the sign of a flood. Without a free descriptor each new connection displaces another one, by the
-same rules.
+never a client; a client above the limit displaces the client that has been idle for longest, of the address with the
+most. Where none is idle, it displaces the oldest of an address that has more than half of all, unless that is its own,
+and is refused otherwise. So peers that are silent or slow, or have no key, only take room from their own kind, and a
+peer with a key does not take all of it. Displaced newcomers are counted, since they are the sign of a flood. Without a
+free descriptor each new connection displaces another one, by the same rules.
 """
 
 from __future__ import annotations
@@ -32,6 +33,7 @@ class Rooms(Generic[Connection]):
         self._newcomers: Crowd[Connection] = Crowd(newcomers)
         self._clients: dict[Connection, None] = {}
         """In the order in which they were let in."""
+        self._addresses: dict[Connection, str] = {}
         self._busy: set[Connection] = set()
         self._turned_away: Counter[str] = Counter()
         self._short: str | None = None
@@ -39,6 +41,7 @@ class Rooms(Generic[Connection]):
 
     def add(self, newcomer: Connection, address: str) -> None:
         """Adds a newcomer; `address` is the `crowd.origin` of its peer."""
+        self._addresses[newcomer] = address
         if displaced := self._newcomers.add(newcomer, address):
             self._drop_newcomer(*displaced)
 
@@ -46,23 +49,23 @@ class Rooms(Generic[Connection]):
         """Removes a connection that has ended."""
         self._newcomers.remove(connection)
         self._clients.pop(connection, None)
+        self._addresses.pop(connection, None)
 
     def let_in(self, connection: Connection) -> bool:
         """Makes a connection the newest client; returns False if there is no room for it."""
         if connection not in self._clients and len(self._clients) >= self._most:
-            idle = self._idle()
-            if idle is None:
+            displaced = self._to_displace(connection)
+            if displaced is None:
                 return False
-            self._drop_client(idle)
+            self._drop_client(displaced)
         self._newcomers.remove(connection)
         self._clients.pop(connection, None)
         self._clients[connection] = None
         return True
 
-    @property
-    def are_full(self) -> bool:
-        """Whether `let_in` would refuse another client."""
-        return len(self._clients) >= self._most and self._idle() is None
+    def are_full(self, newcomer: Connection) -> bool:
+        """Whether `let_in` would refuse this one."""
+        return len(self._clients) >= self._most and self._to_displace(newcomer) is None
 
     @contextmanager
     def busy(self, connection: Connection) -> Iterator[None]:
@@ -97,9 +100,23 @@ class Rooms(Generic[Connection]):
         self._short = None
         return count, text
 
+    def _address(self, connection: Connection) -> str:
+        return self._addresses.get(connection, "")
+
     def _idle(self) -> Connection | None:
-        """Returns the client that has been idle for longest."""
-        return next((client for client in self._clients if client not in self._busy), None)
+        """Returns the client that has been idle for longest, of the address with the most clients."""
+        counts = Counter(map(self._address, self._clients))
+        idle = (client for client in self._clients if client not in self._busy)
+        return max(idle, key=lambda client: counts[self._address(client)], default=None)
+
+    def _to_displace(self, newcomer: Connection) -> Connection | None:
+        """Returns the client whose place another one gets; None if it gets none."""
+        if (idle := self._idle()) is not None or not self._clients:
+            return idle
+        [(crowd, most)] = Counter(map(self._address, self._clients)).most_common(1)
+        if crowd == self._address(newcomer) or most <= self._most / 2:
+            return None
+        return next(client for client in self._clients if self._address(client) == crowd)
 
     def _drop_newcomer(self, newcomer: Connection, address: str) -> None:
         self._drop(newcomer)

@@ -7,17 +7,19 @@
         while block := await peer.receive():
             with peer.busy():                       # not displaced, nor cut off by a new certificate
                 await self._context.emit(…)
+            peer.shown.add(digest)                  # of the credential that it was admitted by
             peer.let_in()                           # it is authenticated, or its request is valid
 
 | what | bound |
 |---|---|
-| peers that were let in | `Limits.clients`; the next one displaces the one idle for longest, or is refused |
+| peers that were let in | `Limits.clients`; the next one displaces another, as `rooms` says, or is refused |
 | other peers, TLS handshakes too | `Limits.newcomers`; the next one displaces the oldest of the address with the most |
 | a TLS handshake | `Limits.handshake_seconds` |
 | a peer that sends nothing, or reads nothing | `Limits.idle_seconds` |
 
-`Server.tls` may be replaced at any time; `renew` then closes the connections of the previous one, and `Source.changed`
-awaits it. A server of aiohttp decides by `rooms` in the same way.
+`Server.tls` may be replaced at any time, and credentials removed; `renew` then closes the connections of the previous
+one, and those that have shown such a credential; `Source.changed` awaits it. A server of aiohttp decides by `rooms` in
+the same way.
 """
 
 from __future__ import annotations
@@ -25,7 +27,7 @@ from __future__ import annotations
 import logging
 import socket
 import ssl
-from collections.abc import Awaitable, Callable, Iterator
+from collections.abc import Awaitable, Callable, Collection, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from typing import Final, NoReturn
@@ -56,7 +58,7 @@ class Limits:
     handshake_seconds: float = 10.0
     idle_seconds: float = 120.0
     leaving_seconds: float = 60.0
-    """For busy connections that were opened with a previous certificate."""
+    """For busy connections that were opened with a previous certificate, or have shown a removed credential."""
 
 
 class Peer:
@@ -66,11 +68,14 @@ class Peer:
         self.address = address
         """Its IP address, or its 64 bits of IPv6; `this host` of a socket in the file system."""
         self.tls = tls
+        self.shown: set[bytes] = set()
+        """Digests of the credentials that it was admitted by; the handler adds them, in the step that decides."""
         self.scope = trio.CancelScope()
         self.ended = trio.Event()
         self._stream: trio.SocketStream | trio.SSLStream[trio.SocketStream] = stream
         self._server = server
-        self._leaves = False
+        self.leaves = False
+        """Whether it ends when it is not busy any more."""
 
     async def receive(self, most: int = BLOCK) -> bytes:
         """Returns the next bytes, or none at the end; a peer that sends nothing for too long is cancelled."""
@@ -91,16 +96,16 @@ class Peer:
 
     @property
     def is_crowded(self) -> bool:
-        """Whether there is no room for another client."""
-        return self._server.rooms.are_full
+        """Whether there is no room for it as a client."""
+        return self._server.rooms.are_full(self)
 
     @contextmanager
     def busy(self) -> Iterator[None]:
         """Marks the peer as not idle within this block: it is not displaced, and may finish with a previous
-        certificate."""
+        certificate, or a removed credential."""
         with self._server.rooms.busy(self):
             yield
-        if self._leaves:
+        if self.leaves:
             self.drop()
 
     async def shake_hands(self) -> None:
@@ -122,7 +127,7 @@ class Peer:
 
     def leave(self) -> None:
         """Ends the connection, once it is not busy."""
-        self._leaves = True
+        self.leaves = True
         if not self._server.rooms.is_busy(self):
             self.drop()
 
@@ -208,12 +213,13 @@ class Server:
             self.rooms.remove(peer)
             peer.ended.set()
 
-    async def renew(self) -> None:
-        """Closes connections that were opened with another `tls` than the present one; returns when they are closed.
+    async def renew(self, keys: Collection[bytes] = ()) -> None:
+        """Closes connections that were opened with another `tls` than the present one, or have `shown` a credential
+        that is not among `keys`; returns when they are closed.
 
         A busy one may finish first, within `Limits.leaving_seconds`.
         """
-        leaving = [peer for peer in self._peers if peer.tls is not self.tls]
+        leaving = [peer for peer in self._peers if peer.tls is not self.tls or not peer.shown.issubset(keys)]
         for peer in leaving:
             peer.leave()
         with trio.move_on_after(self.limits.leaving_seconds):

@@ -102,6 +102,7 @@ class Observer:
             dead_letter_reasons=self._reasons,
             credentials_in_use=self._rollout.in_use,
             credentials_wanted=self._wanted(),
+            credentials_accepted=self._delivery.accepted(),
             keyed=self._keyed if self._keyed.keys else msgspec.UNSET,
             lease_seconds=self._delivery.lease.seconds,
             confirms=self._delivery.confirms(),

@@ -7,6 +7,7 @@ from typing import TypeVar
 
 import msgspec
 
+from shipper.process.log import redacted
 from shipper.protocol.bounds import LIST_BYTES, cut, fitting
 from shipper.protocol.messages import EdgeFigures, Observed, PrincipalFigures
 from shipper.sdk.peers import Edge, Principal, Waits
@@ -40,7 +41,7 @@ def principal(
     `said`: by its sender; None: it is not open. `problem` is that of the output, `oldest` the age of what waits.
     """
     there = said or Principal("")
-    reason = "" if there.connected_seconds is not None else there.reason or problem or "not connected yet"
+    reason = "" if there.connected_seconds is not None else redacted(there.reason) or problem or "not connected yet"
     events, versions = map(sum, zip(*waits, strict=True)) if (waits := list(waits)) else (0, 0)
     return PrincipalFigures(
         output=output,

@@ -136,10 +136,10 @@ class Queue:
         return min(1.0, self.bytes / self.limit_bytes) if self.limit_bytes else None
 
 
-Use = Literal["wanted", "released", "left", "revoked", "in use", "needed", "held"]
-"""`wanted`: events wait for it, and it is missing; `released`: nothing uses it ever again; `left`: so it is here, but
-other hosts may use it; `revoked`: it is released, and `on_release` is done; `needed`: only drains use it; `held`:
-nothing uses it yet, or one with its name is in use, so that it cannot be revoked."""
+Use = Literal["wanted", "released", "waits", "left", "revoked", "in use", "needed", "held"]
+"""`wanted`: events wait for it, and it is missing; `released`: nothing uses it ever again; `waits`: so it is, and waits
+until another one is released, or accepted; `left`: it is released here, but other hosts may use it;
+`revoked`: it is released, and `on_release` is done; `needed`: only drains use it; `held`: nothing uses it yet."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -416,7 +416,9 @@ def _credentials(
 
 
 def _use(id: str, one: Mapping[str, Any], observed: Mapping[str, Any]) -> Use:
-    if one.get("released") and not one.get("waits_for"):
+    if one.get("waits_for"):
+        return "waits"
+    if one.get("released"):
         return "revoked" if one.get("revoked") else "left" if one.get("shared") else "released"
     if id in (observed.get("credentials_wanted") or ()):
         return "wanted"

@@ -27,7 +27,7 @@ from shipper.supervise.answers import Answer
 from shipper.supervise.collected import collected
 from shipper.supervise.desired import Desired
 from shipper.supervise.files import Files
-from shipper.supervise.ledger import Kept, Wanted
+from shipper.supervise.ledger import Kept, Wait, Wanted
 from shipper.supervise.member import Member
 from shipper.supervise.notify import Notify
 from shipper.supervise.options import Options
@@ -88,7 +88,7 @@ class Agent:
             self.troubles,
             self._say,
             self._revoked,
-            used_as=self._used_as,
+            waits_for=self._waits_for,
             covered=self._covered,
         )
 
@@ -249,9 +249,30 @@ class Agent:
         same = (one.id for member in self.members for one in member.live if one.known_as == mark and one.id != kept.id)
         return next(same, "")
 
-    def waiting(self) -> Mapping[str, str]:
-        """Returns the released credentials that wait for one in use, with its id."""
+    def _waits_for(self, kept: Kept) -> Wait | None:
+        """Returns what a released credential waits for, unless a person has ordered its revocation."""
+        if any(id == kept.id and one.ordered for member in self.members for id, one in member.ledger.kept.items()):
+            return None
+        if used := self._used_as(kept):
+            return Wait(used, "released")
+        if self._options.config.release_when == "at_once":
+            return None
+        newer = next(filter(None, (member.ledger.unaccepted(kept) for member in self.members)), "")
+        return Wait(newer, "accepted") if newer else None
+
+    def waiting(self) -> Mapping[str, Wait]:
+        """Returns the released credentials that wait, each with what it waits for."""
         return self._revocations.waiting
+
+    async def revoke(self, id: str) -> Result:
+        """Has a released credential revoked, whatever it waits for; returns the outcome for a person."""
+        if id not in self._revocations.waiting:
+            waiting = ", ".join(self.waiting()) or "there are none"
+            return refused(f"{id} is none of the released credentials that wait: {waiting}", Code.NOTHING_TO_ORDER)
+        for member in self.members:
+            await member.order_revocation(id)
+        self.released(again=False)
+        return Result(id="", status="SUCCESS", message=f"{id} is revoked now", code=Code.OK)
 
     def forget(self, ids: Iterable[str]) -> None:
         """Removes credentials of the source that it has released; those that a member may use again stay.

@@ -3,6 +3,7 @@
 on_release:                                    # run for each credential that can be revoked, until it succeeds
   command: [/usr/local/bin/revoke-key]         # SHIPPER_CREDENTIAL_NAME, and more: see revoke.py
   timeout: 30s
+release_when: accepted                         # when the destination has accepted the successor once; or at_once
 state_key: {systemd: shipper-state}            # or {file: PATH}: 32 bytes in base64; of a list, the first seals
 http: 127.0.0.1:6780                           # the sidecar serves /metrics, /status, /readyz, /livez for both
 otlp: http://127.0.0.1:4318                    # the sidecar sends its metrics and its log there; see `status.export`
@@ -19,7 +20,7 @@ import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import Annotated, Any, TypeVar
+from typing import Annotated, Any, Literal, TypeVar
 
 import msgspec
 
@@ -60,6 +61,8 @@ class Config(msgspec.Struct, frozen=True):
     """The whole configuration; every part is optional."""
 
     on_release: OnRelease | None = None
+    release_when: Literal["accepted", "at_once"] = "accepted"
+    """Whether a released credential waits until a destination has accepted what has come in its place."""
     http: str | None = None
     otlp: str | None = None
     sidecar: Command = (sys.executable, "-P", "-m", "shipper", "run")

@@ -39,6 +39,8 @@ _SUPPLY_SECONDS = 5.0
 _RETRY_SECONDS = (1.0, 60.0)
 _FENCED = ("lease", "withdraw")
 """The capabilities that a sidecar needs where it may send nothing without a lease."""
+_TELLS = "accepted"
+"""The capability of a sidecar that says which credentials a destination has accepted."""
 _LASTING = (Code.STATE_NEWER, Code.STATE_UNUSABLE)
 """Causes of a failed start that a person must repair. A full disk, or a busy directory, may pass."""
 _REMEDY = "; mend that, or give another --state (a newer format needs the shipper that wrote it)"
@@ -86,6 +88,11 @@ class Revoke:
 
 
 @dataclass(frozen=True, slots=True)
+class Accepted:
+    """A destination has accepted a credential for the first time: what waited for that may be revoked."""
+
+
+@dataclass(frozen=True, slots=True)
 class Again:
     """Call `due` with this after `seconds`."""
 
@@ -105,7 +112,7 @@ class Finish:
     grace: float | None = None
 
 
-Effect: TypeAlias = Answer | Save | Send | Say | Revoke | Again | Serving | Finish
+Effect: TypeAlias = Answer | Save | Send | Say | Revoke | Accepted | Again | Serving | Finish
 Effects: TypeAlias = Iterator[Effect]
 
 
@@ -260,6 +267,12 @@ class Conversation:
         if self.ledger.forget(id) is not None:
             yield Save()
 
+    def order(self, id: str) -> Effects:
+        """A person has ordered the revocation of a released credential."""
+        if (kept := self.ledger.kept.get(id)) is not None and kept.released and not kept.ordered:
+            kept.ordered = True
+            yield Save()
+
     def lease(self, until: float | None) -> Iterator[Send]:
         """Lets the sidecar send until this instant of CLOCK_BOOTTIME; None ends the need for a lease."""
         self._is_leased, self._until = until is not None, until
@@ -331,6 +344,10 @@ class Conversation:
             self._climb(top)
             yield Save()
         self._fresh = False
+        if self.ledger.tells_accepted != (tells := _TELLS in message.capabilities):
+            self.ledger.tells_accepted = tells
+            yield Save()
+            yield Accepted()
         yield from self._versions.stages(message.revisions)
         yield from self._supply(message.credentials_wanted)
         yield from self._policy()
@@ -419,6 +436,9 @@ class Conversation:
             yield Finish(78)
             return
         self._releases.meets(message.credentials_in_use)
+        if self.ledger.accept(message.credentials_accepted):
+            yield Save()
+            yield Accepted()
         yield from self._supply(message.credentials_wanted)
         if self._once and not self._once.has_begun:
             self._once.begin(message)

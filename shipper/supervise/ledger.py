@@ -14,7 +14,7 @@ from __future__ import annotations
 import secrets
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Literal, NamedTuple
 
 import msgspec
 
@@ -45,6 +45,11 @@ class Kept(msgspec.Struct):
     public: list[str] = msgspec.field(default_factory=list)
     """Those of its fields that are names at the backend by the shape of a plugin, beside those of `SHAPES`."""
 
+    accepted: bool = False
+    """A destination has accepted it once."""
+    ordered: bool = False
+    """A person has ordered its revocation, whatever it waits for."""
+
     def __repr__(self) -> str:
         return f"<credential {self.id}>"
 
@@ -70,6 +75,13 @@ class Kept(msgspec.Struct):
     def shapes(self) -> list[Shape]:
         """Returns the shape that says which of its fields are names, if that is none of `SHAPES`."""
         return [Shape("of a plugin", tuple(self.fields), public=tuple(self.public))] if self.public else []
+
+
+class Wait(NamedTuple):
+    """What a released credential waits for before it is revoked: that another one is released, or accepted."""
+
+    id: str
+    until: Literal["released", "accepted"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,6 +119,8 @@ class Ledger(msgspec.Struct):
     """The first number with that version; None for the newest one."""
     gone: list[dict[str, Any]] = msgspec.field(default_factory=list)
     """The newest credentials that were forgotten, as `standing.gone` describes them, for people."""
+    tells_accepted: bool = False
+    """Whether the sidecar tells which credentials a destination has accepted; an older one does not."""
 
     @property
     def at(self) -> Revision:
@@ -132,8 +146,8 @@ class Ledger(msgspec.Struct):
 
     def _adopted(self, kept: Kept) -> Kept:
         """Returns a copy; a shared credential stays one, though a secret of this host has the same content now."""
-        shared = kept.shared or (kept.id in self.kept and self.kept[kept.id].shared)
-        return msgspec.structs.replace(kept, shared=shared)
+        before = self.kept.get(kept.id, kept)
+        return msgspec.structs.replace(kept, shared=kept.shared or before.shared, accepted=before.accepted)
 
     def _remembered(self) -> object:
         return self.version, msgspec.json.encode(self.kept)
@@ -159,6 +173,20 @@ class Ledger(msgspec.Struct):
     def note_gone(self, one: Mapping[str, Any]) -> None:
         """Keeps the description of a credential that is being forgotten, and drops the oldest above `MOST_GONE`."""
         self.gone = [*self.gone, dict(one)][-MOST_GONE:]
+
+    def accept(self, ids: Iterable[str]) -> list[str]:
+        """Marks ids as accepted by a destination; returns those that were not before."""
+        found = [id for id in ids if id in self.kept and not self.kept[id].accepted]
+        for id in found:
+            self.kept[id].accepted = True
+        return found
+
+    def unaccepted(self, kept: Kept) -> str:
+        """Returns the id of a credential that has come in the place of this one at an output, and that no destination
+        has accepted yet; empty without any."""
+        outputs = {unit for unit in kept.units if unit.startswith("outputs.")}
+        newer = (self.kept[id] for id in self.ids if id != kept.id) if self.tells_accepted else ()
+        return next((one.id for one in newer if not one.accepted and not outputs.isdisjoint(one.units)), "")
 
     @property
     def secret_variables(self) -> set[str]:

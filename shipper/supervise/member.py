@@ -24,6 +24,7 @@ from shipper.supervise.child import Child, Message, exit_in_words
 from shipper.supervise.collected import Holding
 from shipper.supervise.conversation import (
     HEARTBEAT,
+    Accepted,
     Again,
     Conversation,
     Effect,
@@ -37,7 +38,7 @@ from shipper.supervise.conversation import (
     Undelivered,
 )
 from shipper.supervise.launcher import RETRY_SECONDS, Launcher
-from shipper.supervise.ledger import Kept, Ledger, Wanted
+from shipper.supervise.ledger import Kept, Ledger, Wait, Wanted
 from shipper.supervise.once import lasting
 from shipper.supervise.options import Options
 from shipper.supervise.order_results import Orders, outcome, refused
@@ -53,6 +54,7 @@ _SAVE_SECONDS = (0.1, 10.0)
 _OVERTIME_SECONDS = 5.0
 _KILLED_SECONDS = 1.0
 _ANSWER_SECONDS = 1.0
+_ASK_SECONDS = 15.0
 
 
 class Around(Protocol):
@@ -82,9 +84,12 @@ class Around(Protocol):
         """The member has begun to stop."""
         ...
 
-    def waiting(self) -> Mapping[str, str]:
-        """Returns the released credentials that are not revoked yet since one with the same name is in use: that one's
-        id for each of theirs."""
+    def waiting(self) -> Mapping[str, Wait]:
+        """Returns the released credentials that are not revoked yet, each with what it waits for."""
+        ...
+
+    async def revoke(self, id: str) -> Result:
+        """Has a released credential revoked, whatever it waits for; returns the outcome for a person."""
         ...
 
     def status(self) -> Mapping[str, Any]:
@@ -139,6 +144,8 @@ class Member:
         self._child: Child | None = None
         self._sent_supervision: Mapping[str, Any] | None = None
         """The last `supervision` that was sent to this sidecar."""
+        self._asked: frozenset[str] = frozenset()
+        """The credentials that this sidecar was asked about last."""
         self._orders = Orders()
         self._observed = trio.Event()
         self._phase = "starting"
@@ -203,6 +210,7 @@ class Member:
             await self._perform(self._conversation.begin())
             await self._adopt()
             nursery.start_soon(self._follow_offers)
+            nursery.start_soon(self._ask_again)
             if self._options.once_timeout < math.inf:
                 nursery.start_soon(self._watch_time)
             await self._keep_sidecar()
@@ -214,10 +222,18 @@ class Member:
         match question:
             case Status():
                 return await self._status()
+            case Order("revoke", params):
+                return outcome(await self._around.revoke(str(params.get("credential", ""))))
             case Order(name, params):
-                return outcome(await self.order(name, params))
+                return self._with_waits(outcome(await self.order(name, params)))
             case Leave():
                 return outcome(await self._around.leave())
+
+    def _with_waits(self, answer: dict[str, Any]) -> dict[str, Any]:
+        """Adds which of the credentials that an order has released wait before they can be revoked."""
+        released, waiting = answer["result"].get("released"), self._around.waiting()
+        waits = [id for id in released if id in waiting] if isinstance(released, list) else []
+        return {**answer, "result": {**answer["result"], "waits": waits}} if waits else answer
 
     async def order(self, name: str, params: Mapping[str, Any]) -> Result:
         """Gives an order to the sidecar; returns its result."""
@@ -233,6 +249,10 @@ class Member:
     def withdraw(self, ids: Iterable[str]) -> None:
         """Takes these secrets from the sidecar, before any later lease. Never waits; `save` it for later processes."""
         self._at_once(self._conversation.withdraw(ids))
+
+    async def order_revocation(self, id: str) -> None:
+        """Returns when it is durable that a person has ordered the revocation of a released credential."""
+        await self._perform(self._conversation.order(id))
 
     async def save(self) -> None:
         """Returns when what was withdrawn is durable."""
@@ -340,6 +360,8 @@ class Member:
             case Revoke(kept, again):
                 self._released.add(kept.id)
                 self._around.released(again=again)
+            case Accepted():
+                self._around.released(again=False)
             case Again():
                 self._nursery.start_soon(self._again, effect)
             case Serving():
@@ -395,6 +417,7 @@ class Member:
             code = await child.converse(self._receive, self._silence)
         finally:
             self._child = self._sent_supervision = None
+            self._asked = frozenset()
         if child.silent:
             self._say("silent", seconds=_SILENCE_SECONDS)
         self._conversation.ended()
@@ -410,17 +433,31 @@ class Member:
         return max(0, self._launcher.launches - 1)
 
     def _pass_on(self) -> None:
-        """Sends a changed `supervision` to the sidecar, if it has a status server, or a receiver, to show it to."""
+        """Sends a changed `supervision` to the sidecar, if it has a status server, or a receiver, to show it to; asks
+        it at once about credentials that others wait for."""
         ready = self._conversation.ready
-        if self._child is None or ready is None or (ready.http is None and self._options.config.otlp is None):
+        if self._child is None or ready is None:
             return
-        if self._sent_supervision != self._supervision():
+        is_shown = ready.http is not None or self._options.config.otlp is not None
+        if self._awaited() - self._asked or (is_shown and self._sent_supervision != self._supervision()):
             self._observe(self._child)
 
     def _observe(self, child: Child) -> None:
         """Sends `observe` with all its fields, since it replaces one that is not yet written."""
-        self._sent_supervision = self._supervision()
-        child.send({"type": "observe", "supervisor": self._sent_supervision})
+        self._sent_supervision, self._asked = self._supervision(), self._awaited()
+        asks = {"ask": sorted(self._asked)} if self._asked else {}
+        child.send({"type": "observe", "supervisor": self._sent_supervision, **asks})
+
+    def _awaited(self) -> frozenset[str]:
+        """Returns the credentials that released ones wait for until a destination accepts them."""
+        return frozenset(wait.id for wait in self._around.waiting().values() if wait.until == "accepted")
+
+    async def _ask_again(self) -> None:
+        """Has the sidecar ask the destinations of these credentials now and then; runs for ever."""
+        while True:
+            await trio.sleep(_ASK_SECONDS)
+            if self._child is not None and self._conversation.connected and self._awaited():
+                self._observe(self._child)
 
     def _supervision(self) -> dict[str, Any]:
         return standing.supervision(

@@ -166,6 +166,12 @@ def _released(fields: Fields) -> list[str]:
 
 def _release_waits(fields: Fields) -> list[str]:
     names = [fields["name"]] if fields["name"] else []
+    if fields.get("until") == "accepted":
+        return [
+            f"{fields['credential']} ({', '.join([*names, *fields['sources']])}) is released, and waits for its "
+            f"successor {fields['used']} to be accepted by the destination; to have it revoked all the same: "
+            f"shipper order revoke --credential {fields['credential']}"
+        ]
     same = f"has the name {fields['name']}, too" if fields["name"] else "is the same secret"
     return [
         f"{fields['credential']} ({', '.join([*names, *fields['sources']])}) is not used any more, and waits: "

@@ -2,11 +2,16 @@
 
 Without such a command a released credential is only reported, and forgotten.
 
-A backend ends a credential by its name. So one with the name of another that is in use (the old password of a user, a
-key that came again) is not revoked, but *waits*, until the other one is released:
+A released credential may have to *wait* for another one, and says for which (`ledger.Wait`). A backend ends a
+credential by its name: so one with the name of another that is in use (the old password of a user, a key that came
+again) waits until the other one is released. And a wrong new credential must leave a way back: so the old one waits
+until a destination has accepted the new one.
 
     ann:old  released ── waits for ann:new                 ── revoked
     ann:new  in use ──────────────────── released ── revoked
+
+    id1  released ── waits for id2       ── revoked
+    id2  in use ────────────── accepted
 
 Nothing of this is stored: the ledger has what is released and what is in use, so that the next process decides the
 same. Of those that wait in one place, the newest stands for all: a password that changes each day leaves one of them.
@@ -19,7 +24,7 @@ from collections.abc import Awaitable, Callable, Mapping
 import trio
 
 from shipper.supervise.config import OnRelease
-from shipper.supervise.ledger import Kept
+from shipper.supervise.ledger import Kept, Wait
 from shipper.supervise.revoke import Revoker
 from shipper.supervise.standing import Everywhere, Troubles, unrevoked
 
@@ -36,27 +41,27 @@ class Revocations:
         say: Callable[..., None],
         done: Callable[[str], Awaitable[None]],
         *,
-        used_as: Callable[[Kept], str] = lambda kept: "",
+        waits_for: Callable[[Kept], Wait | None] = lambda kept: None,
         covered: Callable[[str], None] = lambda id: None,
     ) -> None:
         """`done(id)` stores that a credential is revoked; `troubles` and `say` get the failures meanwhile.
 
-        `used_as(kept)` returns the id of the credential in use that ends with this one, empty without any; `covered` is
-        called with the id of a credential that waits, and that the revocation of a newer one ends, too.
+        `waits_for(kept)` returns what a credential waits for, None for nothing; `covered` is called with the id of a
+        credential that waits, and that the revocation of a newer one ends, too.
         """
         self._config = config
         self._revoker = Revoker(config, environment, self._failed, self._may) if config is not None else None
         self._troubles, self._say, self._done = troubles, say, done
-        self._used_as, self._covered = used_as, covered
+        self._waits_for, self._covered = waits_for, covered
         self._under_way: set[str] = set()
-        self._waiting: dict[str, tuple[Kept, str]] = {}
-        """Those that wait, each with the id that it waits for."""
+        self._waiting: dict[str, tuple[Kept, Wait]] = {}
+        """Those that wait, each with what it waits for."""
         self._fewer = trio.Event()
 
     @property
-    def waiting(self) -> dict[str, str]:
-        """Returns the credentials that wait, each with the id that it waits for."""
-        return {id: used for id, (_, used) in self._waiting.items()}
+    def waiting(self) -> dict[str, Wait]:
+        """Returns the credentials that wait, each with what it waits for."""
+        return {id: wait for id, (_, wait) in self._waiting.items()}
 
     def begin(self, nursery: trio.Nursery, kept: Kept, *, again: bool = False) -> None:
         """Reports a released credential, unless `again`, and revokes it, with retries until it succeeds.
@@ -89,16 +94,17 @@ class Revocations:
         self._fewer.set()
 
     def _may(self, kept: Kept) -> bool:
-        """Whether no credential in use ends with this one; else it waits, which is reported once."""
-        used = self._used_as(kept)
-        if not used:
+        """Whether a credential waits for nothing; else that is reported once."""
+        wait = self._waits_for(kept)
+        if wait is None:
             return True
-        if self.waiting.get(kept.id) != used:
+        if self.waiting.get(kept.id) != wait:
             for older in [one for one, _ in self._waiting.values() if _covers(kept, one)]:
                 del self._waiting[older.id]
                 self._covered(older.id)
-            self._waiting[kept.id] = kept, used
-            self._say("release_waits", credential=kept.id, name=kept.name, sources=kept.sources, used=used)
+            self._waiting[kept.id] = kept, wait
+            fields = {"name": kept.name, "sources": kept.sources, "used": wait.id, "until": wait.until}
+            self._say("release_waits", credential=kept.id, **fields)
         return False
 
     def _failed(self, id: str, reason: str, seconds: float) -> None:

@@ -309,7 +309,9 @@ def _left_out(observed: Mapping[str, Any]) -> list[Row]:
 
 
 def _credential(one: Mapping[str, Any], observed: Mapping[str, Any]) -> Row:
-    if one.get("waits_for"):
+    if one.get("waits_until") == "accepted":
+        use = f"released, waits for its successor to be accepted ({one['waits_for']})"
+    elif one.get("waits_for"):
         same = f"has the name {one['name']}, too" if one["name"] else "is the same secret"
         use = f"waits: {one['waits_for']}, which is in use, {same}"
     elif one["released"]:

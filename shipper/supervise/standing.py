@@ -8,7 +8,7 @@ in a key of `observe`, which others ignore, so that its server shows the whole.
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from itertools import islice
 from pathlib import Path
 from types import MappingProxyType
@@ -20,7 +20,7 @@ from shipper import __version__
 from shipper.protocol.messages import Observed
 from shipper.status.health import hindered
 from shipper.supervise.conversation import Conversation
-from shipper.supervise.ledger import Kept
+from shipper.supervise.ledger import Kept, Wait
 
 UNABLE = "the sidecar cannot start"
 UNSERVED = "there is no status server"
@@ -129,12 +129,12 @@ def supervision(
     troubles: Troubles,
     restarts: int,
     directory: Path,
-    waiting: Collection[str] = (),
+    waiting: Mapping[str, Wait] = MappingProxyType({}),
 ) -> dict[str, Any]:
     """Returns the `messages.Supervision` for the sidecar's status server.
 
-    `directory` is the state directory, for commands to copy. `waiting` are the released credentials that wait for one
-    in use: they cannot be revoked, and so do not count as released.
+    `directory` is the state directory, for commands to copy. `waiting` are the released credentials that wait: they
+    cannot be revoked yet, and so do not count as released.
 
     The places that secrets are read from are left out, since that server may answer anybody on this host.
     """
@@ -148,7 +148,7 @@ def supervision(
         "wanted": list(conversation.ledger.at),
         "credentials": [
             *(
-                one | {"released": one["released"] and one["id"] not in waiting}
+                one | {"released": one["released"] and one["id"] not in waiting} | _waits(waiting.get(one["id"]))
                 for one in _credentials(conversation, ("id", "name", "units", "released", "shared"))
             ),
             *({name: one[name] for name in one if name != "sources"} for one in _absent(conversation)),
@@ -163,6 +163,10 @@ def gone(kept: Kept, *, revoked: bool) -> dict[str, Any]:
     """
     known = {"id": kept.id, "name": kept.name, "sources": list(kept.sources), "units": [], "shared": kept.shared}
     return {**known, "released": True, "revoked": revoked, "current": False}
+
+
+def _waits(wait: Wait | None) -> dict[str, str]:
+    return {} if wait is None else {"waits_for": wait.id, "waits_until": wait.until}
 
 
 def _absent(conversation: Conversation) -> Iterator[Mapping[str, Any]]:
@@ -185,12 +189,13 @@ def status(
     phase: str,
     pid: int | None,
     restarts: int = 0,
-    waiting: Mapping[str, str] = MappingProxyType({}),
+    waiting: Mapping[str, Wait] = MappingProxyType({}),
 ) -> dict[str, Any]:
     """Returns the answer to `shipper status`; no secrets. `phase`, `pid` and `restarts` are the sidecar's.
 
     Of the forgotten credentials (`Ledger.gone`) it has those that a person can revoke, since no `on_release` did. A
-    released one that is `waiting` has the id of the credential in use with its name, `waits_for`.
+    released one that is `waiting` has the id of the one that it waits for, `waits_for`, and `waits_until` that is
+    `released` or `accepted`.
     """
     state, message = troubles.whole(conversation.observed)
     return {
@@ -209,7 +214,7 @@ def status(
         "observed": msgspec.to_builtins(conversation.observed),
         "credentials": [
             *(
-                one | ({"waits_for": waiting[one["id"]]} if one["id"] in waiting else {})
+                one | _waits(waiting.get(one["id"]))
                 for one in _credentials(conversation, ("id", "name", "sources", "units", "released", "shared"))
             ),
             *(one for one in _absent(conversation) if not one["revoked"]),

@@ -81,7 +81,9 @@ async def test_a_key_is_made_taken_and_the_old_one_revoked(place: Path) -> None:
 
 @pytest.mark.needs("openssl")
 async def test_a_certificate_is_replaced_and_the_old_one_revoked_by_its_authority(place: Path) -> None:
-    """The destination need not be there: nothing is queued under the old one."""
+    """The destination need not be there: nothing is queued under the old one, and nothing waits for the new one."""
+    with (place / "supervise-certificate.yaml").open("a") as config:
+        config.write("release_when: at_once\n")
     _make_authority(place)
     for name in ("one", "two", "three"):
         _sign(place, name)

@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 
 from shipper.pipeline.attempt import MOST_WAIT, SMALL_BYTES, Attempt, Trouble, seconds
 from shipper.plugin import Answer, Answers, Code, Later, Outcome, PluginFault
+from shipper.process import log
 from shipper.sdk.answers import Ranked
 from shipper.sdk.event import Batch
 from shipper.sdk.state import Version, digest_of
@@ -39,6 +40,30 @@ def test_what_was_delivered_is_held_no_longer_and_still_counted() -> None:
     assert attempt.next_piece() is None
     settlements = [attempt.settlement("main", part) for part in (range(2), range(2, 5))]
     assert [settlement.counts.delivered for settlement in settlements if settlement is not None] == [2, 3]
+
+
+@pytest.mark.parametrize("outcome", [Outcome.REJECTED, Outcome.LATER, Outcome.HELD, "too_large", "broke", "put_off"])
+def test_a_reason_of_an_output_loses_its_secrets(outcome: Outcome | str) -> None:
+    """What it becomes is stored as the reason of a dead letter, and shown by the status: not only the log."""
+    log.hide("hunter2-in-a-reason")
+    reason = "refused hunter2-in-a-reason"
+    attempt = Attempt(Batch.documents([b'{"n":"%s"}' % (b"x" * (SMALL_BYTES + 1))]))
+    piece = attempt.next_piece()
+    assert piece is not None
+    if isinstance(outcome, Outcome):
+        attempt.answered(piece[0], Answers(1, {0: Answer(outcome, reason, code="own_code")}))
+    elif outcome == "too_large":
+        attempt.too_large(piece[0], reason)
+    elif outcome == "broke":
+        attempt.broke(piece[0], reason, works_otherwise=True)
+        attempt.give_up_doubted()
+    else:
+        attempt.put_off(Later(reason))
+
+    settlement = attempt.settlement("main", range(1))
+    letters = [letter.reason for letter in settlement.letters] if settlement is not None else []
+    found = [*letters, attempt.problem(), *(each.reason for each in (attempt.trouble, attempt.doubt) if each)]
+    assert {reason for reason in found if reason} == {"refused [hidden]"}
 
 
 def test_what_the_destination_had_already_is_counted_apart() -> None:

@@ -9,6 +9,7 @@ import pytest
 from shipper.pipeline.chain import MOST_FAILURES, Chain, Link
 from shipper.pipeline.tap import Taps
 from shipper.plugin import Batch, Condition, Meters, Part, PluginFault, Processor, Stage
+from shipper.process import log
 from tests.fakes import events
 
 
@@ -87,6 +88,18 @@ def test_what_names_its_outputs_wrongly_has_failed_and_marks_its_events() -> Non
     (part,) = Chain(("a",), [link(Odd())]).on(events(1), Taps())
 
     assert part.batch.own()[0]["error"] == {"message": "Odd failed: the outputs of a part are a set of names, not str"}
+
+
+class Telling(Processor, frozen=True):
+    def process(self, batch: Batch) -> Batch:
+        raise PluginFault("no hunter2-in-a-chain")
+
+
+def test_the_reason_of_a_processor_shows_no_secret_in_the_event_that_goes_on() -> None:
+    log.hide("hunter2-in-a-chain")
+    (part,) = Chain(("a",), [link(Telling())]).on(events(1), Taps())
+
+    assert part.batch.own()[0]["error"] == {"message": "Telling failed: no [hidden]"}
 
 
 class Vandal(Stage):

@@ -814,6 +814,21 @@ async def test_an_input_goes_on_without_a_withdrawn_credential_and_with_it_again
         assert on.intake.running["in"].withdrawn == []
 
 
+async def test_no_text_of_an_input_or_of_a_processor_shows_a_secret(tmp_path: Path) -> None:
+    async with theatre(tmp_path) as on:
+        await on.offer(1, policy(inputs=KEYED), "w1", "w2")
+        await on.ack(1, "drained")
+        spring = SPRINGS["in"]
+        await spring.until(lambda: "run" in spring.log)
+        spring.context.report("the login with secret-of-w1 failed")
+        port = on.intake.running["in"].port
+        with pytest.raises(PluginFault), port._faults():
+            raise PluginFault("no secret-of-w2")
+
+    assert port.problem == "the login with [hidden] failed"
+    assert port.fault == "input in (scripted) emitted what cannot be stored: no [hidden]"
+
+
 async def test_an_input_that_cannot_go_on_without_a_credential_is_opened_again_when_it_is_there(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

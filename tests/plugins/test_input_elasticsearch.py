@@ -469,6 +469,19 @@ async def test_a_removed_key_is_refused_on_a_connection_that_was_kept_alive():
     assert receiver.context.count == 2
 
 
+async def test_a_connection_that_has_shown_a_removed_key_is_closed_before_the_key_is_released():
+    a_door = a_receiver(credentials=("old", "new"))
+    async with a_door as receiver, await receiver.connect() as old, await receiver.connect() as new:
+        for client, key in ((old, OLD), (new, NEW)):
+            assert (await client.request("POST", "/_bulk", OK, key=key)).status == 200
+        receiver.change(credentials=("new",))
+        await receiver.source.changed()
+
+        assert len(receiver.source._server._connections._open_ones) == 1
+        assert await old.is_closed()
+        assert (await new.request("POST", "/_bulk", OK, key=NEW)).status == 200
+
+
 async def test_a_request_that_was_let_in_completes_though_its_key_is_removed_meanwhile():
     async with a_receiver(credentials=("old",)) as receiver, await receiver.connect() as client:
         await client.send(

@@ -7,7 +7,7 @@ import ssl
 import struct
 import tracemalloc
 import zlib
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 
 import orjson
 import pytest
@@ -18,6 +18,7 @@ import trustme
 from shipper.plugin import Credential, Endpoint, Material, StartFailed
 from shipper.sdk import bodies
 from shipper.testing import RecordingInputContext
+from shipper_plugins.inputs import http_connection
 from shipper_plugins.inputs.elasticsearch import ServerTls
 from shipper_plugins.inputs.http import HttpInput
 from shipper_plugins.inputs.http_connection import Connection
@@ -207,7 +208,7 @@ async def test_a_probe_takes_no_clients_place_and_is_told_when_all_are_taken():
                 assert (await stream.receive_some()).startswith(b"HTTP/1.1 200 ")
                 assert (await asked_for_health(receiver))[0] == 200  # the client is idle, so it would give way
                 await stream.send_all(HEAD + b"Content-Length: 9\r\n\r\nx")
-                while not server.rooms.are_full:
+                while not server.rooms._busy:
                     await trio.lowlevel.checkpoint()
             assert await asked_for_health(receiver) == (503, {"error": "too many clients are served now"})
 
@@ -248,6 +249,28 @@ async def test_a_removed_key_is_refused_on_a_connection_that_is_open():
             await stream.send_all(request)
             assert (await stream.receive_some()).startswith(b"HTTP/1.1 401 ")
         assert (await receiver.post(b"[{}]", key=NEW))[0] == 200
+
+
+async def test_a_connection_that_has_shown_a_removed_key_is_closed_before_the_key_is_released():
+    request = HEAD + b"Authorization: %b\r\nContent-Length: 1\r\n\r\nx"
+
+    async def post(stream, key):
+        await stream.send_all(request % key.authorization().encode())
+        return (await stream.receive_some())[:12]
+
+    async with receiving(credentials=("old", "new")) as receiver:
+        old, new, both = [await receiver.connect() for _ in range(3)]
+        with trio.fail_after(60):
+            for stream, key in ((old, OLD), (new, NEW), (both, OLD), (both, NEW)):
+                assert await post(stream, key) == b"HTTP/1.1 200"
+            receiver.change(credentials=("new",))
+            await receiver.source.changed()
+
+            assert len(receiver.source._server._peers) == 1
+            assert await old.receive_some() == await both.receive_some() == b""
+            assert await post(new, NEW) == b"HTTP/1.1 200"
+        for stream in (old, new, both):
+            await stream.aclose()
 
 
 async def test_with_withdrawn_keys_nobody_may_enter_until_one_is_there_again():
@@ -333,6 +356,28 @@ async def test_requests_hold_so_much_memory_together_and_give_it_back():
                 await trio.lowlevel.checkpoint()
 
 
+async def test_what_a_client_only_declares_and_what_it_holds_leave_room_for_the_others():
+    head = HEAD + b"Authorization: %b\r\nContent-Length: %d\r\n\r\n"
+    async with receiving(credentials=("old", "new")) as receiver:
+        memory = receiver.source._intake.memory
+        streams = [await receiver.connect() for _ in range(9)]
+        for stream in streams[:8]:
+            await stream.send_all(head % (OLD.authorization().encode(), 8 << 20))
+        with trio.fail_after(60):
+            while len(receiver.source._server.rooms._busy) < 8:
+                await trio.lowlevel.checkpoint()
+            assert (await receiver.post(b"x", TEXT, key=OLD))[0] == 200
+
+            memory.limit, memory.of_one = 1000, 500
+            await streams[0].send_all(b"x" * 400)
+            while memory.held < 400:
+                await trio.lowlevel.checkpoint()
+            assert (await receiver.post(b"x" * 101, TEXT, key=OLD))[0] == 429
+            assert (await receiver.post(b"x" * 101, TEXT, key=NEW))[0] == 200
+        for stream in streams:
+            await trio.aclose_forcefully(stream)
+
+
 async def test_pipelined_requests_are_answered_one_after_the_other():
     async with receiving() as receiver, await receiver.connect() as stream:
         await stream.send_all((HEAD + b"Content-Length: 1\r\n\r\nx") * 3)
@@ -380,6 +425,22 @@ async def test_a_body_that_drips_is_given_up(monkeypatch):
             assert (await stream.receive_some()).startswith(b"HTTP/1.1 408 ")
 
 
+async def test_a_head_that_drips_is_given_up(monkeypatch):
+    monkeypatch.setattr(http_connection, "_HEAD_SECONDS", 0.1)
+    async with receiving() as receiver, await receiver.connect() as stream, trio.open_nursery() as nursery:
+
+        async def drip():
+            with suppress(trio.BrokenResourceError):
+                for byte in HEAD * 1000:
+                    await stream.send_all(bytes([byte]))
+                    await trio.sleep(0.01)
+
+        nursery.start_soon(drip)
+        with trio.fail_after(60), suppress(trio.BrokenResourceError):
+            assert await stream.receive_some() == b""
+        nursery.cancel_scope.cancel()
+
+
 async def test_a_client_that_goes_in_the_middle_leaves_nothing_behind(caplog):
     async with receiving() as receiver:
         async with await receiver.connect() as stream:
@@ -422,7 +483,7 @@ async def test_a_body_in_tiny_chunks_takes_no_more_memory_than_another():
     head = HEAD + b"Transfer-Encoding: chunked\r\n\r\n"
     connection = Connection(Sending(head, *[b"2\r\nab\r\n" * 1000] * (count // 1000), b"0\r\n\r\n"))
     request = await connection.begin()
-    with bodies.Memory().share() as share:
+    with bodies.Memory().share(1) as share:
         tracemalloc.start()
         try:
             body = await connection.body(request, 1 << 20, share)
@@ -447,7 +508,7 @@ async def test_others_run_between_the_chunks_of_a_body():
     async with trio.open_nursery() as nursery:
         nursery.start_soon(take_turns)
         request = await connection.begin()
-        with bodies.Memory().share() as share:
+        with bodies.Memory().share(1) as share:
             assert await connection.body(request, 1 << 20, share) == b"x" * 1000
         nursery.cancel_scope.cancel()
     assert turns > 500

@@ -24,8 +24,9 @@ from opentelemetry.proto.collector.trace.v1.trace_service_pb2_grpc import TraceS
 
 from shipper.plugin import BadOption, Credential, Endpoint, Material
 from shipper.sdk import bodies
+from shipper.sdk.server import Limits
 from shipper.testing import RecordingInputContext
-from shipper_plugins.inputs import http_connection
+from shipper_plugins.inputs import http_connection, otlp_frames
 from shipper_plugins.inputs.otlp import OtlpInput, OtlpServerTls
 from shipper_plugins.otlp import events, jsons, libraries, protobuf, status
 from shipper_plugins.otlp import grpc as otlp_grpc
@@ -213,6 +214,49 @@ async def test_a_removed_key_is_refused_on_a_connection_that_is_open():
 
 
 @both
+async def test_a_connection_that_has_shown_a_removed_key_is_closed_before_the_key_is_released(protocol):
+    a_door = receiving(protocol, credentials=("old", "new"))
+    async with a_door as receiver, await connected(receiver, OLD) as old, await connected(receiver, NEW):
+        receiver.change(credentials=("new",))
+        with trio.fail_after(30):
+            await receiver.source.changed()
+            while await old.receive_some():
+                pass
+
+        assert len(receiver.source._servers[protocol]._peers) == 1
+
+
+async def connected(receiver, key):
+    """A connection that has shown a key in a request, over HTTP/2 in one whose body never comes."""
+    stream = await trio.open_tcp_stream("127.0.0.1", receiver.port)
+    with trio.fail_after(30):
+        if receiver.protocol == "http":
+            head = HEAD + f"Authorization: {key.authorization()}\r\nContent-Length: 2\r\n\r\n{{}}"
+            await stream.send_all(head.encode())
+            await stream.receive_some()
+        else:
+            client, begun = begun_grpc(headers=[("authorization", key.authorization())])
+            client.send_data(1, otlp_grpc.framed(b""), end_stream=True)
+            await stream.send_all(begun + client.data_to_send())
+            await headers_of(client, stream)
+    return stream
+
+
+async def test_a_request_that_never_comes_whole_holds_up_the_release_of_its_key_for_a_while_only():
+    async with receiving("grpc", credentials=("old",)) as receiver:
+        receiver.source._servers["grpc"].limits = Limits(leaving_seconds=0.05)
+        async with await trio.open_tcp_stream("127.0.0.1", receiver.port) as stream:
+            await stream.send_all(begun_grpc(headers=[("authorization", OLD.authorization())])[1])
+            with trio.fail_after(30):
+                while not any(peer.shown for peer in receiver.source._servers["grpc"]._peers):
+                    await trio.lowlevel.checkpoint()
+                receiver.change(credentials=("new",))
+                await receiver.source.changed()
+
+        assert not receiver.source._servers["grpc"]._peers
+
+
+@both
 async def test_with_withdrawn_keys_nobody_may_enter_until_one_is_there_again(protocol):
     async with receiving(protocol, credentials=("old",)) as receiver:
         receiver.source.change(an_input(protocol, credentials=("old",)), {})
@@ -397,15 +441,81 @@ async def test_a_connection_with_requests_at_once_is_busy_to_the_last_of_them():
                 assert len(rooms._busy) == (1 if id == 1 else 0)
 
 
-def begun_grpc(*ids):
+def begun_grpc(*ids, headers=()):
     """Requests whose bodies do not come yet."""
     client = h2.connection.H2Connection(h2.config.H2Configuration(client_side=True))
     client.initiate_connection()
-    headers = [(":method", "POST"), (":scheme", "http"), (":authority", "localhost")]
-    headers += [(":path", "/opentelemetry.proto.collector.logs.v1.LogsService/Export")]
+    pseudo = [(":method", "POST"), (":scheme", "http"), (":authority", "localhost")]
+    pseudo += [(":path", "/opentelemetry.proto.collector.logs.v1.LogsService/Export")]
     for id in ids or (1,):
-        client.send_headers(id, [*headers, ("content-type", "application/grpc"), ("te", "trailers")])
+        client.send_headers(id, [*pseudo, *headers, ("content-type", "application/grpc"), ("te", "trailers")])
     return client, client.data_to_send()
+
+
+def h2_frame(kind, flags, stream, payload=b""):
+    return len(payload).to_bytes(3) + bytes([kind, flags]) + stream.to_bytes(4) + payload
+
+
+HEADERS_OF_A_STREAM = bytes([0x83, 0x86, 0x44, 1]) + b"/" + bytes([0x41, 1]) + b"x"
+FLOODS = {
+    "resets": lambda n: h2_frame(1, 4, 2 * n + 1, HEADERS_OF_A_STREAM) + h2_frame(3, 0, 2 * n + 1, bytes(4)),
+    "pings": lambda n: h2_frame(6, 0, 0, bytes(8)),
+    "settings": lambda n: h2_frame(4, 0, 0, struct.pack(">HI", 4, 65535)),
+    "windows": lambda n: h2_frame(8, 0, 0, struct.pack(">I", 1)),
+    "priorities": lambda n: h2_frame(2, 0, 3, bytes(4) + b"\x07"),
+    "unknown": lambda n: h2_frame(0xEE, 0, 0),
+    "data without bytes": lambda n: h2_frame(1, 4, 1, HEADERS_OF_A_STREAM) if n == 0 else h2_frame(0, 0, 1),
+    "headers": lambda n: h2_frame(9 if n else 1, 0, 1, b"\x00\x01a\x01b"),
+}
+
+
+@pytest.mark.parametrize("flood", FLOODS)
+async def test_over_grpc_who_sends_frames_and_no_requests_is_closed_and_others_are_served_meanwhile(flood):
+    a_door = receiving("grpc", credentials=("old",))
+    async with a_door as receiver, await trio.open_tcp_stream("127.0.0.1", receiver.port) as stream:
+        turns, closed = 0, trio.Event()
+
+        async def take_turns():
+            nonlocal turns
+            while not closed.is_set():
+                await trio.lowlevel.checkpoint()
+                turns += 1
+
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(take_turns)
+            with trio.fail_after(30), suppress(trio.BrokenResourceError):
+                await stream.send_all(b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n" + h2_frame(4, 0, 0))
+                await stream.send_all(b"".join(map(FLOODS[flood], range(2000))))
+                while await stream.receive_some():
+                    pass
+            closed.set()
+        assert turns > otlp_frames.FIRST / otlp_frames.MOST_AT_ONCE
+        assert (await receiver.export(key=OLD))[0] == 0
+
+
+async def test_over_grpc_a_connection_with_many_requests_is_not_closed():
+    async with receiving("grpc", credentials=("old",)) as receiver:
+        with grpc.insecure_channel(f"127.0.0.1:{receiver.port}") as channel:
+
+            def ask():
+                return [exported(channel, protobuf.encoded(GROUPS), OLD)[0] for _ in range(200)]
+
+            assert await trio.to_thread.run_sync(ask) == [0] * 200
+        assert len(receiver.context.batches) == 200
+
+
+async def test_over_grpc_the_body_of_a_request_that_is_not_admitted_is_not_kept():
+    a_door = receiving("grpc", credentials=("old",))
+    async with a_door as receiver, await trio.open_tcp_stream("127.0.0.1", receiver.port) as stream:
+        kept = []
+        receiver.source._intake.memory.count = lambda owner, size: kept.append(size)
+        client, begun = begun_grpc()
+        client.send_data(1, bytes(16 << 10))
+        await stream.send_all(begun + client.data_to_send())
+        with trio.fail_after(30):
+            assert (await headers_of(client, stream))["grpc-status"] == "16"
+
+        assert not any(kept)
 
 
 @both

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+import ssl
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import replace
@@ -195,11 +196,11 @@ async def test_what_one_edge_holds_leaves_room_for_the_others(aio: Asyncio, monk
 async def test_heartbeats_and_questions_for_answers_wait_for_no_memory(
     aio: Asyncio, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(relay_server, "MOST_HELD", 100_000)
+    monkeypatch.setattr(relay_server, "MOST_HELD_BY_ONE", 100_000)
     async with principal(aio) as door:
         own = await hello(door)
         head = f"POST /v1/relay/parts HTTP/1.1\r\nHost: x\r\nContent-Type: {frames.MEDIA_TYPE}\r\n"
-        head += f"Authorization: {KEYS[CredentialId('other')].authorization()}\r\nContent-Length: 100000\r\n\r\n"
+        head += f"Authorization: {KEYS[CredentialId('k1')].authorization()}\r\nContent-Length: 100000\r\n\r\n"
         async with await trio.open_tcp_stream("127.0.0.1", int(door.url.rpartition(":")[2])) as slow:
             await slow.send_all(head.encode() + bytes(99_990))
             with trio.fail_after(30):
@@ -273,10 +274,10 @@ async def test_a_second_instance_is_refused_and_told_when_to_come_again(aio: Asy
 
 
 @asynccontextmanager
-async def heartbeats(aio: Asyncio, door: Principal) -> AsyncIterator[Callable[[], Awaitable[int]]]:
+async def heartbeats(aio: Asyncio, door: Principal, key: str = "k1") -> AsyncIterator[Callable[[], Awaitable[int]]]:
     """Sends the same heartbeat of a session each time, as an edge does; returns the status of the answer."""
-    body = msgspec.json.encode(Head(await hello(door), 1, 0))
-    shown = {"Authorization": KEYS[CredentialId("k1")].authorization()}
+    body = msgspec.json.encode(Head(await hello(door, key=key), 1, 0))
+    shown = {"Authorization": KEYS[CredentialId(key)].authorization()}
     async with open_client(aio, shown, False, connections=1, seconds=10) as client:
 
         async def beat() -> int:
@@ -313,6 +314,37 @@ async def test_a_heartbeat_that_repeats_the_last_one_is_refused_once_its_credent
         door.source.change(door.settings, {id: secret for id, secret in KEYS.items() if id != "k1"})
 
         assert (before, await beat()) == ([200, 200], 401)
+
+
+async def test_a_connection_that_has_shown_a_removed_credential_is_closed_before_it_is_released(aio: Asyncio) -> None:
+    """An edge whose host has vanished ends nothing by itself."""
+    async with principal(aio) as door, heartbeats(aio, door) as beat, heartbeats(aio, door, key="other") as other:
+        assert [await beat(), await beat(), await other()] == [200] * 3
+        door.source.change(door.settings, {id: secret for id, secret in KEYS.items() if id != "k1"})
+        await door.source.changed()
+
+        assert not door.source._server.is_connected("berlin")
+        assert await other() == 200
+
+
+async def test_a_connection_is_closed_whose_certificate_is_no_longer_that_of_its_edge(aio: Asyncio) -> None:
+    authority, of_edges = trustme.CA(), trustme.CA()
+    ca, shown = ssl.create_default_context(cadata=authority.cert_pem.bytes().decode()), tls(authority, of_edges)
+    of_edges.issue_cert("berlin.edge.example").configure_cert(ca)
+    edges = {"berlin": Edge(san=("berlin.edge.example",), credentials=(CredentialId("k1"),))}
+    async with principal(aio, tls=shown, edges=edges) as door:
+        stream = await trio.open_ssl_over_tcp_stream(
+            "127.0.0.1", int(door.url.rpartition(":")[2]), ssl_context=ca, https_compatible=True
+        )
+        await stream.send_all(b"GET / HTTP/1.1\r\nHost: x\r\n\r\n")
+        with trio.fail_after(30):
+            assert b" 404 " in await stream.receive_some()
+            edges = {"berlin": Edge(credentials=(CredentialId("k1"),))}
+            door.source.change(msgspec.structs.replace(door.settings, edges=edges), KEYS)
+            await door.source.changed()
+
+        assert not door.source._server._connections._open_ones
+        await trio.aclose_forcefully(stream)
 
 
 async def test_links_that_were_not_used_for_longest_are_forgotten(

@@ -258,6 +258,18 @@ async def test_who_is_not_of_an_allowed_network_is_counted_and_not_heard():
     assert shipper.messages == ["now"]
 
 
+async def test_the_connection_of_a_sender_that_is_not_allowed_any_more_ends():
+    async with running(TCP) as shipper, await shipper.connect() as stream:
+        await stream.send_all(b"<13>one\n")
+        await shipper.context.wait_for(1)
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(lambda: shipper.change(TCP, allow_from=("192.0.2.0/24",)))
+            await ended(stream)
+            await stream.send_eof()
+
+        assert not shipper.source.figures()["connections"]
+
+
 async def test_one_connection_too_many_takes_the_place_of_a_silent_one():
     async with running(TCP, max_connections=2) as shipper:
         async with await shipper.connect() as heard, await shipper.connect() as silent:
@@ -275,6 +287,65 @@ async def test_one_connection_too_many_takes_the_place_of_a_silent_one():
         assert Code.CROWDED in shipper.context.codes
 
     assert shipper.messages == ["one", "two", "three"]
+
+
+async def test_connections_that_have_sent_one_message_keep_nobody_out_and_lose_nothing(monkeypatch):
+    """The one that has been quiet for longest leaves: what it has sent meanwhile is read."""
+    monkeypatch.setattr(syslog_streams, "QUIET_SECONDS", 0.0)
+    few = running(TCP, max_connections=2)
+    async with few as shipper, await shipper.connect() as first, await shipper.connect() as second:
+        for number, stream in enumerate((first, second), 1):
+            await stream.send_all(b"<13>one\n")
+            await shipper.context.wait_for(number)
+        async with await shipper.connect() as third:
+            await ended(first)
+            await first.send_all(b"<13>late\n")
+            await shipper.context.wait_for(3)
+            for number, stream in enumerate((second, third), 4):
+                await stream.send_all(b"<13>two\n")
+                await shipper.context.wait_for(number)
+
+
+class Held:
+    """A connection as the rules see it."""
+
+    def __init__(self, address, quiet=0.0, *, is_silent=False):
+        self.address, self.heard_at, self.is_silent = address, 1000.0 - quiet, is_silent
+
+
+@pytest.mark.parametrize(
+    ("held", "newcomer", "displaced"),
+    [
+        ([Held("a", 99), Held("b", is_silent=True), Held("c", is_silent=True), Held("c", is_silent=True)], "a", 2),
+        ([Held("a", 11), Held("b", 99), Held("a", 12)], "a", 2),
+        ([Held("a", 11), Held("b", 99), Held("a", 12)], "c", 2),
+        ([Held("a", 99), Held("b", 99), Held("c", 99)], "d", None),
+        ([Held("a", 1), Held("a", 2), Held("b", 99)], "c", 1),
+        ([Held("a", 1), Held("a", 2), Held("b", 99)], "a", None),
+        ([Held("a", 1), Held("a", 2), Held("b", 1), Held("b", 1)], "c", None),
+        ([], "a", None),
+    ],
+)
+def test_a_place_is_taken_from_the_address_with_the_most(held, newcomer, displaced):
+    found = syslog_streams.to_displace(held, Held(newcomer))
+
+    assert found is (None if displaced is None else held[displaced])
+
+
+async def test_those_that_leave_take_as_many_places_again_at_most(monkeypatch):
+    monkeypatch.setattr(syslog_streams, "QUIET_SECONDS", 0.0)
+    async with running(TCP, max_connections=2) as shipper:
+        streams = []
+        for number in range(1, 9):
+            streams.append(await shipper.connect())
+            with suppress(trio.BrokenResourceError):
+                await streams[-1].send_all(b"<13>x\n")
+            while shipper.context.count < number and shipper.context.peers_turned_away < number - 2:
+                await trio.lowlevel.checkpoint()
+
+        assert len(shipper.source._streams) <= 4
+        for stream in streams:
+            await trio.aclose_forcefully(stream)
 
 
 async def test_a_silent_connection_ends_and_what_comes_meanwhile_is_read():

@@ -196,4 +196,4 @@ def test_a_shipper_says_what_it_can_do() -> None:
         capabilities=CAPABILITIES,
     )
 
-    assert json.loads(ready.line())["capabilities"] == ["lease", "withdraw", "state"]
+    assert json.loads(ready.line())["capabilities"] == ["lease", "withdraw", "state", "accepted"]

@@ -28,21 +28,60 @@ def status_of(why):
     return why.value.status, str(why.value)
 
 
-def test_memory_is_shared_but_one_request_alone_always_fits():
-    memory = Memory(limit=100)
-    with memory.share() as first:
-        first.resize(150)
-        with memory.share() as second:
-            with pytest.raises(BodyRefused, match="under way") as caught:
-                second.resize(1)
+def fits(share, size):
+    """Whether a share can have so many bytes; it keeps what it had otherwise."""
+    try:
+        share.resize(size)
+    except BodyRefused as refused:
+        return refused.status != 429
+    return True
 
-            assert caught.value.status == 429
-        first.resize(50)
-        with memory.share() as third:
-            third.resize(50)
-            third.resize(40)
+
+def test_each_owner_has_half_of_what_others_leave_however_many_requests_it_has():
+    memory = Memory(limit=100)
+    with (
+        memory.share("a") as first,
+        memory.share("a") as second,
+        memory.share("b") as other,
+        memory.share("c") as third,
+    ):
+        assert fits(first, 30)
+        assert not fits(second, 21)
+        assert fits(second, 20)
+        assert not memory.has_room("a")
+        assert not fits(other, 26)
+        assert fits(other, 25)
+        assert memory.has_room("c")
+        assert fits(third, 12)
+        assert memory.held == 87
+        assert fits(first, 10)
+        assert fits(second, 20)
 
     assert memory.held == 0
+    assert memory.has_room("a")
+
+
+def test_one_request_at_a_time_may_be_larger_and_takes_nothing_from_others():
+    """However small the share of its owner is when it begins, if it has said its size."""
+    memory = Memory(limit=100)
+    with memory.share("b") as small, memory.share("a") as large, memory.share("c") as another:
+        assert fits(small, 40)
+        large.expect(150)
+        assert fits(large, 31)
+        assert fits(large, 150)
+        assert memory.held == 40
+        assert fits(small, 50)
+        assert not fits(another, 60)
+        large.release()
+        assert fits(another, 60)
+        assert not fits(large, 60)
+
+
+def test_the_requests_of_an_owner_are_not_large_together():
+    memory = Memory(limit=100)
+    with memory.share("a") as first, memory.share("a") as second:
+        assert fits(first, 10)
+        assert not fits(second, 60)
 
 
 def inflate(encoding, body, step):
@@ -153,17 +192,17 @@ def test_more_than_the_limit_is_refused_when_it_is_declared_and_when_it_comes():
     assert status_of(why) == (413, "the body is larger than 10B")
 
     arrival = Arrival(10, begun=0, declared=10)
-    arrival.add(b"x" * 10)
+    arrival.add(b"x" * 10, 0)
     with pytest.raises(BodyRefused, match="larger"):
-        arrival.add(b"x")
+        arrival.add(b"x", 0)
 
 
 def test_the_limit_does_not_count_a_frame():
     arrival = Arrival(10, begun=0, declared=15, framing=5)
-    arrival.add(b"x" * 15)
+    arrival.add(b"x" * 15, 0)
 
     with pytest.raises(BodyRefused) as why:
-        arrival.add(b"x")
+        arrival.add(b"x", 0)
     assert status_of(why) == (413, "the body is larger than 10B")
 
 
@@ -171,35 +210,52 @@ def test_the_deadline_moves_with_what_comes():
     arrival = Arrival(LIMIT, begun=100)
     assert arrival.deadline == 100 + PATIENCE_SECONDS
 
-    arrival.add(b"x" * 2 * BYTES_PER_SECOND)
-    assert arrival.deadline == 100 + PATIENCE_SECONDS + 2
+    arrival.add(b"x" * 2 * BYTES_PER_SECOND, 110)
+    assert arrival.deadline == 110 + PATIENCE_SECONDS - 10 + 2
+    arrival.add(b"", 112)
+    assert arrival.deadline == 112 + PATIENCE_SECONDS - 10
 
 
-def test_a_body_holds_what_is_declared_and_what_comes_beyond():
+def test_a_fast_beginning_gives_no_time_for_a_slow_end():
+    arrival = Arrival(LIMIT, begun=100)
+    arrival.add(b"x" * (LIMIT - 1), 101)
+
+    assert arrival.deadline == 101 + PATIENCE_SECONDS
+
+
+def test_only_waiting_for_the_peer_counts():
+    arrival = Arrival(LIMIT, begun=100)
+    arrival.add(b"", 110)
+    arrival.wait(500)
+
+    assert arrival.deadline == 500 + PATIENCE_SECONDS - 10
+
+
+def test_a_body_holds_what_has_come_and_not_what_is_declared():
     memory = Memory(limit=100)
-    with memory.share() as share:
+    with memory.share("a") as share:
         body = Body(LIMIT, share, begun=0, declared=50)
-        assert memory.held == 50
+        assert memory.held == 0
 
-        body.add(b"x" * 20)
-        assert memory.held == 50
-        body.add(b"y" * 40)
-        assert memory.held == 60
-        assert body.whole() == b"x" * 20 + b"y" * 40
+        body.add(b"x" * 20, 0)
+        assert memory.held == 20
+        body.add(b"y" * 20, 0)
+        assert memory.held == 40
+        assert body.whole() == b"x" * 20 + b"y" * 20
 
     assert memory.held == 0
 
 
 def test_a_body_that_does_not_fit_beside_others_is_refused_when_it_is_declared_and_when_it_comes():
     memory = Memory(limit=100)
-    with memory.share() as other, memory.share() as share, memory.share() as third:
-        other.resize(90)
+    with memory.share("a") as other, memory.share("a") as share, memory.share("a") as third:
+        other.resize(40)
         with pytest.raises(BodyRefused) as why:
             Body(LIMIT, share, begun=0, declared=11)
         assert status_of(why) == (429, "too many bytes of requests are under way")
 
         body = Body(LIMIT, third, begun=0)
-        body.add(b"x" * 10)
+        body.add(b"x" * 10, 0)
         with pytest.raises(BodyRefused, match="under way"):
-            body.add(b"x")
-        assert memory.held == 100
+            body.add(b"x", 0)
+        assert memory.held == 50

@@ -54,10 +54,38 @@ def test_a_client_too_many_is_refused_where_all_are_busy():
     guests.rooms.let_in("a")
     guests.rooms.let_in("b")
     with guests.rooms.busy("a"), guests.rooms.busy("b"):
-        assert guests.rooms.are_full
+        assert guests.rooms.are_full("c")
         assert not guests.rooms.let_in("c")
-    assert not guests.rooms.are_full
+    assert not guests.rooms.are_full("c")
     assert guests.rooms.let_in("c")
+
+
+def test_of_idle_clients_one_of_the_address_with_the_most_goes():
+    guests = Guests(clients=3)
+    for name in ("a1", "b1", "b2", "c1"):
+        guests.rooms.add(name, name[0])
+        assert guests.rooms.let_in(name)
+
+    assert guests.dropped == ["b1"]
+
+
+def test_where_all_are_busy_an_address_with_more_than_half_of_all_gives_way_to_another():
+    guests = Guests(clients=3)
+    for name in ("a1", "b1", "b2"):
+        guests.rooms.add(name, name[0])
+        assert guests.rooms.let_in(name)
+    with guests.rooms.busy("a1"), guests.rooms.busy("b1"), guests.rooms.busy("b2"):
+        guests.rooms.add("b3", "b")
+        assert guests.rooms.are_full("b3")
+        assert not guests.rooms.let_in("b3")
+        guests.rooms.add("c1", "c")
+        assert not guests.rooms.are_full("c1")
+        assert guests.rooms.let_in("c1")
+        assert guests.dropped == ["b1"]
+        guests.rooms.remove("b1")
+        with guests.rooms.busy("c1"):
+            guests.rooms.add("d1", "d")
+            assert not guests.rooms.let_in("d1")
 
 
 def test_for_want_of_a_descriptor_a_newcomer_goes_before_an_idle_client():
@@ -73,12 +101,13 @@ def test_for_want_of_a_descriptor_a_newcomer_goes_before_an_idle_client():
 
 @given(st.lists(st.tuples(st.sampled_from(["add", "let_in", "busy", "idle", "remove"]), st.integers(0, 9))))
 def test_there_are_never_more_than_the_limits_and_nobody_busy_is_dropped(steps):
+    """Each is of an address of its own."""
     guests, here, clients, busy = Guests(3, 2), set(), set(), {}
     for step, number in steps:
         before = len(guests.dropped)
         if step == "add" and number not in here:
             here.add(number)
-            guests.rooms.add(number, str(number % 3))
+            guests.rooms.add(number, str(number))
         elif step == "let_in" and number in here:
             if guests.rooms.let_in(number):
                 clients.add(number)

@@ -24,7 +24,8 @@ def a_context():
 
 
 class Talk:
-    """A handler that keeps what came; `+` lets a peer in, `b` is busy until `free`, `!` is a bug, `.` ends."""
+    """A handler that keeps what came; `+` lets a peer in, `k…` shows a credential, `b` is busy until `free`, `!` is a
+    bug, `.` ends."""
 
     def __init__(self):
         self.seen, self.refused = [], 0
@@ -47,6 +48,8 @@ class Talk:
                 raise KeyError("secret")
             if block == b".":
                 return
+            if block.startswith(b"k"):
+                peer.shown.add(block[1:])
             if block == b"+" and not peer.let_in():
                 self.refused += 1
                 return
@@ -234,6 +237,17 @@ async def test_after_a_renewal_no_connection_of_before_is_open(to_tls):
 
         assert not on.server._peers
         assert await is_over(before)
+
+
+async def test_after_a_renewal_nobody_is_connected_who_has_shown_a_removed_credential():
+    """However quiet: nothing of theirs is judged any more."""
+    async with serving() as on:
+        old, new, without = await on.said(b"kold"), await on.said(b"knew"), await on.said(b"+")
+        await on.server.renew([b"new"])
+
+        assert await is_over(old)
+        for stream in (new, without):
+            await ask(stream, b"x")
 
 
 async def test_a_renewal_waits_for_what_is_busy():

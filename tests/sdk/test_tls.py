@@ -63,6 +63,11 @@ def test_a_server_of_the_named_authority_is_trusted() -> None:
     assert client.version() == "TLSv1.3"
 
 
+def test_a_client_cannot_ask_a_listener_for_one_handshake_after_the_other() -> None:
+    """OpenSSL 3 permits none by itself, earlier ones do."""
+    assert server_context(*_SERVER).options & ssl.OP_NO_RENEGOTIATION
+
+
 def test_a_server_of_another_authority_is_not() -> None:
     with pytest.raises(ssl.SSLCertVerificationError, match="unable to get local issuer"):
         shake_hands(client_context(trusting(_OTHER_CA)), server_context(*_SERVER), "es-1.test")

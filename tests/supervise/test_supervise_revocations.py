@@ -16,7 +16,7 @@ from shipper.process import log
 from shipper.sdk import descriptors
 from shipper.sdk.units import Duration
 from shipper.supervise.config import OnRelease
-from shipper.supervise.ledger import Kept
+from shipper.supervise.ledger import Kept, Wait
 from shipper.supervise.revocations import Revocations
 from shipper.supervise.revoke import LastLine, Revoker
 from shipper.supervise.standing import Troubles, unrevoked
@@ -108,12 +108,12 @@ class Same:
             Troubles(),
             self.say,
             self.done,
-            used_as=self.used_as,
+            waits_for=self.waits_for,
             covered=self.covered.append,
         )
 
-    def used_as(self, kept: Kept) -> str:
-        return next((one.id for one in self.used if one.known_as == kept.known_as), "")
+    def waits_for(self, kept: Kept) -> Wait | None:
+        return next((Wait(one.id, "released") for one in self.used if one.known_as == kept.known_as), None)
 
     def say(self, what: str, **fields: Any) -> None:
         self.told.append((what, fields["credential"]))
@@ -131,7 +131,7 @@ async def test_a_credential_waits_while_one_of_its_name_is_in_use_and_then_goes_
     async with trio.open_nursery() as nursery:
         for _ in range(2):
             same.revocations.begin(nursery, user("es-1", "old"))
-        assert same.revocations.waiting == {"es-1": "es-2"}
+        assert same.revocations.waiting == {"es-1": Wait("es-2", "released")}
         same.used.clear()
         same.revocations.begin(nursery, user("es-1", "old"))
         assert same.revocations.waiting == {}
@@ -145,7 +145,7 @@ async def test_a_revocation_that_fails_is_given_up_when_one_of_its_name_comes_in
 ) -> None:
     same = Same()
     same.revocations = Revocations(
-        OnRelease(command=("/absent",)), lambda: os.environ, Troubles(), same.say, same.done, used_as=same.used_as
+        OnRelease(command=("/absent",)), lambda: os.environ, Troubles(), same.say, same.done, waits_for=same.waits_for
     )
     async with trio.open_nursery() as nursery:
         same.revocations.begin(nursery, user("es-1", "old"))

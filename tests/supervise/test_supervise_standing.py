@@ -20,7 +20,7 @@ from shipper.protocol.messages import Observed, QueueFigures
 from shipper.spool import keys
 from shipper.spool.spool import open_spool
 from shipper.supervise.conversation import Conversation
-from shipper.supervise.ledger import Kept, Ledger
+from shipper.supervise.ledger import Kept, Ledger, Wait
 from shipper.supervise.questions import Status, ask
 from shipper.supervise.report import in_words
 from shipper.supervise.show import of_status
@@ -69,9 +69,10 @@ def test_a_trouble_degrades_the_whole_until_it_is_over_and_hides_nothing_worse()
 def test_a_credential_that_waits_for_one_in_use_is_shown_as_none_that_may_go(tmp_path: Path) -> None:
     old = Kept("es-1", {"username": "ann", "password": "old"}, ["file:/es"], ["outputs.main"], released=True)
     conversation = Conversation(Ledger(kept={"es-1": old}), fresh=False)
+    waits = {"es-1": Wait("es-2", "released")}
 
-    pages = supervision(conversation, Troubles(), 0, tmp_path, ["es-1"])
-    persons = answered(conversation, Troubles(), "running", None, waiting={"es-1": "es-2"})
+    pages = supervision(conversation, Troubles(), 0, tmp_path, waits)
+    persons = answered(conversation, Troubles(), "running", None, waiting=waits)
     assert (pages["unrevoked"], pages["credentials"][0]["released"]) == (0, False)
     assert (persons["credentials"][0]["released"], persons["credentials"][0]["waits_for"]) == (True, "es-2")
 
@@ -178,6 +179,7 @@ async def test_the_status_server_shows_what_hinders_the_supervisor_and_is_ready_
 ) -> None:
     site = Site(tmp_path, fake_sidecar=False)
     config = {"http": "127.0.0.1:0", "on_release": {"command": ["test", "-e", f"{tmp_path}/mended"]}}
+    config["release_when"] = "at_once"  # there is no destination
     (site.directory / "config.yaml").write_text(json.dumps(config))
     async with site.supervisor() as process:
         await site.until("ack", revision="1", stage="drained")

@@ -185,7 +185,7 @@ async def test_a_key_that_a_drain_needs_is_named_with_the_command_that_ends_it(t
 
     assert told.returncode == 1
     assert b"needed by revision 1 of main" in told.stdout
-    assert b"it can be revoked now" in done.stdout
+    assert b" is released" in done.stdout
 
 
 # -- again and again ---------------------------------------------------------------------------------------------------

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import gzip
+import json
 import signal
 import socket
 import ssl
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +18,7 @@ import trustme
 from shipper.sdk.aio import open_asyncio
 from shipper.sdk.credentials import Credential
 from shipper.supervise.questions import Status, ask
+from shipper.supervise.show import of_status
 from shipper.testing import BulkDestination, Reply, open_destination
 from tests.supervise.driver import Site
 
@@ -31,6 +34,10 @@ def policy(destination: BulkDestination, inputs: str) -> str:
 
 def key(number: int) -> Credential:
     return Credential.parse({"api_key": f"id{number}:hunter{number}"})
+
+
+def in_words(status: Mapping[str, Any]) -> str:
+    return "\n".join(" ".join(row) for _, rows in of_status(status) for row in rows)
 
 
 class Log:
@@ -154,6 +161,75 @@ async def test_a_new_key_that_is_wrong_holds_its_events_visibly_and_is_not_revok
     assert "401" in draining["outputs"]["main"]["reason"]
     assert [line["credential"] for line in site.happened("revoked")] == [site.revoked[0].split()[0]]
     assert len(answer["credentials"]) == 2
+
+
+async def wait_with_a_wrong_key(site: Site, destination: BulkDestination) -> str:
+    """Begins a rotation to a wrong key, and returns the id of the old one, which is released and waits."""
+    await site.when(lambda: destination.total > 10)
+    site.replace(site.secret, "id2:hunter2\n")
+    return str((await site.until("release_waits", name="id1", until="accepted"))["credential"])
+
+
+async def test_a_wrong_key_leaves_the_old_one_as_the_way_back_until_a_right_one_is_accepted(site: Site) -> None:
+    async with open_asyncio() as aio, open_destination(aio, keys={key(1), key(3)}) as destination:
+        site.secret.write_text("id1:hunter1\n")
+        site.policy.write_text(policy(destination, "{type: generate, rate: 200}"))
+        site.arguments = ["--grace", "0s"]
+        async with site.supervisor():
+            old = await wait_with_a_wrong_key(site, destination)
+            await site.when(lambda: destination.refused)
+            shown = in_words(await trio.to_thread.run_sync(ask, site.state, Status()))
+            assert site.revoked == []
+        async with site.supervisor():
+            await site.until("release_waits", credential=old)
+            site.replace(site.secret, "id3:hunter3\n")
+            await site.when(lambda: site.revoked)
+
+    assert "released, waits for its successor to be accepted (es-" in shown
+    assert site.revoked[0].split()[:2] == [old, "id1"]
+
+
+async def test_an_output_without_events_asks_whether_the_new_key_is_accepted(site: Site) -> None:
+    async with open_asyncio() as aio, open_destination(aio, keys={key(1), key(2)}) as destination:
+        site.secret.write_text("id1:hunter1\n")
+        site.policy.write_text(policy(destination, "{type: generate, count: 3}"))
+        async with site.supervisor():
+            await site.when(lambda: destination.total == 3)
+            site.replace(site.secret, "id2:hunter2\n")
+            await site.when(lambda: site.revoked)
+
+    assert site.revoked[0].split()[1] == "id1"
+
+
+async def test_a_person_has_a_key_revoked_before_its_successor_is_accepted(site: Site) -> None:
+    async with open_asyncio() as aio, open_destination(aio, keys={key(1)}) as destination:
+        site.secret.write_text("id1:hunter1\n")
+        site.policy.write_text(policy(destination, "{type: generate, rate: 200}"))
+        site.arguments = ["--grace", "0s"]
+        async with site.supervisor():
+            old = await wait_with_a_wrong_key(site, destination)
+            wrong = await site.order("revoke", "--credential", "es-0")
+            done = await site.order("revoke", "--credential", old)
+            await site.when(lambda: site.revoked)
+
+    assert f"es-0 is none of the released credentials that wait: {old}".encode() in wrong.stderr
+    assert done.stdout.decode() == f"{old} waits no more: it is revoked\n"
+    assert site.revoked[0].split()[:2] == [old, "id1"]
+
+
+async def test_a_key_is_revoked_at_once_where_that_is_configured(site: Site) -> None:
+    config = json.loads((site.directory / "config.yaml").read_text())
+    (site.directory / "config.yaml").write_text(json.dumps(config | {"release_when": "at_once"}))
+    async with open_asyncio() as aio, open_destination(aio, keys={key(1)}) as destination:
+        site.secret.write_text("id1:hunter1\n")
+        site.policy.write_text(policy(destination, "{type: generate, rate: 200}"))
+        site.arguments = ["--grace", "0s"]
+        async with site.supervisor():
+            await site.when(lambda: destination.total > 10)
+            site.replace(site.secret, "id2:hunter2\n")
+            await site.when(lambda: site.revoked)
+
+    assert site.happened("release_waits") == []
 
 
 async def test_a_person_ends_a_drain_that_cannot_end_by_an_order(site: Site) -> None:

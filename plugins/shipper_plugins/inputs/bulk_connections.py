@@ -17,7 +17,7 @@ import math
 import socket
 import ssl
 import time
-from collections.abc import Awaitable, Callable, Iterator
+from collections.abc import Awaitable, Callable, Hashable, Iterator
 from contextlib import contextmanager
 from hashlib import sha256
 from typing import Any, NamedTuple
@@ -101,6 +101,7 @@ class Connections:
 
     def _welcome(self, connection: socket.socket, address: str, openings: asyncio.TaskGroup) -> None:
         newcomer = _Connection(self._server, self._gone)
+        newcomer.address = address
         newcomer.opening = openings.create_task(self._open(connection, newcomer))
         newcomer.opening.add_done_callback(
             lambda opening: self._failed(connection, newcomer) if opening.cancelled() else None
@@ -126,13 +127,18 @@ class Connections:
         self._open_ones.discard(connection)
         self._rooms.remove(connection)
 
-    async def renew(self) -> None:
-        """Closes connections with another certificate than the current one; returns when they are closed.
+    async def renew(self, admits: Callable[[Any], bool]) -> None:
+        """Closes connections with another certificate than the current one, and those of which something was noted that
+        `admits` nobody any more; returns when they are closed.
 
         Requests under way are answered first, within `LEAVING_SECONDS`; new ones are not accepted.
         """
         tls = self._tls()
-        leaving = [one for one in self._open_ones if one.tls is not None and one.tls is not tls]
+        leaving = [
+            one
+            for one in self._open_ones
+            if (one.tls is not None and one.tls is not tls) or not all(map(admits, one.shown))
+        ]
         for one in leaving:
             one.leave(at_once=not self._rooms.is_busy(one))
         ended = [asyncio.ensure_future(one.ended.wait()) for one in leaving]
@@ -147,12 +153,24 @@ class Connections:
 
     # -- clients ---------------------------------------------------------------------------------------------------
 
+    def note(self, request: web.BaseRequest, shown: Hashable) -> None:
+        """Notes what the connection of a request was admitted by, no secret; call it in the step that decides."""
+        connection = request.protocol
+        assert isinstance(connection, _Connection)
+        connection.shown.add(shown)
+
     def let_in(self, request: web.BaseRequest) -> None:
         """Makes the connection of a valid request a client; raises RequestRefused (429) without room."""
         connection = request.protocol
         assert isinstance(connection, _Connection)
         if not self._rooms.let_in(connection):
             raise busy("too many clients are served now")
+
+    def address(self, request: web.BaseRequest) -> str:
+        """Returns the `origin` of the peer of a request."""
+        connection = request.protocol
+        assert isinstance(connection, _Connection)
+        return connection.address
 
     @contextmanager
     def busy(self, request: web.BaseRequest) -> Iterator[_Connection]:
@@ -218,8 +236,12 @@ class _Connection(web.RequestHandler):
             logger=_log,
         )
         self._gone = gone
+        self.address = ""
+        """The `origin` of its peer."""
         self.tls: ssl.SSLContext | None = None
         """The context that it was opened with."""
+        self.shown: set[Hashable] = set()
+        """What it was admitted by."""
         self.ended = asyncio.Event()
         self.leaves = False
         """Whether it ends with the request under way."""

@@ -8,12 +8,13 @@ All resources are bounded against hostile clients:
 
 | what | bound |
 |---|---|
-| bodies and answers of all requests | 64 MiB, then 429; a single request is always admitted (up to its own limits) |
+| bodies and answers of all requests | 64 MiB, of one key (or address) half of what others leave; then 429 |
+| a larger request | one at a time, beside that; up to its own limits |
 | body, received and decompressed | the policy's limits, then 413; inflated in steps of 256 KiB |
 | objects that a body becomes | a step of 256 KiB at a time, of one request after the other; 32 MiB of one document |
 | answers of one request | 64 MiB, then 413 |
 | time | a body arrives at 1 KiB/s after 30 s (408); an answer is read within 60 s; idle connections end after 120 s |
-| connections of clients | 256; the next one displaces the longest idle one, or is answered 429 |
+| connections of clients | 256; the next one displaces another, as `shipper.sdk.rooms` says, or is answered 429 |
 | connections without an admitted request, TLS handshakes included | 128; the next one displaces another of them |
 | a TLS handshake | 10 s |
 | header | aiohttp's: 8 KiB a line, 128 lines |
@@ -31,7 +32,8 @@ import asyncio
 import socket
 import ssl
 import time
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Hashable
+from contextlib import ExitStack
 from dataclasses import replace
 
 from aiohttp import web
@@ -50,7 +52,7 @@ from shipper_plugins.inputs.bulk_http import (
     send,
     tell_to_continue,
 )
-from shipper_plugins.inputs.bulk_limits import Door, busy, of_body
+from shipper_plugins.inputs.bulk_limits import Door, busy, of_body, recognized
 from shipper_plugins.inputs.bulk_request import BulkRequest
 
 CLOSING_SECONDS = 1.0
@@ -80,9 +82,9 @@ class BulkServer:
         self.door = replace(self.door, keys=(), tls=tls)
 
     async def renew(self) -> None:
-        """Closes connections with an earlier certificate; see `Connections.renew`."""
+        """Closes connections with an earlier certificate or a removed key; see `Connections.renew`."""
         if self._connections is not None:
-            await self._connections.renew()
+            await self._connections.renew(lambda key: key in (self.door.keys or ()))
 
     async def serve(self, listener: socket.socket) -> None:
         """Accepts until cancelled; then requests under way have a second to end. The socket stays open."""
@@ -108,34 +110,42 @@ class BulkServer:
 
     async def _respond(self, request: web.BaseRequest) -> web.StreamResponse:
         assert self._connections is not None
-        with self._memory.share() as share, self._connections.busy(request) as connection:
-            response = await self._answer(request, share, self._connections)
+        with ExitStack() as held, self._connections.busy(request) as connection:
+            response = await self._answer(request, held, self._connections)
             if connection.leaves:
                 response.force_close()
             await send(request, response)
             return response
 
-    async def _answer(self, request: web.BaseRequest, share: Share, connections: Connections) -> web.Response:
+    async def _answer(self, request: web.BaseRequest, held: ExitStack, connections: Connections) -> web.Response:
+        """Returns the answer; its memory is `held`."""
         try:
             door = self.door
-            self._admit(request, door)
+            owner = self._admit(request, door, connections)
             connections.let_in(request)
             if request.method in ("GET", "HEAD"):
                 return reply(request, 200, introduce(request))
             index = bulk_index(request)
+            share = held.enter_context(self._memory.share(owner))
             return reply(request, 200, await self._take(request, door, index, share))
         except RequestRefused as refusal:
             return refused(request, refusal)
         except BodyRefused as why:
             return refused(request, of_body(why))
 
-    def _admit(self, request: web.BaseRequest, door: Door) -> None:
+    def _admit(self, request: web.BaseRequest, door: Door, connections: Connections) -> Hashable:
+        """Returns the owner of the memory of a request: its key, or its address. Raises RequestRefused."""
         if door.keys is None and not is_own_host(request.headers.get("Host", "localhost")):
             raise RequestRefused(421, "security_exception", "without credentials, Host is this host or an address")
         if door.tls is not None and not request.secure:
             raise RequestRefused(401, "security_exception", "this connection was opened before TLS was required")
-        if not door.opens_to(request.headers.get("Authorization", "")):
+        if door.keys is None:
+            return connections.address(request)
+        key = recognized(request.headers.get("Authorization", ""), door.keys)
+        if key is None:
             raise RequestRefused(401, "security_exception", "unable to authenticate with the provided credentials")
+        connections.note(request, key)
+        return key
 
     async def _take(self, request: web.BaseRequest, door: Door, index: str | None, share: Share) -> bytes:
         """Reads and stores a bulk request; returns the body of its answer."""
@@ -145,7 +155,7 @@ class BulkServer:
         encoding = encoding_of(request)
         declared = request.content_length or 0
         arrival = Arrival(door.max_body_bytes, begun=asyncio.get_running_loop().time(), declared=declared)
-        share.check(declared)
+        share.expect(declared)
         await tell_to_continue(request)
         await self._read(request, arrival, Inflation(encoding, door.max_decompressed_bytes), bulk, share)
         if batches := bulk.finish():
@@ -158,11 +168,13 @@ class BulkServer:
     async def _read(
         self, request: web.BaseRequest, arrival: Arrival, inflation: Inflation, bulk: BulkRequest, share: Share
     ) -> None:
+        clock = asyncio.get_running_loop().time
         while block := await next_block(request, arrival.deadline):
-            arrival.add(block)
+            arrival.add(block, clock())
             for piece in inflation.pieces(block):
                 await self._feed(bulk, piece)
                 share.resize(bulk.held)
+            arrival.wait(clock())
         inflation.finish()
 
     async def _feed(self, bulk: BulkRequest, piece: bytes) -> None:

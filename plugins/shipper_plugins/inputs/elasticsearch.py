@@ -9,8 +9,8 @@
 
 Its identity is the address, so a revision that adds or removes a key, or brings a new certificate, changes the running
 input: one assignment replaces the door (see `bulk_server`). Sockets and connections stay, an admitted request
-completes, and the next one with a removed key is refused, on a kept-alive connection too. But connections with another
-certificate or key end after the request under way: a released key is not used any more.
+completes, and the next one with a removed key is refused, on a kept-alive connection too. But connections that have
+shown a removed key, or have another certificate, end after the request under way: what is released is used no more.
 
 This module has the settings of a policy. `bulk_server`, `bulk_connections` and `bulk_http` speak HTTP; without I/O are
 `bulk_request`, which reads a body (its lines: `bulk_line`, `bulk_action`, `bulk_document`), `bulk_answer`, which makes
@@ -189,7 +189,7 @@ class _Receiver:
         self._report()
 
     async def changed(self) -> None:
-        """See `Source.changed`: closes connections with another certificate or key."""
+        """See `Source.changed`: closes connections with another certificate or a removed key."""
         await self._context.aio.call(self._server.renew)
 
     def _report(self) -> None:

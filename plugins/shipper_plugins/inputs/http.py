@@ -15,8 +15,8 @@ it is stored. Without room it is answered 429. A client that got no answer sends
 `GET /health` says whether a request would be taken now.
 
 Its identity is the address, so a revision that adds or removes a key, or brings a new certificate, changes the running
-input: the next request with a removed key is refused, on an old connection too, and connections with another
-certificate end after the request under way.
+input: the next request with a removed key is refused, on an old connection too. Connections that have shown a removed
+key, or have another certificate, end after the request under way.
 """
 
 from __future__ import annotations
@@ -189,8 +189,8 @@ class _HttpReceiver:
         self._report()
 
     async def changed(self) -> None:
-        """See `Source.changed`: closes connections with another certificate or key."""
-        await self._server.renew()
+        """See `Source.changed`: closes connections with another certificate or a removed key."""
+        await self._server.renew(self._intake.door.keys or ())
 
     def _tell(self, turned_away: int, problem: str | None) -> None:
         if problem is not None:

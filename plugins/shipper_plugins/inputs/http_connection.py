@@ -2,7 +2,7 @@
 
     connection = Connection(peer)
     while (request := await connection.begin()) is not None:
-        with peer.busy(), memory.share() as share:
+        with peer.busy(), memory.share(peer.address) as share:
             body = await connection.body(request, limit, share)
             await connection.reply(200, {"Content-Type": "application/json"}, b"{}")
         if not await connection.end():
@@ -26,6 +26,8 @@ from shipper.sdk.server import Peer
 
 _CHARSET = re.compile(r""";[ \t]*charset[ \t]*=[ \t]*["']?([^"';\s]*)""", re.IGNORECASE)
 _LARGEST_HEADER = 32 << 10
+_HEAD_SECONDS = 120.0
+"""For a whole head, however it drips, and the wait for it."""
 _LINGER_BYTES, _LINGER_SECONDS = 1 << 20, 2.0
 
 
@@ -73,11 +75,13 @@ class Connection:
         self._is_head = False
 
     async def begin(self) -> Request | None:
-        """Returns the next request; None at the end of the connection. Raises Malformed."""
-        try:
-            event = await self._next()
-        except h11.RemoteProtocolError:
-            raise Malformed("the request is not valid HTTP") from None
+        """Returns the next request; None at the end of the connection, or of the time for a head. Raises Malformed."""
+        event: object = None
+        with trio.move_on_after(_HEAD_SECONDS):
+            try:
+                event = await self._next()
+            except h11.RemoteProtocolError:
+                raise Malformed("the request is not valid HTTP") from None
         if not isinstance(event, h11.Request):
             return None
         self._is_head = event.method == b"HEAD"
@@ -89,7 +93,7 @@ class Connection:
         """Returns the body of a request, of at most `limit` bytes; raises BodyRefused."""
         body = Body(limit, share, begun=trio.current_time(), declared=request.declared)
         while block := await self._block(body.deadline):
-            body.add(block)
+            body.add(block, trio.current_time())
         return body.whole()
 
     async def _block(self, deadline: float) -> bytes:

@@ -2,7 +2,7 @@
 
 | what | bound |
 |---|---|
-| bodies of all requests | 64 MiB, then 429; a single request is always admitted (up to its own limits) |
+| bodies of all requests | 64 MiB, of one key (or address) half of what others leave; then 429 |
 | body, received and decompressed | the policy's limits, then 413 |
 | events of a request | 200,000, then 413 |
 | objects of a body | of one request at a time, in a worker thread; 32 MiB of one document |
@@ -18,7 +18,6 @@ credentials are needed, such requests are refused, and those whose `Host` is the
 
 from __future__ import annotations
 
-import hmac
 import logging
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -31,7 +30,7 @@ from shipper.plugin import Backpressure, Batch, Fields, InputContext, in_thread,
 from shipper.sdk.bodies import ENCODINGS, BodyRefused, Memory, Share, decompressed
 from shipper.sdk.server import Peer
 from shipper_plugins.inputs import http_bodies
-from shipper_plugins.inputs.bulk_limits import fingerprint
+from shipper_plugins.inputs.bulk_limits import recognized
 from shipper_plugins.inputs.http_bodies import Format, Unfit
 from shipper_plugins.inputs.http_connection import Connection, Malformed, Request
 
@@ -65,16 +64,17 @@ class Door:
     max_body_bytes: int
     max_decompressed_bytes: int
 
-    def admit(self, request: Request, *, is_tls: bool) -> None:
-        """Raises Refused for a request that may not be read."""
+    def admit(self, request: Request, *, is_tls: bool) -> bytes | None:
+        """Returns the key of a request, None where none is needed; raises Refused for one that may not be read."""
         if self.is_tls and not is_tls:
             raise Refused(401, "this connection was opened before TLS was required")
         if self.keys is None:
             _refuse_pages(request)
-            return
-        shown = fingerprint(request.headers.get("authorization", ""))
-        if sum([hmac.compare_digest(shown, key) for key in self.keys]) == 0:
+            return None
+        key = recognized(request.headers.get("authorization", ""), self.keys)
+        if key is None:
             raise Refused(401, "unable to authenticate with the provided credentials", {"WWW-Authenticate": _CHALLENGE})
+        return key
 
     def is_of_health(self, request: Request) -> bool:
         return request.path == self.health_path and request.method in ("GET", "HEAD")
@@ -138,31 +138,36 @@ class Intake:
             return "the input has no usable credentials"
         if peer.is_crowded:
             return "too many clients are served now"
-        if self.memory.held >= self.memory.limit:
+        owners = [peer.address] if self.door.keys is None else self.door.keys
+        if not any(map(self.memory.has_room, owners)):
             return "too many bytes of requests are under way"
         return self._context.no_room(self._refused)
 
     async def _answer(self, request: Request, peer: Peer, connection: Connection) -> None:
-        with self.memory.share() as share:
-            try:
-                count = await self._take(request, peer, connection, share)
-            except Refused as refusal:
-                await _refuse(connection, refusal)
-            except BodyRefused as why:
-                extra = _COME_AGAIN if why.status == 429 else None
-                await _refuse(connection, Refused(why.status, why.reason, extra))
-            except Exception as error:
-                _log.error("a request could not be answered: %s", raised_at(error))
-                await _refuse(connection, Refused(500, "internal error"))
-            else:
-                await connection.reply(200, _HEADERS, orjson.dumps({"events": count}))
+        try:
+            count = await self._take(request, peer, connection)
+        except Refused as refusal:
+            await _refuse(connection, refusal)
+        except BodyRefused as why:
+            extra = _COME_AGAIN if why.status == 429 else None
+            await _refuse(connection, Refused(why.status, why.reason, extra))
+        except Exception as error:
+            _log.error("a request could not be answered: %s", raised_at(error))
+            await _refuse(connection, Refused(500, "internal error"))
+        else:
+            await connection.reply(200, _HEADERS, orjson.dumps({"events": count}))
 
-    async def _take(self, request: Request, peer: Peer, connection: Connection, share: Share) -> int:
+    async def _take(self, request: Request, peer: Peer, connection: Connection) -> int:
         """Stores the events of a request; returns their number. Raises Refused and BodyRefused."""
         door = self.door
-        door.admit(request, is_tls=peer.tls is not None)
+        if (key := door.admit(request, is_tls=peer.tls is not None)) is not None:
+            peer.shown.add(key)
         if not peer.let_in():
             raise _no_room("too many clients are served now")
+        with self.memory.share(key or peer.address) as share:
+            return await self._store(request, connection, door, share)
+
+    async def _store(self, request: Request, connection: Connection, door: Door, share: Share) -> int:
         format = door.format_of(request)
         codec = _codec_of(request, format)
         body = await connection.body(request, door.max_body_bytes, share)

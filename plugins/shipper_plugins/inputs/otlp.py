@@ -15,8 +15,8 @@ room it is answered RESOURCE_EXHAUSTED (429) with a time to retry; invalid recor
 success), and the others stored. Paths of other signals (traces, metrics) are answered UNIMPLEMENTED (404).
 
 Its identity is the set of addresses, so a revision that adds or removes a key, or brings a new certificate, changes the
-running input: the next request with a removed key is refused, on an old connection too, and connections with another
-certificate end after the requests under way.
+running input: the next request with a removed key is refused, on an old connection too. Connections that have shown a
+removed key, or have another certificate, end after the requests under way.
 """
 
 from __future__ import annotations
@@ -225,10 +225,10 @@ class _OtlpReceiver:
         self._report()
 
     async def changed(self) -> None:
-        """See `Source.changed`: closes connections with another certificate or key."""
+        """See `Source.changed`: closes connections with another certificate or a removed key."""
         async with trio.open_nursery() as nursery:
             for server in self._servers.values():
-                nursery.start_soon(server.renew)
+                nursery.start_soon(server.renew, self._intake.door.keys or ())
 
     def _made(self, settings: OtlpInput, keys: tuple[bytes, ...] | None) -> Any:
         return self._door(

@@ -1,7 +1,8 @@
 """OTLP over gRPC: one connection of the input `otlp`, with up to `MOST_STREAMS` requests at once. Imports h2.
 
-    receive ──> h2 ──> a task for each stream: admit, wait for the body, take, answer ──> h2 ──> send
+    receive ──> h2 ──> admit ──> a task for each stream: wait for the body, take, answer ──> h2 ──> send
 
+`otlp_frames` limits the frames that h2 reads: a peer that sends too many is told ENHANCE_YOUR_CALM, and closed.
 Answers are small: one that does not fit the client's window, which may be empty, ends its stream.
 """
 
@@ -10,7 +11,7 @@ from __future__ import annotations
 import base64
 import logging
 from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 
 import trio
 from h2.config import H2Configuration
@@ -23,6 +24,7 @@ from h2.settings import SettingCodes, Settings
 from shipper.plugin import forget_frames, raised_at
 from shipper.sdk.bodies import Body, BodyRefused, Share, too_slow
 from shipper.sdk.server import Peer
+from shipper_plugins.inputs.otlp_frames import PER_BYTE, PER_REQUEST, Frames, TooMany
 from shipper_plugins.inputs.otlp_intake import Door, Intake, Refused, of_body
 from shipper_plugins.otlp import grpc, protobuf, status
 from shipper_plugins.otlp.model import Unfit
@@ -31,6 +33,7 @@ from shipper_plugins.otlp.status import Grpc
 MOST_STREAMS = 32
 COMPRESSIONS = ("gzip", "identity")
 _WINDOW = 1 << 20
+_END_SECONDS = 1.0
 _LARGEST_HEADER = 16 << 10
 _GONE = (OSError, trio.BrokenResourceError, trio.ClosedResourceError)
 
@@ -52,8 +55,10 @@ class _Stream:
     def __init__(self, id: int, headers: dict[str, str], door: Door, share: Share, stack: ExitStack) -> None:
         self.id, self.headers, self.door, self.share, self.stack = id, headers, door, share, stack
         self.body = Body(door.max_body_bytes, share, begun=trio.current_time(), framing=grpc.PREFIX.size)
+        self.is_admitted = True
         self.is_whole = False
-        self.refusal: BodyRefused | None = None
+        self.refusal: Refused | BodyRefused | None = None
+        """Why nothing more of it is kept."""
         self.ended = trio.Event()
         self.scope = trio.CancelScope()
 
@@ -61,11 +66,14 @@ class _Stream:
         if self.refusal is not None:
             return
         try:
-            self.body.add(data)
+            self.body.add(data, trio.current_time())
         except BodyRefused as why:
-            self.body.clear()
-            self.refusal = why
-            self.ended.set()
+            self.refuse(why)
+
+    def refuse(self, why: Refused | BodyRefused) -> None:
+        self.body.clear()
+        self.refusal = why
+        self.ended.set()
 
     def end(self) -> None:
         self.is_whole = True
@@ -98,6 +106,7 @@ class _Connection:
         self._streams: dict[int, _Stream] = {}
         self._served: set[int] = set()
         """The streams whose tasks have begun."""
+        self._frames = Frames(trio.current_time())
         self._sending = trio.Lock()
         self._busy = ExitStack()
 
@@ -108,30 +117,47 @@ class _Connection:
         try:
             await self._flush()
             while block := await self._peer.receive():
-                try:
-                    events = self._h2.receive_data(block)
-                except ProtocolError:
-                    return
-                if any(isinstance(event, ConnectionTerminated) for event in events):
-                    return
-                for event in events:
-                    self._note(event, nursery)
+                for piece in self._frames.pieces(block, trio.current_time()):
+                    if not self._read(piece, nursery):
+                        return
+                    await trio.lowlevel.checkpoint()
                 await self._flush()
+        except TooMany:
+            await self._end(ErrorCodes.ENHANCE_YOUR_CALM)
         except _GONE:
             return
 
+    def _read(self, piece: bytes, nursery: trio.Nursery) -> bool:
+        """Returns False at the end of the connection."""
+        try:
+            events = self._h2.receive_data(piece)
+        except ProtocolError:
+            return False
+        if any(isinstance(event, ConnectionTerminated) for event in events):
+            return False
+        for event in events:
+            self._note(event, nursery)
+        return True
+
+    async def _end(self, code: ErrorCodes) -> None:
+        """Says why the connection ends, if the peer reads that."""
+        self._h2.close_connection(code)
+        with trio.move_on_after(_END_SECONDS), suppress(*_GONE):
+            await self._flush()
+
     def _note(self, event: Event, nursery: trio.Nursery) -> None:
         match event:
+            case RequestReceived(stream_id=int(id)) if self._peer.leaves:
+                self._h2.reset_stream(id, ErrorCodes.REFUSED_STREAM)
             case RequestReceived(stream_id=int(id), headers=headers):
-                stack = ExitStack()
-                share = stack.enter_context(self._intake.memory.share())
-                stream = _Stream(id, dict(headers or ()), self._intake.door, share, stack)  # type: ignore[arg-type]
-                self._streams[id] = stream
+                stream = self._streams[id] = self._begun(id, dict(headers or ()))  # type: ignore[arg-type]
                 nursery.start_soon(self._serve, stream, nursery)
             case DataReceived(stream_id=int(id), data=data, flow_controlled_length=int(length)):
                 if length:
                     self._h2.acknowledge_received_data(length, id)
                 if (found := self._streams.get(id)) is not None:
+                    if found.refusal is None:
+                        self._frames.earn(length * PER_BYTE)
                     found.add(data or b"")
             case StreamEnded(stream_id=int(id)):
                 if (found := self._streams.get(id)) is not None:
@@ -140,12 +166,28 @@ class _Connection:
                 if (found := self._streams.get(id)) is not None:
                     found.scope.cancel("the client has cancelled the request")
 
+    def _begun(self, id: int, headers: dict[str, str]) -> _Stream:
+        """Returns a request, which is admitted or refused before any of its body is kept."""
+        refusal = None
+        try:
+            door, owner = self._intake.admit(headers.get("authorization", ""), self._peer)
+        except Refused as why:
+            door, owner, refusal = self._intake.door, self._peer.address, why
+        stack = ExitStack()
+        stream = _Stream(id, headers, door, stack.enter_context(self._intake.memory.share(owner)), stack)
+        if refusal is not None:
+            stream.is_admitted = False
+            stream.refuse(refusal)
+        return stream
+
     async def _serve(self, stream: _Stream, nursery: trio.Nursery) -> None:
         with stream.stack, self._is_busy(stream), stream.scope:
             try:
                 refusal = await self._taken(stream)
                 self._finish(stream, refusal)
                 await self._flush()
+                if stream.is_admitted:
+                    self._frames.earn(PER_REQUEST)
             except _GONE:
                 nursery.cancel_scope.cancel()
 
@@ -177,8 +219,8 @@ class _Connection:
 
     async def _take(self, stream: _Stream) -> tuple[int, str]:
         headers, door = stream.headers, stream.door
-        door.admit(headers.get("authorization", ""), is_tls=self._peer.tls is not None)
-        self._intake.let_in(self._peer)
+        if stream.refusal is not None:
+            raise stream.refusal
         path = headers.get(":path", "")
         if path != grpc.PATH:
             text = "only logs are supported" if path.startswith(grpc.SERVICES) else "this method is unknown"

@@ -6,10 +6,10 @@ import logging
 from types import ModuleType
 
 from shipper.plugin import is_own_host, raised_at
-from shipper.sdk.bodies import ENCODINGS, BodyRefused, Share
+from shipper.sdk.bodies import ENCODINGS, BodyRefused
 from shipper.sdk.server import Peer
 from shipper_plugins.inputs.http_connection import Connection, Malformed, Request
-from shipper_plugins.inputs.otlp_intake import Door, Intake, Refused, of_body
+from shipper_plugins.inputs.otlp_intake import Intake, Refused, of_body
 from shipper_plugins.otlp import jsons, protobuf, status
 from shipper_plugins.otlp.status import Grpc
 
@@ -45,14 +45,14 @@ class _Exchange:
     async def answer(self, request: Request) -> None:
         """Stores what the request has, and answers it."""
         codec = _CODECS.get(request.kind, jsons)
-        with self._peer.busy(), self._intake.memory.share() as share:
-            code, body, extra = await self._judged(request, codec, share)
+        with self._peer.busy():
+            code, body, extra = await self._judged(request, codec)
             await self._connection.reply(code, {"Content-Type": codec.CONTENT_TYPE, **extra}, body)
 
-    async def _judged(self, request: Request, codec: ModuleType, share: Share) -> tuple[int, bytes, dict[str, str]]:
+    async def _judged(self, request: Request, codec: ModuleType) -> tuple[int, bytes, dict[str, str]]:
         """Returns status, body and additional headers of the answer."""
         try:
-            count, reason = await self._take(request, self._intake.door, share)
+            count, reason = await self._take(request)
             return 200, codec.answer(count, reason), {}
         except Refused as refusal:
             return _refused(refusal, codec)
@@ -62,11 +62,10 @@ class _Exchange:
             _log.error("a request could not be answered: %s", raised_at(error))
             return _refused(Refused(Grpc.INTERNAL, "internal error"), codec)
 
-    async def _take(self, request: Request, door: Door, share: Share) -> tuple[int, str]:
-        if door.keys is None and not is_own_host(request.headers.get("host", "localhost")):
+    async def _take(self, request: Request) -> tuple[int, str]:
+        if self._intake.door.keys is None and not is_own_host(request.headers.get("host", "localhost")):
             raise Refused(Grpc.PERMISSION_DENIED, "without credentials, Host is this host or an address", status=421)
-        door.admit(request.headers.get("authorization", ""), is_tls=self._peer.tls is not None)
-        self._intake.let_in(self._peer)
+        door, owner = self._intake.admit(request.headers.get("authorization", ""), self._peer)
         _check_target(request)
         codec = _CODECS.get(request.kind)
         if codec is None:
@@ -76,8 +75,9 @@ class _Exchange:
         if request.encoding not in ENCODINGS:
             text = "a body is compressed by gzip or deflate, or not at all"
             raise Refused(Grpc.INVALID_ARGUMENT, text, status=415)
-        body = await self._connection.body(request, door.max_body_bytes, share)
-        return await self._intake.take(door, body, request.encoding, codec, share)
+        with self._intake.memory.share(owner) as share:
+            body = await self._connection.body(request, door.max_body_bytes, share)
+            return await self._intake.take(door, body, request.encoding, codec, share)
 
 
 def _check_target(request: Request) -> None:

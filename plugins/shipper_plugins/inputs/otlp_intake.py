@@ -2,7 +2,7 @@
 
 | what | bound |
 |---|---|
-| bodies of all requests | 64 MiB, then 429; a single request is always admitted (up to its own limits) |
+| bodies of all requests | 64 MiB, of one key (or address) half of what others leave; then 429 |
 | body, received and decompressed | the policy's limits, then 413 |
 | records of a request, and its groups | 100,000, then 400 |
 | objects of a decoded body | of one request at a time, in a worker thread; at worst 30 times its bytes |
@@ -12,8 +12,7 @@
 
 from __future__ import annotations
 
-import hmac
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Hashable
 from dataclasses import dataclass
 from functools import partial
 from typing import Protocol
@@ -23,7 +22,7 @@ import trio
 from shipper.plugin import Backpressure, Batch, in_thread
 from shipper.sdk.bodies import BodyRefused, Memory, Share, decompressed
 from shipper.sdk.server import Peer
-from shipper_plugins.inputs.bulk_limits import fingerprint
+from shipper_plugins.inputs.bulk_limits import recognized
 from shipper_plugins.otlp import events
 from shipper_plugins.otlp.model import Decoded, Unfit
 from shipper_plugins.otlp.status import HTTP_OF, Grpc
@@ -55,15 +54,16 @@ class Door:
     max_body_bytes: int
     max_decompressed_bytes: int
 
-    def admit(self, authorization: str, *, is_tls: bool) -> None:
-        """Raises Refused (UNAUTHENTICATED) for a header that is not permitted."""
+    def admit(self, authorization: str, *, is_tls: bool) -> bytes | None:
+        """Returns the key of a header, None where none is needed; raises Refused (UNAUTHENTICATED) for another one."""
         if self.is_tls and not is_tls:
             raise Refused(Grpc.UNAUTHENTICATED, "this connection was opened before TLS was required")
         if self.keys is None:
-            return
-        shown = fingerprint(authorization)
-        if sum([hmac.compare_digest(shown, key) for key in self.keys]) == 0:
+            return None
+        key = recognized(authorization, self.keys)
+        if key is None:
             raise Refused(Grpc.UNAUTHENTICATED, "unable to authenticate with the provided credentials")
+        return key
 
 
 class Codec(Protocol):
@@ -85,10 +85,15 @@ class Intake:
         """Returns a handler for `Server` that runs `talk`."""
         return partial(talk, self)
 
-    def let_in(self, peer: Peer) -> None:
-        """Makes the peer of a valid request a client; raises Refused without room."""
+    def admit(self, authorization: str, peer: Peer) -> tuple[Door, Hashable]:
+        """Makes the peer of a permitted request a client; returns its door, and the owner of its memory. Raises Refused
+        for one that is not permitted, or without room."""
+        door = self.door
+        if (key := door.admit(authorization, is_tls=peer.tls is not None)) is not None:
+            peer.shown.add(key)
         if not peer.let_in():
             raise no_room("too many clients are served now")
+        return door, key or peer.address
 
     async def take(self, door: Door, body: bytes, encoding: str, codec: Codec, share: Share) -> tuple[int, str]:
         """Stores the records; returns the number of rejected ones, and the reason of the first.

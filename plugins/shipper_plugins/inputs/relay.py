@@ -292,7 +292,7 @@ class _Principal:
         self._report()
 
     async def changed(self) -> None:
-        """See `Source.changed`: closes connections with another certificate or key."""
+        """See `Source.changed`: closes connections with another certificate, and those of removed credentials."""
         await self._context.aio.call(self._server.renew)
 
     def answered(self, keys: Sequence[str]) -> None:

@@ -4,14 +4,15 @@ A request is judged by its headers before a byte of its body is read. Every reso
 
 | what | bound |
 |---|---|
-| bodies and parts held by all requests | 128 MiB, then 429; a single one is always admitted (up to its own limits) |
-| the same of one edge | 32 MiB, then 429; a single request is always admitted |
+| bodies and parts held by all requests | 128 MiB, then 429 |
+| the same of one edge | 48 MiB, and half of what others leave, then 429 |
+| a larger request | one at a time, beside that; up to its own limits |
 | a handshake, a heartbeat, a question for answers or about keys | 16 KiB, beside that: they wait for no parts |
 | a body | the largest part and 64 KiB, then 413 |
 | the parts of a request, decompressed | `max_part_bytes` together, then 413 |
 | time | after 30 s a body comes at 1 KiB/s (408); an answer is read within 60 s; idle connections end after 120 s |
 | connections of one edge | 20, then 429 |
-| connections of edges | 4096; the next one displaces the longest idle one |
+| connections of edges | 4096; the next one displaces another, as `shipper.sdk.rooms` says |
 | connections without an admitted request, TLS handshakes included | 128; the next one displaces another of them |
 
 `bulk_connections` keeps the connections. This module is imported when an input is opened: aiohttp.web takes 0.1 s.
@@ -25,7 +26,7 @@ import ssl
 from collections.abc import Callable
 from dataclasses import replace
 from email.utils import formatdate
-from typing import TypeVar
+from typing import NamedTuple, TypeVar
 from urllib.parse import unquote
 
 import msgspec
@@ -55,7 +56,7 @@ MOST_SURPLUS = 128 << 10
 _BIG = 16 << 10
 """Bytes of a body from which on it is unpacked in a thread."""
 MOST_HELD = 128 << 20
-MOST_HELD_BY_ONE = 32 << 20
+MOST_HELD_BY_ONE = 48 << 20
 MOST_UNPACKED = 16
 """The memory that is reserved before the content of a body is known, in sizes of the body."""
 UNPACKING = 2
@@ -76,9 +77,7 @@ class RelayServer:
     def __init__(self, door: Door, edges: Edges, aio: Asyncio, tell: Tell) -> None:
         self.door = door
         self._edges, self._aio, self._tell = edges, aio, tell
-        self._memory = Memory(MOST_HELD)
-        self._memory_of: dict[str, Memory] = {}
-        """By edge, its memory."""
+        self._memory = Memory(MOST_HELD, MOST_HELD_BY_ONE)
         self._unpacking = asyncio.Semaphore(UNPACKING)
         self._connections: Connections | None = None
         self._admitted: dict[str, set[web.RequestHandler]] = {}
@@ -102,9 +101,9 @@ class RelayServer:
         return bool(_living(self._open.get(edge, set())))
 
     async def renew(self) -> None:
-        """Closes connections with an earlier certificate; see `Connections.renew`."""
+        """Closes connections with an earlier certificate, and those of whom is no such edge any more."""
         if self._connections is not None:
-            await self._connections.renew()
+            await self._connections.renew(lambda shown: _is_known(shown, self.door))
 
     async def serve(self, listener: socket.socket) -> None:
         """Accepts until cancelled; then requests under way have a second to end. The socket stays open."""
@@ -140,11 +139,10 @@ class RelayServer:
     async def _answer(self, request: web.BaseRequest, connections: Connections) -> web.Response:
         try:
             door = self.door
-            edge = self._admit(request, door)
+            edge = self._admit(request, door, connections)
             connections.let_in(request)
-            own = self._memory_of.setdefault(edge, Memory(MOST_HELD_BY_ONE))
-            with self._memory.share() as of_all, own.share() as of_edge:
-                answer = await self._handle(request, door, edge, _Shares(of_all, of_edge))
+            with self._memory.share(edge) as share:
+                answer = await self._handle(request, door, edge, share)
         except Refused as refusal:
             return _refused(request, refusal)
         except FrameError as error:
@@ -156,12 +154,14 @@ class RelayServer:
             )
         return _response(200, msgspec.json.encode(answer))
 
-    def _admit(self, request: web.BaseRequest, door: Door) -> str:
+    def _admit(self, request: web.BaseRequest, door: Door, connections: Connections) -> str:
         """Returns the edge that sends a request. Raises Refused."""
         if door.tls is not None and not request.secure:
             raise Refused(401, "unauthorized", "this connection was opened before TLS was required")
         shown = request.headers.get("Authorization")
-        edge = door.edge(b"" if shown is None else fingerprint(shown) or b"?", _names(request))
+        key, names = b"" if shown is None else fingerprint(shown) or b"?", _names(request)
+        edge = door.edge(key, names)
+        connections.note(request, _Shown(key, tuple(names), edge))
         self._count(request, edge)
         return edge
 
@@ -172,7 +172,7 @@ class RelayServer:
             raise Refused(429, "busy", f"this edge has {MOST_OF_ONE} connections", 1.0)
         _add(living, request)
 
-    async def _handle(self, request: web.BaseRequest, door: Door, edge: str, share: _Shares) -> msgspec.Struct:
+    async def _handle(self, request: web.BaseRequest, door: Door, edge: str, share: Share) -> msgspec.Struct:
         if request.path.startswith(_STATE):
             return await self._put(request, door, edge, share)
         handle = {
@@ -191,7 +191,7 @@ class RelayServer:
             raise Refused(405, "method_not_allowed", "allowed: POST")
         return await handle(request, door, edge, share)
 
-    async def _begin(self, request: web.BaseRequest, door: Door, edge: str, share: _Shares) -> Welcome:
+    async def _begin(self, request: web.BaseRequest, door: Door, edge: str, share: Share) -> Welcome:
         hello = await self._message(request, share, Hello)
         if hello.protocol != frames.PROTOCOL:
             raise Refused(400, "protocol", f"this is protocol {frames.PROTOCOL}")
@@ -219,7 +219,7 @@ class RelayServer:
             told=begun.told,
         )
 
-    async def _hear(self, request: web.BaseRequest, door: Door, edge: str, share: _Shares) -> Answered:
+    async def _hear(self, request: web.BaseRequest, door: Door, edge: str, share: Share) -> Answered:
         body = await self._read(request, share, _JSON, _SMALL)
         head = frames.read(body, Head)
         self._edges.heard(edge, head)
@@ -239,7 +239,7 @@ class RelayServer:
             return None
         return _written(_HEARD)
 
-    async def _take(self, request: web.BaseRequest, door: Door, edge: str, share: _Shares) -> Answered:
+    async def _take(self, request: web.BaseRequest, door: Door, edge: str, share: Share) -> Answered:
         body = await self._read(request, share, frames.MEDIA_TYPE, door.max_part_bytes + MORE_THAN_A_PART)
         share.resize(min(len(body) * MOST_UNPACKED, len(body) + door.max_part_bytes))
         async with self._unpacking:
@@ -254,12 +254,12 @@ class RelayServer:
         self._belongs(request, edge)
         return answered
 
-    async def _tell_answers(self, request: web.BaseRequest, door: Door, edge: str, share: _Shares) -> Told:
+    async def _tell_answers(self, request: web.BaseRequest, door: Door, edge: str, share: Share) -> Told:
         poll = await self._message(request, share, Poll)
         self._belongs(request, edge)
         return await self._aio.answer(self._edges.answers, edge, poll)
 
-    async def _keep(self, request: web.BaseRequest, door: Door, edge: str, share: _Shares) -> StateAnswered:
+    async def _keep(self, request: web.BaseRequest, door: Door, edge: str, share: Share) -> StateAnswered:
         body = await self._read(request, share, state.MEDIA_TYPE, door.max_part_bytes + MORE_THAN_A_PART)
         share.resize(min(len(body) * MOST_UNPACKED, len(body) + door.max_part_bytes))
         async with self._unpacking:
@@ -273,7 +273,7 @@ class RelayServer:
         self._belongs(request, edge)
         return answered
 
-    async def _compare(self, request: web.BaseRequest, door: Door, edge: str, share: _Shares) -> Compared:
+    async def _compare(self, request: web.BaseRequest, door: Door, edge: str, share: Share) -> Compared:
         asked = await self._message(request, share, Compare)
 
         async def compare() -> Compared:
@@ -281,7 +281,7 @@ class RelayServer:
 
         return await self._aio.answer(compare)
 
-    async def _name(self, request: web.BaseRequest, door: Door, edge: str, share: _Shares) -> Named:
+    async def _name(self, request: web.BaseRequest, door: Door, edge: str, share: Share) -> Named:
         asked = await self._message(request, share, Surplus, MOST_SURPLUS)
 
         async def name() -> Named:
@@ -289,7 +289,7 @@ class RelayServer:
 
         return await self._aio.answer(name)
 
-    async def _give(self, request: web.BaseRequest, door: Door, edge: str, share: _Shares) -> Given:
+    async def _give(self, request: web.BaseRequest, door: Door, edge: str, share: Share) -> Given:
         asked = await self._message(request, share, Wanted, MOST_SURPLUS)
         share.resize(2 * max(state.MOST_GIVEN, door.limits_of(edge).max_document_bytes))
 
@@ -298,7 +298,7 @@ class RelayServer:
 
         return await self._aio.answer(give)
 
-    async def _put(self, request: web.BaseRequest, door: Door, edge: str, share: _Shares) -> Put:
+    async def _put(self, request: web.BaseRequest, door: Door, edge: str, share: Share) -> Put:
         if request.method not in ("PUT", "DELETE"):
             raise Refused(405, "method_not_allowed", "allowed: PUT, DELETE")
         collection, key = _key_of(request)
@@ -326,10 +326,10 @@ class RelayServer:
 
     # -- bodies --------------------------------------------------------------------------------------------------------
 
-    async def _message(self, request: web.BaseRequest, share: _Shares, kind: type[M], most: int = _SMALL) -> M:
+    async def _message(self, request: web.BaseRequest, share: Share, kind: type[M], most: int = _SMALL) -> M:
         return frames.read(await self._read(request, share, _JSON, most), kind)
 
-    async def _read(self, request: web.BaseRequest, share: _Shares, type: str, most: int) -> bytes:
+    async def _read(self, request: web.BaseRequest, share: Share, type: str, most: int) -> bytes:
         """Returns the body. Raises Refused or BodyRefused."""
         if request.content_type != type:
             raise Refused(415, "media_type", f"the Content-Type is {type}")
@@ -339,33 +339,31 @@ class RelayServer:
         arrival = Arrival(most, begun=asyncio.get_running_loop().time(), declared=declared)
         is_held = most > _SMALL
         if is_held:
-            share.check(declared)
+            share.expect(declared)
         await tell_to_continue(request)
         blocks = []
         while block := await next_block(request, arrival.deadline):
-            arrival.add(block)
+            arrival.add(block, asyncio.get_running_loop().time())
             blocks.append(block)
             if is_held:
                 share.resize(arrival.received)
         return b"".join(blocks)
 
 
-class _Shares:
-    """The memory of one request, as a part of that of all and of that of its edge."""
+class _Shown(NamedTuple):
+    """By what the connection of an edge was admitted."""
 
-    def __init__(self, *shares: Share) -> None:
-        self._shares = shares
+    key: bytes
+    names: tuple[str, ...]
+    edge: str
 
-    def check(self, size: int) -> None:
-        """Raises BodyRefused (429) if `size` bytes do not fit."""
-        for share in self._shares:
-            share.check(size)
 
-    def resize(self, size: int) -> None:
-        """Holds `size` bytes from now on; raises as `check` does."""
-        self.check(size)
-        for share in self._shares:
-            share.resize(size)
+def _is_known(shown: _Shown, door: Door) -> bool:
+    """Whether this still shows the same edge."""
+    try:
+        return door.edge(shown.key, shown.names) == shown.edge
+    except Refused:
+        return False
 
 
 class Put(msgspec.Struct, frozen=True):

@@ -29,7 +29,8 @@ reading and stores all messages that it has read; those that cannot be stored wi
 full, are lost, and the log has their number.
 
 *Changes.* Its identity is the set of addresses. Other settings change while it runs: sockets and connections stay, and
-the next message is read with the new settings. Connections with another certificate or key leave first.
+the next message is read with the new settings. Connections with another certificate or key leave first, and those of
+senders that are not among `allow_from` any more.
 
 This module has the settings of a policy, `syslog_source` runs them. Without I/O are `syslog_frames` (splits the bytes
 of a connection into messages), `syslog_message` with `syslog_time` (turns a message into fields) and `syslog_door`
@@ -107,7 +108,8 @@ class SyslogInput(Input, frozen=True, kw_only=True):
     max_message_bytes: Size = Size(64 << 10)
     """A longer message is cut, and marked by `log.flags: [truncated]`."""
     max_connections: Annotated[int, msgspec.Meta(ge=1, le=4096)] = 256
-    """The number of connections; one more replaces one that never sent a message, or is closed."""
+    """The number of connections; one more replaces one that never sent a message, or is quiet and of the address with
+    the most, or is closed."""
     idle_timeout: Duration = Duration(3600)
     """How long a connection may be silent."""
     receive_buffer: Size = Size(4 << 20)

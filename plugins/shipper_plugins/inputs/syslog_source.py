@@ -114,7 +114,7 @@ class SyslogSource:
         self._report()
 
     async def changed(self) -> None:
-        """See `Source.changed`: closes connections with another certificate or key."""
+        """See `Source.changed`: closes connections with another certificate or key, or of other senders."""
         for endpoint in self._settings.endpoints:
             await self._listener(endpoint)
         await self._streams.renew()

@@ -1,7 +1,15 @@
 """The connections of a `syslog` input: accepts them, limits their number and idle time, and ends them without a loss.
 
-A connection is open for `idle_seconds` after its last byte. Their number is limited; one more displaces the oldest that
-has never sent a message, or is closed itself.
+A connection is open for `idle_seconds` after its last byte. Their number is limited; one more displaces another one, by
+the first of these rules that names one, or is closed itself:
+
+| displaced | if |
+|---|---|
+| the oldest that has never sent a message, of the address with the most of these | there is one |
+| the one quiet for longest, of the address with the most | it has several; quiet for `QUIET_SECONDS` |
+| the same | the address has more than half of all, and another one connects |
+
+So one peer keeps no others out, however many connections it opens and whatever it sends.
 
 *Leaving.* Syslog has no acknowledgement: messages may be on their way when a connection is closed. So a connection
 leaves instead: it shuts down its sending side, and reads until the peer ends its own, for `LEAVING_SECONDS` at most.
@@ -14,12 +22,14 @@ from __future__ import annotations
 
 import socket
 import ssl
-from collections.abc import Callable, Iterable
+from collections import Counter
+from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
 
 import trio
 
 from shipper.plugin import Endpoint, in_words, is_reserved, is_short, shortage
+from shipper.sdk.crowd import origin
 from shipper_plugins.inputs.syslog_door import Door, Peer
 from shipper_plugins.inputs.syslog_frames import Frame, Frames
 from shipper_plugins.inputs.syslog_gathering import Gathering
@@ -27,6 +37,8 @@ from shipper_plugins.inputs.syslog_gathering import Gathering
 HANDSHAKE_SECONDS = 10.0
 LEAVING_SECONDS = 5.0
 PAUSE_SECONDS = 0.5
+QUIET_SECONDS = 10.0
+"""What a connection that is used has not been silent for."""
 _CHUNK = 16 << 10
 _STEP = 100
 """Messages between two checkpoints."""
@@ -37,6 +49,8 @@ class Connection:
 
     def __init__(self, raw: trio.socket.SocketType, peer: Peer, tls: ssl.SSLContext | None) -> None:
         self.raw, self.peer, self.tls = raw, peer, tls
+        self.address = peer.path or origin(peer.ip)
+        self.heard_at = trio.current_time()
         self.scope = trio.CancelScope(shield=True)
         """Shielded: after a cancel of the input the connection leaves."""
         self.ended = trio.Event()
@@ -87,21 +101,30 @@ class Streams:
         elif not door.lets_in(peer):
             raw.close()
             self.refused += 1
-        elif len(self._open) >= door.max_connections and not self._displace(door.max_connections):
-            raw.close()
         else:
             connection = Connection(raw, peer, door.tls if endpoint.scheme == "tls" else None)
+            if not self._has_room(connection, door.max_connections):
+                raw.close()
+                return
             self._open[connection] = None
             nursery.start_soon(self._serve, connection)
 
-    def _displace(self, most: int) -> bool:
-        """Closes a silent connection; returns False if there is none."""
+    def _has_room(self, newcomer: Connection, most: int) -> bool:
+        """Returns whether there is room for a connection; makes another one leave for it, or closes that if it is
+        silent. Those that leave take as many places again at most."""
+        staying = [one for one in self._open if not one.leaves] if len(self._open) >= most else []
+        if len(staying) < most and len(self._open) < 2 * most:
+            return True
         self._crowded(f"connections closed, since {most} are open, the maximum; see who connects", 1)
-        silent = next((connection for connection in self._open if connection.is_silent), None)
-        if silent is not None:
-            del self._open[silent]
-            silent.scope.cancel()
-        return silent is not None
+        displaced = to_displace(staying, newcomer)
+        if displaced is None:
+            return False
+        if displaced.is_silent:
+            del self._open[displaced]
+            displaced.scope.cancel("another connection takes its place")
+        else:
+            displaced.leave(LEAVING_SECONDS)
+        return len(self._open) < 2 * most
 
     async def leave(self, connections: Iterable[Connection], seconds: float) -> None:
         """Makes connections leave; returns when they are closed."""
@@ -116,9 +139,13 @@ class Streams:
         await self.leave(self._open, seconds)
 
     async def renew(self) -> None:
-        """Makes connections with an earlier certificate leave; returns when they are closed."""
-        tls = self._door().tls
-        await self.leave([one for one in self._open if one.tls is not None and one.tls is not tls], LEAVING_SECONDS)
+        """Makes connections leave that have an earlier certificate, or whose peer may not send any more; returns when
+        they are closed."""
+        door = self._door()
+        leaving = [
+            one for one in self._open if (one.tls is not None and one.tls is not door.tls) or not door.lets_in(one.peer)
+        ]
+        await self.leave(leaving, LEAVING_SECONDS)
 
     # -- one connection ------------------------------------------------------------------------------------------------
 
@@ -147,7 +174,9 @@ class Streams:
         await self._gathering.room()
         if not connection.leaves:
             with trio.move_on_after(self._door().idle_seconds):
-                return bytes(await stream.receive_some(_CHUNK))
+                data = bytes(await stream.receive_some(_CHUNK))
+                connection.heard_at = trio.current_time()
+                return data
             connection.leave(LEAVING_SECONDS)
         return bytes(await stream.receive_some(_CHUNK))
 
@@ -159,6 +188,20 @@ class Streams:
             self._gathering.add([event for event in events if event is not None])
             connection.is_silent = False
             await trio.lowlevel.checkpoint()
+
+
+def to_displace(staying: Sequence[Connection], newcomer: Connection) -> Connection | None:
+    """Returns the connection whose place another one gets, by the table above; the oldest come first."""
+    silent = [one for one in staying if one.is_silent]
+    among = silent or staying
+    counts = Counter(one.address for one in among)
+    chosen = min(among, key=lambda one: (-counts[one.address], 0.0 if silent else one.heard_at), default=None)
+    if chosen is None or silent:
+        return chosen
+    of_address = counts[chosen.address]
+    is_quiet = of_address > 1 and newcomer.heard_at - chosen.heard_at >= QUIET_SECONDS
+    is_crowd = of_address > len(staying) / 2 and chosen.address != newcomer.address
+    return chosen if is_quiet or is_crowd else None
 
 
 async def _opened(connection: Connection) -> trio.abc.ReceiveStream | None:

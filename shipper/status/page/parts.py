@@ -14,6 +14,7 @@ from shipper.status.words import counted, rate, span
 
 _USES = {
     "released": "may go",
+    "waits": "released, waits for another one",
     "left": "not used here any more",
     "needed": "needed by a drain",
     "wanted": "missing: events wait for it",

@@ -1,0 +1,108 @@
+"""What shows that a destination accepts a credential, and how an output without events learns it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+import trio
+
+from shipper.pipeline.accepted import shows_acceptance
+from shipper.plugin import Finding, Held, OutputContext, Question, Tell
+from tests.fakes import DESTINATIONS, PATIENCE, ScriptedOutput, bench
+
+
+@pytest.mark.parametrize(
+    ("findings", "expected"),
+    [
+        ([], False),
+        ([("address", "good"), ("login", "good"), ("destination", "good")], True),
+        ([("login", "good"), ("privilege", "bad")], False),
+        ([("login", "bad")], False),
+        ([("address", "bad"), ("login", "good")], True),
+        ([("login", "unknown"), ("destination", "good")], True),
+        ([("login", "unknown"), ("destination", "unknown")], False),
+        ([("address", "bad")], False),
+    ],
+)
+def test_a_login_that_is_good_is_accepted_and_one_host_that_is_away_changes_nothing(
+    findings: list[tuple[str, str]], expected: bool
+) -> None:
+    assert shows_acceptance([Finding(asked, "es-1", verdict) for asked, verdict in findings]) is expected  # type: ignore[arg-type]
+
+
+async def test_a_credential_is_accepted_once_an_event_was_taken_with_it_and_not_by_a_refusal(tmp_path: Path) -> None:
+    async with bench(tmp_path) as on:
+        await on.activate(1, main="k1")
+        script = DESTINATIONS["main"]
+        script.send = script.raising(Held("401"), times=1)
+        await on.enter()
+        await script.until(lambda: bool(on.active["main"].problem))
+        assert on.delivery.accepted() == []
+        await on.empty()
+
+        assert on.delivery.accepted() == ["k1"]
+
+
+class Asking:
+    """An `Output.ask` that notes with which credentials it begins and ends."""
+
+    def __init__(self, patch: pytest.MonkeyPatch) -> None:
+        self.log: list[str] = []
+        self.may_answer, self.has_begun = trio.Event(), trio.Event()
+
+        async def ask(output: ScriptedOutput, context: OutputContext, question: Question, tell: Tell) -> None:
+            ids = ",".join(context.credentials)
+            self.log.append(f"asks {ids}")
+            self.has_begun.set()
+            try:
+                await self.may_answer.wait()
+                tell(Finding("login", "es-1", "good"))
+            finally:
+                self.log.append(f"has asked {ids}")
+
+        patch.setattr(ScriptedOutput, "ask", ask)
+
+    @property
+    def is_under_way(self) -> bool:
+        return len(self.log) % 2 == 1
+
+
+async def test_a_lane_without_events_is_accepted_when_its_destination_says_so(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asking = Asking(monkeypatch)
+    async with bench(tmp_path) as on:
+        await on.activate(1, main="k1")
+        on.delivery.ask({"k2"})
+        on.delivery.ask({"k1"})
+        asking.may_answer.set()
+        await DESTINATIONS["main"].until(lambda: on.delivery.accepted() == ["k1"])
+        before = [*asking.log]
+        on.delivery.ask({"k1"})
+
+    assert {*asking.log} == {"asks k1", "has asked k1"}
+    assert asking.log == before
+
+
+@pytest.mark.parametrize("news", ["retired", "withdrawn", "event"])
+async def test_a_question_ends_with_its_connection_before_anything_else_happens_to_the_lane(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, news: str
+) -> None:
+    asking = Asking(monkeypatch)
+    async with bench(tmp_path) as on:
+        await on.activate(1, main="k1")
+        on.delivery.ask({"k1"})
+        with trio.fail_after(PATIENCE):
+            await asking.has_begun.wait()
+        if news == "retired":
+            await on.activate(2, main="k2")
+        elif news == "withdrawn":
+            on.keyring.withdraw(["k1"])
+            on.delivery.withdrawn(["k1"])
+        else:
+            await on.enter()
+            await on.empty()
+        await DESTINATIONS["main"].until(lambda: not asking.is_under_way)
+
+    assert {*asking.log} == {"asks k1", "has asked k1"}
