@@ -207,6 +207,7 @@ PUBLIC = {
     "sdk.server",
     "sdk.sockets",
     "sdk.state",
+    "sdk.weights",
 }
 """Beside `shipper.plugin`: what plugins may import and what is too large, or too slow to import, for that door."""
 MAY_BE_SHOWN = {"plugin", "testing", "sdk.aio", "sdk.errors"}

@@ -17,6 +17,7 @@ from shipper.process.log import redacted
 from shipper.sdk.codes import Code
 from shipper.sdk.errors import Later, PluginFault
 from shipper.sdk.event import Batch
+from shipper.sdk.weights import MOST_WEIGHT
 from shipper.spool.drain_orders import letters_of
 from shipper.spool.queue import Settlement
 from shipper.values import Confirmed, Counts
@@ -76,6 +77,8 @@ class Attempt:
         self.retry_after: float | None = None
         self._is_stored = False
         """Whether an answer means that another shipper has stored the events."""
+        self._most = batch.together_within(MOST_WEIGHT)
+        """The most events of a request."""
         self._pieces: list[Sequence[int]] = [range(batch.count)]
         self._tally: Counter[Outcome] = Counter()
         self._duplicates: set[int] = set()
@@ -122,9 +125,12 @@ class Attempt:
         """Returns the positions and the events of the next request; None when nothing remains to be sent."""
         if not self._pieces or self.trouble is not None or (self.ordered and self._open):
             return None
+        if len(self._pieces[-1]) > self._most:
+            whole = self._pieces.pop()
+            self._pieces += [whole[self._most :], whole[: self._most]]
         positions = self._pieces[-1]
-        whole = len(positions) == self._count
-        return positions, self.batch if whole else self.batch.pick(positions)
+        is_whole = len(positions) == self._count
+        return positions, self.batch if is_whole else self.batch.pick(positions)
 
     # -- what was answered ---------------------------------------------------------------------------------------------
 

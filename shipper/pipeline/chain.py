@@ -30,12 +30,9 @@ from shipper.process import log
 from shipper.sdk.errors import PluginFault, raised_at
 from shipper.sdk.event import Batch, tagged
 from shipper.sdk.meters import Meters, measured
+from shipper.sdk.weights import MOST_EVENTS, MOST_WEIGHT
 
 _log = log.get(__name__)
-
-MOST_EVENTS = 16384
-"""The most events of a stored batch: a mebibyte of empty lines was 700 MiB as JSON, since each event has all shared
-fields."""
 
 MOST_FAILURES = 128
 """Failures of one processor on one batch until the rest of what failed is tagged as a whole. To find one event among
@@ -206,8 +203,9 @@ def chained(
 
 
 def bounded(batch: Batch) -> Iterator[Batch]:
-    """Splits a batch that has not entered yet into batches of at most MOST_EVENTS, in order."""
-    if batch.count <= MOST_EVENTS:
+    """Splits a batch that has not entered yet into batches of at most MOST_EVENTS and MOST_WEIGHT, or of one event, in
+    order."""
+    if batch.count <= 1 or (batch.count <= MOST_EVENTS and batch.weight <= MOST_WEIGHT):
         yield batch
     else:
         for half in batch.pieces(len(batch.body) // 2):

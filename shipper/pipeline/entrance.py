@@ -287,7 +287,7 @@ def flushed(route: Route, moment: datetime, taps: Taps) -> tuple[Ready, int]:
 
 def _made(parts: Iterable[Part], source: int = 0) -> Iterator[Made]:
     for part in parts:
-        for batch in bounded(part.batch) if part.batch.items is None else (part.batch,):
+        for batch in bounded(part.batch):
             if batch.count:
                 packed = Packed(batch.count, batch.pack(), source=source, is_anew=not batch.is_relayed)
                 yield Made(batch, packed, part.outputs)

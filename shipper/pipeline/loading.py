@@ -1,7 +1,8 @@
 """Loads the batches of a lane's entries, from memory or disk, within the memory that there is.
 
-Entries are combined by their sealed size; how much that unpacks to is known only after loading. So an ordinary request
-first borrows its share of memory and takes as many entries as fit; an entry that does not fit goes alone.
+Entries are combined by their sealed size; how much that becomes (`Batch.size`) is known only after loading. So an
+ordinary request first borrows its share of memory and takes as many entries as fit; an entry that does not fit goes
+alone.
 """
 
 from __future__ import annotations
@@ -58,7 +59,7 @@ class Loading:
             if loan is not None:
                 (loaded, _), left = await self._load(entries[:1], None), entries[1:]
         if loan is not None:
-            loan.hold(sum(len(batch.body) for _, batch in loaded))
+            loan.hold(sum(batch.size for _, batch in loaded))
         return loan, loaded, left
 
     async def _load(self, entries: Sequence[Entry], limit: int | None) -> tuple[Loaded, Sequence[Entry]]:
@@ -77,8 +78,8 @@ class Loading:
             loaded, beyond = await self._spool.load_all(self._lane, missing, limit)
             found |= loaded
             entries = entries[: entries.index(beyond[0])] if beyond else entries
-        entries = fitting(entries, found, limit)
-        entries = fitting(entries, found, self._most_bytes) or entries[:1]
+        entries = fitting(entries, found, limit, lambda batch: batch.size)
+        entries = fitting(entries, found, self._most_bytes, lambda batch: len(batch.body)) or entries[:1]
         left = every[len(entries) :]
         for entry in left:
             if entry.seq in found and entry.kind == BATCH:
@@ -102,7 +103,9 @@ class Loading:
         return await self._spool.recount(self._lane, entry, batch.count)
 
 
-def fitting(entries: Sequence[Entry], found: Mapping[int, Batch], limit: int | None) -> list[Entry]:
+def fitting(
+    entries: Sequence[Entry], found: Mapping[int, Batch], limit: int | None, size: Callable[[Batch], int]
+) -> list[Entry]:
     """Returns the first entries, as many as have `limit` bytes together; those that were not found have none."""
-    sizes = accumulate(len(found[entry.seq].body) if entry.seq in found else 0 for entry in entries)
+    sizes = accumulate(size(found[entry.seq]) if entry.seq in found else 0 for entry in entries)
     return [entry for entry, size in zip(entries, sizes, strict=True) if limit is None or size <= limit]

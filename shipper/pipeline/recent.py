@@ -18,17 +18,17 @@ class Recent:
 
     def keep(self, lane: int, seq: int, batch: Batch) -> None:
         """Keeps a batch, if there is room."""
-        if len(batch.body) <= self._free:
-            self._free -= len(batch.body)
+        if (size := batch.size) <= self._free:
+            self._free -= size
             self._kept.setdefault(lane, {})[seq] = batch
 
     def take(self, lane: int, seq: int) -> Batch | None:
         """Removes and returns the batch, if it is here."""
         batch = self._kept.get(lane, {}).pop(seq, None)
         if batch is not None:
-            self._free += len(batch.body)
+            self._free += batch.size
         return batch
 
     def forget(self, lane: int) -> None:
         """Gives back all batches of a lane."""
-        self._free += sum(len(batch.body) for batch in self._kept.pop(lane, {}).values())
+        self._free += sum(batch.size for batch in self._kept.pop(lane, {}).values())

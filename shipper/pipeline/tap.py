@@ -24,7 +24,7 @@ from shipper.sdk.event import Batch, Fields
 PIECE_BYTES = 16 << 10
 """Of a batch that a tap keeps, or one event. A short line here has all shared fields where it is shown."""
 LARGEST_EVENT = 256 << 10
-"""In bytes; to parse a larger one would keep this process from everything else."""
+"""In bytes, with its shared fields; to parse a larger one would keep this process from everything else."""
 HELD_BYTES = 1 << 20
 HELD_PIECES = 64
 MOST_A_SECOND = 200.0
@@ -53,7 +53,7 @@ class Tap:
             count = self._admitted(batch.count)
         if count:
             piece = batch if len(batch.body) <= PIECE_BYTES else next(batch.pieces(PIECE_BYTES))
-            self._keep(piece, min(count, piece.count))
+            self._keep(piece, min(count, piece.together_within(HELD_BYTES)))
 
     def _admitted(self, count: int) -> int:
         """Returns how many of so many events may be kept now."""
@@ -69,14 +69,14 @@ class Tap:
 
     def _keep(self, piece: Batch, count: int) -> None:
         with self._lock:
-            if len(piece.body) > LARGEST_EVENT:
+            if piece.weight // piece.count > LARGEST_EVENT:
                 self.too_large += 1
                 return
             if not (count := self._fitting(count)):  # another thread was faster
                 return
             self._room -= count
             self._left -= count
-            self._held_bytes += len(piece.body)
+            self._held_bytes += _weight(piece, count)
             is_first = not self._held
             self._held.append((piece, count))
         if is_first:
@@ -88,7 +88,7 @@ class Tap:
             await self._news.wait()
         with self._lock:
             piece, count = self._held.popleft()
-            self._held_bytes -= len(piece.body)
+            self._held_bytes -= _weight(piece, count)
         return piece, count
 
 
@@ -127,6 +127,10 @@ class Taps:
                 piece, count = await tap.take()
                 events += shown(piece, range(count))
         return events
+
+
+def _weight(piece: Batch, count: int) -> int:
+    return piece.weight * count // piece.count
 
 
 def shown(piece: Batch, places: range) -> list[Fields]:

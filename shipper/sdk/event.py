@@ -50,7 +50,7 @@ import msgspec
 import orjson
 from isal import igzip_lib, isal_zlib
 
-from shipper.sdk import typed
+from shipper.sdk import typed, weights
 from shipper.sdk.columns import (
     Column,
     encoded,
@@ -86,6 +86,18 @@ _OF_LINES = frozenset({"log", "message"})
 """Top-level fields with parts that differ from line to line."""
 
 
+class _Outline(msgspec.Struct, array_like=True):
+    """The head of a header, without an object for what is in it."""
+
+    count: int
+    offset: msgspec.Raw
+    gap: msgspec.Raw
+    route: msgspec.Raw
+    ids: msgspec.Raw
+    items: msgspec.Raw
+    shared: msgspec.Raw
+
+
 class _Header(msgspec.Struct, array_like=True):
     count: int
     offset: int | None
@@ -106,6 +118,13 @@ class _Header(msgspec.Struct, array_like=True):
 # Made here and not at the first call: msgspec 0.22 completes what it knows of a type while other threads see it, and
 # they die by signal 11 where it has types of ours in it. Batches are unpacked in several threads at once.
 _header_of = msgspec.json.Decoder(_Header).decode
+_outline_of = msgspec.json.Decoder(_Outline).decode
+
+_VALUES_OF_NONE, _VALUES_OF_ONE = 64, 16
+"""The most values of a header beside its shared fields: for itself, and for each event. Each column has one, a version
+more, and a text may look like some."""
+_VALUE_BYTES = 64
+"""The most memory of such a value: fewer than a 64th of a limit do no harm."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -207,6 +226,23 @@ class Batch:
     def stored(self, origin: bytes, place: int) -> Batch:
         """The same batch as the spool gives it back that has stored it at this place."""
         return replace(self, place=place) if self.is_relayed else replace(self, origin=origin, seq=place, place=place)
+
+    # -- what it takes ---------------------------------------------------------------------------------------------
+
+    @property
+    def weight(self) -> int:
+        """Returns the bytes of its events as they are written, each with all its fields (`sdk.weights`)."""
+        return weights.weight(self.count, len(orjson.dumps(self.shared)), len(self.body))
+
+    @property
+    def size(self) -> int:
+        """Returns the bytes that it takes from where memory is lent (`sdk.weights`)."""
+        return weights.size(self.count, orjson.dumps(self.shared), len(self.body))
+
+    def together_within(self, most: int) -> int:
+        """Returns how many neighbouring events weigh at most about so many bytes; all, or at least one."""
+        weight = self.weight
+        return self.count if weight <= most else max(1, self.count * most // weight)
 
     # -- looking into it ------------------------------------------------------------------------------------------
 
@@ -496,10 +532,12 @@ class Batch:
     def unpack(cls, packed: bytes, *, origin: bytes, seq: int, limit: int | None = None) -> Batch:
         """Returns the packed batch, stored at `seq` by the process `origin`; raises ValueError for invalid bytes.
 
-        Raises Oversized if it is larger than `limit` bytes, without taking more memory than that.
+        Raises Oversized if it is larger than `limit` bytes, or its `size` is, before it takes more memory than that.
         """
         try:
             header_bytes, _, body = _inflated(packed, limit).partition(b"\n")
+            if limit is not None:
+                _check_size(header_bytes, len(body), limit)
             header = _header_of(header_bytes)
         except (_IsalError, msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
             raise ValueError("not a packed batch") from error
@@ -546,6 +584,17 @@ def _inflated(packed: bytes, limit: int | None) -> bytes:
     if not stream.eof:
         raise ValueError("not a packed batch")
     return plain
+
+
+def _check_size(header: bytes, body: int, limit: int) -> None:
+    """Raises Oversized if a header has more values than its events can have, or says that its batch is too large."""
+    outline = _outline_of(header)
+    shared = bytes(outline.shared)
+    beside = weights.values(header) - weights.values(shared)
+    permitted = _VALUES_OF_NONE + _VALUES_OF_ONE * min(outline.count, weights.MOST_EVENTS)
+    most = max(permitted, limit // _VALUE_BYTES)
+    if beside > most or weights.size(outline.count, shared, body) > limit:
+        raise Oversized(f"a batch is larger than {limit} bytes")
 
 
 def together(batches: Sequence[Batch], grouping: Sequence[str] = ()) -> Batch:

@@ -279,7 +279,7 @@ class Spool:
     ) -> tuple[dict[int, Batch], Sequence[Entry]]:
         """Returns the events of several entries, by their places, and the entries from the first that does not fit.
 
-        The returned bodies fit into `limit` bytes. Damaged entries are missing.
+        The returned batches fit into `limit` bytes (`Batch.size`). Damaged entries are missing.
         """
 
         def load_all(db: sqlite3.Connection) -> tuple[dict[int, Batch], Sequence[Entry]]:
@@ -292,7 +292,7 @@ class Spool:
                     return found, entries[number:]
                 except Damaged:
                     continue
-                free = None if free is None else free - len(batch.body)
+                free = None if free is None else free - batch.size
             return found, ()
 
         return await self.store.read(load_all)

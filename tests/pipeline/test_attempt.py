@@ -17,6 +17,7 @@ from shipper.process import log
 from shipper.sdk.answers import Ranked
 from shipper.sdk.event import Batch
 from shipper.sdk.state import Version, digest_of
+from shipper.sdk.weights import MOST_WEIGHT
 from shipper.values import Counts
 
 OUTCOMES = st.sampled_from(sorted(set(Outcome) - {Outcome.SUPERSEDED}, key=str))
@@ -74,6 +75,21 @@ def test_what_the_destination_had_already_is_counted_apart() -> None:
 
     counts = [settlement.counts for part in (range(2), range(2, 5)) if (settlement := attempt.settlement("main", part))]
     assert [(count.delivered, count.duplicate) for count in counts] == [(1, 1), (2, 1)]
+
+
+def test_events_that_share_much_are_sent_in_parts() -> None:
+    """They may be of a spool that did not part them."""
+    heavy = Batch.documents([b'{"n":%d}' % n for n in range(40)], shared={"a": "x" * 1_000_000})
+    attempt, sent = Attempt(heavy), list[int]()
+    while (piece := attempt.next_piece()) is not None:
+        positions, events = piece
+        assert events.weight <= MOST_WEIGHT
+        assert [event["n"] for event in events.own()] == list(positions)
+        sent += positions
+        attempt.answered(positions, Answers(len(positions)))
+
+    assert sent == list(range(40))
+    assert attempt.progress == 40
 
 
 @given(

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 import pytest
 
-from shipper.pipeline.chain import MOST_FAILURES, Chain, Link
+from shipper.pipeline.chain import MOST_FAILURES, MOST_WEIGHT, Chain, Link, bounded
 from shipper.pipeline.tap import Taps
 from shipper.plugin import Batch, Condition, Meters, Part, PluginFault, Processor, Stage
 from shipper.process import log
@@ -227,3 +227,25 @@ def test_an_output_gets_no_identity_twice() -> None:
 
 def test_what_a_stage_made_is_new() -> None:
     assert identities(Chain(("a",), [link(Mark(), Passing())]), THEIRS) == [(False, None)]
+
+
+@pytest.mark.parametrize("is_relayed", [False, True])
+@pytest.mark.parametrize(
+    "batch",
+    [
+        Batch.documents([b'{"n":%d}' % n for n in range(100)], shared={"a": "x" * 1_000_000}),
+        Batch.documents([b'{"n":%d}' % n for n in range(3)], shared={"a": "x" * 9_000_000}),
+        Batch.typed([{"n": n, "b": b"b" * 1000 * (n == 0)} for n in range(100)], shared={"a": "x" * 1_000_000}),
+        Batch.lines(b"a\n" * 100, offset=5, shared={"log": {"file": {"path": "x" * 1_000_000}}}),
+    ],
+    ids=["documents", "heavy events", "typed", "lines"],
+)
+def test_events_that_share_much_are_parted_by_what_they_become(batch: Batch, is_relayed: bool) -> None:
+    """A kilobyte names 100 events with a field of 1 MB, which every output writes 100 times."""
+    batch = batch.identified(bytes(16), 1) if is_relayed else batch
+    parts = list(bounded(batch))
+
+    assert all(part.weight <= MOST_WEIGHT or part.count == 1 for part in parts)
+    assert [event for part in parts for event in part.own()] == batch.own()
+    if is_relayed:
+        assert [id for part in parts for id in part.id_texts()] == batch.id_texts()

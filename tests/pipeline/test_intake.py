@@ -11,7 +11,6 @@ from pathlib import Path
 import pytest
 import trio
 
-from shipper.pipeline.chain import MOST_EVENTS
 from shipper.plugin import (
     Answers,
     Backpressure,
@@ -25,6 +24,7 @@ from shipper.plugin import (
     StartFailed,
 )
 from shipper.sdk.event import Batch
+from shipper.sdk.weights import MOST_EVENTS
 from shipper.spool.queue import NotActive
 from shipper.values import Revision
 from tests.fakes import DESTINATIONS, GATE, PATIENCE, SPRINGS, Spring, Theatre, events, policy, theatre

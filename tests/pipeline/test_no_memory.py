@@ -2,13 +2,48 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 
 from shipper.pipeline.loading import Loading
 from shipper.pipeline.loans import Borrower, Lender
 from shipper.pipeline.recent import Recent
+from shipper.sdk.weights import MOST_WEIGHT
 from shipper.spool.queue import Entry
-from tests.fakes import bench
+from tests.fakes import Bench, bench
+
+
+async def test_entries_that_share_much_are_not_loaded_together(tmp_path: Path) -> None:
+    """Each is some kilobytes where it is stored, and 2 MB where it is written."""
+    async with bench(tmp_path) as on:
+        await on.activate(1, main="missing")
+        await on.enter(20, batches=12, shared={"a": "x" * 100_000})
+        lane = on.active["main"].id
+        entries = await on.spool.window(lane, 0)
+        loading = loads(on, lane, Borrower(Lender()))
+        left: Sequence[Entry] = entries
+        while left:
+            loan, loaded, left = await loading.load(left)
+            assert loan is not None
+            assert loaded
+            assert sum(batch.weight for _, batch in loaded) <= MOST_WEIGHT
+            loan.give_back()
+
+
+def loads(on: Bench, lane: int, loans: Borrower) -> Loading:
+    async def damaged(entry: Entry) -> None:
+        raise AssertionError("nothing is damaged")
+
+    return Loading(
+        lane=lane,
+        spool=on.spool,
+        recent=Recent(),
+        loans=loans,
+        most_bytes=1 << 20,
+        is_ending=lambda: False,
+        on_damage=damaged,
+        on_gone=lambda entry: None,
+    )
 
 
 async def test_a_session_that_ends_while_it_waits_for_memory_loads_nothing(tmp_path: Path) -> None:
@@ -22,18 +57,4 @@ async def test_a_session_that_ends_while_it_waits_for_memory_loads_nothing(tmp_p
             async def borrow(self, size: int = 0) -> None:  # type: ignore[override]
                 """As after `leave_queue`."""
 
-        async def damaged(entry: Entry) -> None:
-            raise AssertionError("nothing is read")
-
-        loading = Loading(
-            lane=lane,
-            spool=on.spool,
-            recent=Recent(),
-            loans=NoMemory(Lender()),
-            most_bytes=1 << 20,
-            is_ending=lambda: False,
-            on_damage=damaged,
-            on_gone=lambda entry: None,
-        )
-
-        assert await loading.load(entries) == (None, [], entries)
+        assert await loads(on, lane, NoMemory(Lender())).load(entries) == (None, [], entries)

@@ -5,6 +5,8 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
+import tracemalloc
+from contextlib import suppress
 from dataclasses import replace
 from typing import Any
 
@@ -116,6 +118,54 @@ def columns(batch: Batch) -> list[tuple[Any, ...]]:
     """What each event has beside its fields."""
     beside = (batch.timestamps, batch.keys, batch.severities)
     return list(zip(batch.id_texts(), *(column or [None] * batch.count for column in beside), strict=True))
+
+
+# -- what it takes -----------------------------------------------------------------------------------------------------
+
+
+@given(_any_batches)
+def test_a_batch_is_written_in_at_most_six_times_its_weight(batch: Batch) -> None:
+    """A control character takes six bytes as JSON, and so does `false` of a typed event with its comma."""
+    assert len(batch.json_lines()) + sum(len(id.encode()) for id in batch.id_texts()) <= 6 * batch.weight
+
+
+@given(_any_batches, st.integers(0, 3000))
+def test_a_batch_that_was_unpacked_fits_into_the_limit(batch: Batch, limit: int) -> None:
+    with suppress(Oversized):
+        assert Batch.unpack(batch.pack(), origin=_ORIGIN, seq=77, limit=limit).size <= limit
+
+    assert Batch.unpack(batch.pack(), origin=_ORIGIN, seq=77, limit=1 << 20) == batch
+
+
+@pytest.mark.parametrize(
+    "header",
+    [
+        b'[1,null,1,null,null,null,{"a":[' + b"[]," * 100_000 + b"[]]}]",
+        b'[1,null,1,null,null,null,{"a":[' + b'{"":0},' * 60_000 + b"0]}]",
+        b"[1,null,1,null,null,[" + b"1000," * 100_000 + b"0],{}]",
+        b"[1,null,1,null,[" + b'"ab",' * 100_000 + b'""],null,{}]',
+        b'[2000,null,1,null,null,null,{"a":"' + b"x" * 300_000 + b'"}]',
+        b'[1000000000,null,1,null,null,null,{"a":1}]',
+    ],
+    ids=["lists", "objects", "items", "ids", "shared by many", "by a lie"],
+)
+def test_what_becomes_larger_than_the_limit_is_no_object_before_it_is_refused(header: bytes) -> None:
+    packed = isal_zlib.compress(header + b"\n{}\n", 1, -15)
+
+    tracemalloc.start()
+    with pytest.raises(Oversized):
+        Batch.unpack(packed, origin=_ORIGIN, seq=1, limit=1 << 20)
+    _, peak = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    assert peak < 4 << 20
+
+
+@given(_any_batches.filter(lambda batch: batch.count > 0), st.integers(1, 2000))
+def test_neighbouring_events_within_a_weight_are_all_of_them_or_at_least_one(batch: Batch, most: int) -> None:
+    count = batch.together_within(most)
+
+    assert 1 <= count <= batch.count
+    assert (count == batch.count) == (batch.weight <= most) or count * batch.weight <= most * batch.count or count == 1
 
 
 # -- two views of the same ---------------------------------------------------------------------------------------------

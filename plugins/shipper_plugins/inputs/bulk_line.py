@@ -13,14 +13,12 @@ counted.
 
 from __future__ import annotations
 
+from shipper.sdk.weights import VALUE_BYTES, WIDE, values
+
 MOST_UNFOLDED = 32 << 20
 """Bytes of memory that one document may take."""
 WORST = 64
 """The most memory that a line takes, as a multiple of its bytes."""
-
-_VALUE_BYTES = 128
-_WIDE_BYTES = 5
-_NOT_STRUCTURE = bytes(set(range(256)) - set(b"{[,:"))
 
 
 class Line:
@@ -44,8 +42,8 @@ class Line:
     @property
     def weight(self) -> int:
         """The estimated memory of the loaded line; for a short line its size, since it is loaded only for a moment."""
-        wide = _WIDE_BYTES if self._wide else 1
-        return len(self._text) * wide + self._values * _VALUE_BYTES
+        wide = WIDE if self._wide else 1
+        return len(self._text) * wide + self._values * VALUE_BYTES
 
     def add(self, block: bytes) -> None:
         """Appends a block without a line feed."""
@@ -72,5 +70,5 @@ class Line:
         unescaped = rest.replace(b"\\\\", b"")
         self._wide = self._wide or not rest.isascii() or b"\\u" in unescaped
         parts = unescaped.replace(b'\\"', b"").split(b'"')
-        self._values += sum(len(part.translate(None, _NOT_STRUCTURE)) for part in parts[self._in_string :: 2])
+        self._values += sum(map(values, parts[self._in_string :: 2]))
         self._in_string ^= len(parts) % 2 == 0

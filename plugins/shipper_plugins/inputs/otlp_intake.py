@@ -5,7 +5,9 @@
 | bodies of all requests | 64 MiB, of one key (or address) half of what others leave; then 429 |
 | body, received and decompressed | the policy's limits, then 413 |
 | records of a request, and its groups | 100,000, then 400 |
-| objects of a decoded body | of one request at a time, in a worker thread; at worst 30 times its bytes |
+| resources and scopes of a request, once for each record | 64 MiB, then 413 |
+| objects of a decoded body | of one request at a time, in a worker thread; at worst 40 times its bytes |
+| values of a body in JSON | 2 million, or one for each four bytes, then 413 |
 | time | a body arrives at 1 KiB/s after 30 s |
 | connections | those of `shipper.sdk.server` |
 """
@@ -24,7 +26,7 @@ from shipper.sdk.bodies import BodyRefused, Memory, Share, decompressed
 from shipper.sdk.server import Peer
 from shipper_plugins.inputs.bulk_limits import recognized
 from shipper_plugins.otlp import events
-from shipper_plugins.otlp.model import Decoded, Unfit
+from shipper_plugins.otlp.model import Decoded, TooHeavy, Unfit
 from shipper_plugins.otlp.status import HTTP_OF, Grpc
 
 COME_AGAIN = 1.0
@@ -102,7 +104,7 @@ class Intake:
         """
         limit, expected = door.max_decompressed_bytes, (Refused, BodyRefused)
         found, batches = await in_thread(_read, body, encoding, codec, limit, expected=expected, limiter=self._one)
-        share.resize(len(body) + sum(len(batch.body) for batch in batches))
+        share.resize(len(body) + sum(batch.size for batch in batches))
         if batches:
             try:
                 await self._emit(*batches, wait=False)
@@ -117,6 +119,8 @@ def _read(body: bytes, encoding: str, codec: Codec, limit: int) -> tuple[tuple[i
         decoded = codec.decoded(decompressed(body, encoding, limit))
         groups, rejected, reason = events.taken(decoded.groups)
         batches = events.batches(groups)
+    except TooHeavy as why:
+        raise Refused(Grpc.RESOURCE_EXHAUSTED, str(why), status=413) from None
     except Unfit as why:
         raise Refused(Grpc.INVALID_ARGUMENT, str(why)) from None
     return (decoded.rejected + rejected, decoded.reason or reason), batches

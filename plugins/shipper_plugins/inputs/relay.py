@@ -162,7 +162,8 @@ class RelayInput(Input, frozen=True, kw_only=True):
     edges: Annotated[dict[Name, Edge], msgspec.Meta(min_length=1, max_length=MOST_EDGES)]
     """The edges that may send, by name."""
     max_part_bytes: Size = Size(16 << 20)
-    """The most bytes of events, decompressed, in one request; an edge sends a larger batch in halves."""
+    """The most bytes of events in one request, as they are in memory, or a quarter of what they are written in, if that
+    is more; an edge sends a larger batch in halves."""
 
     def __post_init__(self) -> None:
         if not is_loopback(self.endpoint.host) and self.tls is None:

@@ -28,15 +28,20 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 from datetime import UTC, datetime
 from functools import lru_cache
-from typing import Any
+from typing import Any, NamedTuple
+
+import msgspec
 
 from shipper.plugin import Batch, Fields, merged
 from shipper.sdk.fields import find
-from shipper_plugins.otlp.model import Group, Record, Resource, Scope, Value
+from shipper_plugins.otlp.model import Group, Record, Resource, Scope, TooHeavy, Value
 
 BATCH_BYTES = 1 << 20
+MOST_WEIGHT = 64 << 20
+"""The most bytes of a request's resources and scopes, each once for each of its records."""
 MOST_GROUPS = 100
 """The most groups of a request that become batches of their own; with more, each record has its resource and scope."""
 
@@ -80,20 +85,69 @@ def _unfit(record: Record) -> str:
 
 
 def batches(groups: Sequence[Group]) -> list[Batch]:
-    """Returns typed batches of about 1 MiB, in the order of the records; empty groups make none."""
-    filled = [group for group in groups if group.records]
+    """Returns typed batches of about 1 MiB, in the order of the records; empty groups make none.
+
+    Raises TooHeavy if the resource and scope of each record take more than MOST_WEIGHT together.
+    """
+    filled = [_Filled(_fields(group), group.records) for group in groups if group.records]
+    if sum(one.weight for one in filled) > MOST_WEIGHT:
+        raise TooHeavy("its records take too much memory, each with its resource and scope: send them in parts")
     if len(filled) > MOST_GROUPS:
-        whole = [({"resource": _resource(g.resource), "scope": _scope(g.scope)}, g.records) for g in filled]
-        events = [fields | _event(record) for fields, records in whole for record in records]
-        return list(_columned(events, {}, [record for _, records in whole for record in records]))
-    return [batch for group in filled for batch in _batches(group)]
+        return [batch for run in _runs(filled) for batch in _with_own(run)]
+    return [batch for one in filled for batch in _batches(one)]
 
 
-def _batches(group: Group) -> Iterator[Batch]:
-    fields = {"resource": _resource(group.resource), "scope": _scope(group.scope)}
-    shared = {name: value for name, value in fields.items() if _is_exact(value)}
-    own = {name: value for name, value in fields.items() if name not in shared}
-    return _columned([own | _event(record) for record in group.records], shared, group.records)
+class _Filled(NamedTuple):
+    """Records with the fields of their resource and scope."""
+
+    fields: Fields
+    records: Sequence[Record]
+
+    @property
+    def weight(self) -> int:
+        """The bytes of these fields in all records."""
+        return len(self.records) * self.own_bytes
+
+    @property
+    def own_bytes(self) -> int:
+        return len(msgspec.msgpack.encode(self.fields))
+
+
+def _fields(group: Group) -> Fields:
+    return {"resource": _resource(group.resource), "scope": _scope(group.scope)}
+
+
+def _runs(filled: Sequence[_Filled]) -> Iterator[list[_Filled]]:
+    """Yields records with fields of their own, some MiB of them at once."""
+    run, held = list[_Filled](), 0
+    for one in filled:
+        size = one.own_bytes
+        most = max(1, BATCH_BYTES // size)
+        for first in range(0, len(one.records), most):
+            part = one._replace(records=one.records[first : first + most])
+            if run and held + size * len(part.records) > BATCH_BYTES:
+                yield run
+                run, held = [], 0
+            run.append(part)
+            held += size * len(part.records)
+    if run:
+        yield run
+
+
+def _with_own(run: Sequence[_Filled]) -> Iterator[Batch]:
+    events = [one.fields | _event(record) for one in run for record in one.records]
+    return _columned(events, {}, [record for one in run for record in one.records])
+
+
+def _batches(one: _Filled) -> Iterator[Batch]:
+    shared = {name: value for name, value in one.fields.items() if _is_exact(value)}
+    if shared == one.fields:
+        yield from _columned([_event(record) for record in one.records], shared, one.records)
+        return
+    own = {name: value for name, value in one.fields.items() if name not in shared}
+    for run in _runs([_Filled(own, one.records)]):
+        for batch in _with_own(run):
+            yield replace(batch, shared=shared)
 
 
 def _columned(events: list[Fields], shared: Fields, records: Sequence[Record]) -> Iterator[Batch]:

@@ -16,6 +16,7 @@ from typing import Any, TypeVar
 import orjson
 
 from shipper.plugin import Fields
+from shipper.sdk import weights
 from shipper_plugins.otlp.model import (
     LEAST_INTEGER,
     MOST_DEPTH,
@@ -26,6 +27,7 @@ from shipper_plugins.otlp.model import (
     Record,
     Resource,
     Scope,
+    TooHeavy,
     Unfit,
     Value,
     check_depth,
@@ -35,9 +37,12 @@ from shipper_plugins.otlp.model import (
 from shipper_plugins.surrogates import mended
 
 CONTENT_TYPE = "application/json"
+MOST_VALUES = 2 << 20
+"""Values that are loaded at once, of up to 128 bytes each, unless the body has more than four bytes for each."""
 
 T = TypeVar("T")
 
+_BYTES_OF_VALUE = 4
 _MINUS_ZERO = re.compile(rb"-0[,}\]\s]")
 _INTEGER = re.compile(r"-?[0-9]{1,20}", re.ASCII)
 _NOT_FINITE = {"NaN": float("nan"), "Infinity": float("inf"), "-Infinity": float("-inf")}
@@ -48,7 +53,9 @@ _NO_OBJECT: Mapping[str, Any] = {}
 
 
 def decoded(body: bytes) -> Decoded:
-    """Returns the records of a request; raises Unfit for an invalid one."""
+    """Returns the records of a request; raises Unfit for an invalid one, and TooHeavy for one of too many values."""
+    if weights.values(body) > max(MOST_VALUES, len(body) // _BYTES_OF_VALUE):
+        raise TooHeavy("the body has too many values: send fewer records at once")
     try:
         request = _loaded(body)
     except (ValueError, RecursionError):

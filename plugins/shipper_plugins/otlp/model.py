@@ -26,6 +26,10 @@ class Unfit(ValueError):
     """A request or a record is invalid; the message quotes nothing of it."""
 
 
+class TooHeavy(Unfit):
+    """A request becomes too much; the same records in several requests do not."""
+
+
 def too_many() -> Unfit:
     return Unfit(f"a request has at most {MOST_RECORDS} records")
 

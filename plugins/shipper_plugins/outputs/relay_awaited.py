@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 import msgspec
 import trio
 
-from shipper.plugin import Code, Later, RoutedState
+from shipper.plugin import Code, Later, RoutedState, backoff
 from shipper_plugins.outputs.relay_jobs import Job
 from shipper_plugins.outputs.relay_refusals import Refused
 from shipper_plugins.outputs.relay_sessions import JSON, Sessions, Talk
@@ -21,6 +21,9 @@ LOOK_SECONDS = 5.0
 """The same while versions of keyed state wait: between two looks whether they are still in their slots."""
 MOST_LOOKING = 20
 """The wait until the next look, in durations of the last one."""
+PAUSES = 0.05, 1.0
+"""The first and the longest pause, in seconds, after a request for answers that was answered at once, and by none that
+is waited for: a principal, or a proxy before it, may not hold such requests, or tell of others."""
 
 
 class Awaited:
@@ -48,6 +51,8 @@ class Awaited:
         self._news = trio.Event()
         self._jobs: dict[tuple[str, int], list[Job]] = {}
         """All jobs, by the identity of their batches."""
+        self._taken_answers = 0
+        """How many answers for events have come."""
         self._asked: Welcome | None = None
         self._told = 0
         """The end of the answers in the session that was asked last."""
@@ -84,15 +89,26 @@ class Awaited:
         self._news.set()
 
     async def listen(self) -> None:
-        """Asks for answers, while some are awaited."""
+        """Asks for answers, while some are awaited; with a pause between requests that bring none of these."""
+        pauses = backoff(*PAUSES)
         while True:
             while not (self._stored or self.versions.is_any):
                 self._news = trio.Event()
                 await self._news.wait()
+            begun, known = trio.current_time(), self._known
             try:
                 await self._sessions.within(self._poll)
             except Exception as error:
                 self.give_up(_later(error))
+            if self._known > known or trio.current_time() >= begun + PAUSES[1]:
+                pauses = backoff(*PAUSES)
+            else:
+                await trio.sleep(next(pauses))
+
+    @property
+    def _known(self) -> int:
+        """Returns how many of the answers that were waited for have come."""
+        return self._taken_answers + self.versions.answered
 
     def give_up(self, error: Exception) -> None:
         """Ends everything that waits for answers with this error; it may be sent again, and is known there."""
@@ -131,7 +147,9 @@ class Awaited:
         for one in answers:
             final = one.by_item()
             for job in self._jobs.get((one.origin, one.seq), ()):
+                self._taken_answers -= len(job.final)
                 job.told(final, is_stored=session.acknowledge != "delivered")
+                self._taken_answers += len(job.final)
                 if job.ended.is_set() and job in self._stored:
                     self._sessions.lineage.confirmed(self._stored[job].lineage, events=job.part.place)
         self._stored = {job: at for job, at in self._stored.items() if not job.ended.is_set()}

@@ -71,11 +71,11 @@ class Relay:
         if batch.versions is not None:
             return await self._send_state(batch)
         if self._sessions.current is not None:
-            _check_size(len(batch.body), self._sessions.current)
+            _check_size(batch.size, self._sessions.current)
         is_big = len(batch.body) > _BIG
         part = await trio.to_thread.run_sync(part_of, batch, limiter=self._packers) if is_big else part_of(batch)
         items = range(batch.count) if batch.items is None else batch.items
-        job = Job(part, batch.count, len(batch.body), items)
+        job = Job(part, batch.count, batch.size, items)
         self._waiting.append(job)
         self._awaited.add(job)
         self._tell()
@@ -235,6 +235,6 @@ async def _ending(work: Callable[[], Awaitable[None]], scope: trio.CancelScope) 
 
 
 def _check_size(size: int, session: Welcome) -> None:
-    """Returns the batch as a part. Raises TooLarge."""
+    """Raises TooLarge for a batch of this size."""
     if size > session.max_part_bytes:
         raise TooLarge(f"a batch is larger than the {session.max_part_bytes} bytes that the principal takes")

@@ -116,6 +116,8 @@ class WaitingVersions:
         self._wake = wake
         self._stored: set[VersionsJob] = set()
         """Jobs for whose answers the principal is asked."""
+        self.answered = 0
+        """How many answers were taken."""
         self._named: dict[str, set[tuple[VersionsJob, int]]] = {}
         """By the name of the key, its open sent versions: their jobs and positions."""
         self._asked: Welcome | None = None
@@ -161,6 +163,7 @@ class WaitingVersions:
 
     def _answer(self, job: VersionsJob, at: int, answer: Answer | None, *, is_stored: bool = False) -> None:
         self._drop(job, at)
+        self.answered += 1
         job.is_stored |= is_stored
         job.answer(at, answer)
         if job.is_over:

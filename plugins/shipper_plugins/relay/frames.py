@@ -100,7 +100,7 @@ class Welcome(msgspec.Struct, frozen=True):
     heartbeat: Annotated[float, msgspec.Meta(gt=0)]
     """Seconds after which a sender without events sends a heartbeat."""
     max_part_bytes: Annotated[int, msgspec.Meta(ge=LEAST_PART_BYTES)]
-    """The most bytes of the events of a request."""
+    """The most bytes of the events of a request, by what they become (`Batch.size`)."""
     lineage: Instance
     """The id of what the receiver's state directory knows of the edge. It is drawn with that, so only copies have the
     same; a forgotten edge gets another one."""
@@ -198,7 +198,7 @@ class Part(NamedTuple):
     def batch(self, limit: int) -> Batch:
         """Returns its events, with their identity. Raises FrameError if they do not have the digest, or are none.
 
-        Raises TooLong if they take more than `limit` bytes; no more memory than that was used.
+        Raises TooLong if they take more than `limit` bytes (`Batch.size`); no more memory than that was used.
         """
         try:
             batch = Batch.unpack(self.packed, origin=self.origin, seq=self.seq, limit=limit)
@@ -245,7 +245,7 @@ class Request(NamedTuple):
         found: list[Batch] = []
         for part in self.parts:
             found.append(part.batch(limit))
-            limit -= len(found[-1].body)
+            limit -= found[-1].size
         return found
 
 

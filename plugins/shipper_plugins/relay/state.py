@@ -190,10 +190,10 @@ def decode(body: bytes, limit: int) -> tuple[StateHead, list[Arrived]]:
         raise TooLong(f"the documents are larger than {limit} bytes") from None
     except (ValueError, TypeError, OverflowError, RecursionError):
         raise FrameError("the body holds no versions") from None
-    documents, versions = batch.body.split(b"\n")[:-1], batch.versions
-    if versions is None or not len(versions) == len(documents) <= MOST_VERSIONS:
+    versions, count = batch.versions, batch.body.count(b"\n")
+    if versions is None or not len(versions) == count <= MOST_VERSIONS:
         raise FrameError(f"a request has a version for each document, and up to {MOST_VERSIONS}")
-    withheld = frozenset(head.withheld)
+    withheld, documents = frozenset(head.withheld), batch.body.split(b"\n")[:-1]
     return head, [
         _arrived(one, document, at in withheld)
         for at, (one, document) in enumerate(zip(versions, documents, strict=True))
