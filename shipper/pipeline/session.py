@@ -23,6 +23,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Iter
 from contextlib import asynccontextmanager, suppress
 from functools import partial
 from itertools import accumulate, groupby
+from operator import itemgetter
 
 import trio
 
@@ -31,7 +32,7 @@ from shipper.pipeline.backlog import Backlog
 from shipper.pipeline.confirmed import Confirmations
 from shipper.pipeline.feed import Feed, HandOut
 from shipper.pipeline.heads import Backlogs, Head, Heads
-from shipper.pipeline.loading import Loading
+from shipper.pipeline.loading import Loaded, Loading
 from shipper.pipeline.loans import Loan
 from shipper.pipeline.parcels import Parcel
 from shipper.pipeline.recent import Recent
@@ -408,8 +409,7 @@ class Session:
         target = None if question is None else question.target
         loan, loaded, left = await side.loading.load(parcel.entries)
         outstanding.update((entry.seq, trio.current_time()) for entry, _ in loaded)
-        ways = groupby(loaded, key=lambda pair: pair[1].way(self._feeding.grouping))
-        sent = [await self._prepared(side.backlog, list(group), target, few) for _, group in ways]
+        sent = [await self._prepared(side.backlog, group, target, few) for group in self._grouped(loaded)]
         if question is not None and not left and not any(attempt.is_asked for attempt, _ in sent):
             side.feed.nothing_asked(question, parcel.entries[0].seq)  # also if it was damaged
         is_suspect = side.backlog.suspects.are_known([entry.seq for entry, _ in loaded])
@@ -453,6 +453,18 @@ class Session:
             else:
                 attempt.failed(attempt.doubt)
         return attempt.overloaded()
+
+    def _grouped(self, loaded: Loaded) -> list[Loaded]:
+        """Returns the entries of each request: those that go the same way, in their order; in strict order, only
+        neighbours."""
+        ways = [batch.way(self._feeding.grouping, mixes=self._feeding.mixes) for _, batch in loaded]
+        pairs = list(zip(ways, loaded, strict=True))
+        if self._feeding.ordered:
+            return [[one for _, one in those] for _, those in groupby(pairs, key=itemgetter(0))]
+        groups = dict[object, Loaded]()
+        for way, one in pairs:
+            groups.setdefault(way, []).append(one)
+        return list(groups.values())
 
     async def _prepared(
         self, backlog: Backlog, group: Sequence[tuple[Entry, Batch]], target: str | None, few: int | None
