@@ -236,6 +236,29 @@ async def test_each_event_of_a_request_of_several_groups_has_its_own_answer_and_
         assert main_counts(on)["delivered"] == 12
 
 
+async def test_the_time_without_an_answer_begins_with_the_request_of_an_event(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Events of one reading may go in many requests, one after the other; each of them is answered at once."""
+    monkeypatch.setattr(ScriptedOutput, "feeding", lambda _: Feeding(grouping=("tenant",)))
+    async with one_output(tmp_path, "missing") as (on, script):
+        begun: list[tuple[float, float]] = []
+
+        async def send(batch: Batch) -> Answers:
+            begun.append((trio.current_time(), min(on.active["main"]._backlogs.logs.outstanding.values())))
+            return await script.deliver(batch)
+
+        script.send = send
+        for tenant in _ALTERNATING:
+            await on.enter(2, shared={"tenant": tenant})
+        on.keyring.keep({"missing": secret("missing")})
+        poke(on.delivery)
+        await on.empty()
+
+        (first, _), (_, waits_since) = begun
+        assert waits_since > first
+
+
 async def test_a_batch_that_is_larger_than_a_request_goes_alone(tmp_path: Path) -> None:
     async with one_output(tmp_path) as (on, script):
         sizes = note_sizes(on, script)
