@@ -102,7 +102,7 @@ from shipper.sdk.errors import (
     forget_frames,
     raised_at,
 )
-from shipper.sdk.event import Batch, Fields, Oversized, attempt, merged, nested, tagged
+from shipper.sdk.event import Batch, Fields, Oversized, Way, attempt, merged, nested, tagged
 from shipper.sdk.feeding import MOST_LINGER, Feeding
 from shipper.sdk.hosts import is_own_host
 from shipper.sdk.inotify import Inotify, Mask
@@ -208,6 +208,7 @@ __all__ = [
     "Verdict",
     "Version",
     "Waits",
+    "Way",
     "anew",
     "answers_key",
     "attempt",

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from functools import lru_cache
 from typing import Any
 
 import msgspec
 
-from shipper.plugin import Batch, DataStream
+from shipper.plugin import Batch, DataStream, Way
 
 _DEFAULT: Mapping[str, str] = msgspec.to_builtins(DataStream())
 
@@ -24,6 +24,8 @@ DEFAULT = name(_DEFAULT)
 
 def of(batch: Batch) -> str | list[str] | None:
     """Returns the data stream of the events: one for all, one for each, or None if none has one."""
+    if batch.ways is not None and any("data_stream" in way.shared for way in batch.ways):
+        return _of_ways(batch, batch.ways)
     if "data_stream" in batch.shared:
         return _name_of(batch.shared["data_stream"])
     if b"data_stream" not in batch.body:
@@ -32,6 +34,19 @@ def of(batch: Batch) -> str | list[str] | None:
         return [_name_of(own.get("data_stream")) for own in batch.own()]
     except ValueError:  # a document that is no JSON, which the destination refuses alone
         return [_of_one(batch.pick([at])) for at in range(batch.count)]
+
+
+def _of_ways(batch: Batch, ways: Sequence[Way]) -> list[str]:
+    """Looks into those events only whose batch has no data stream for all of them."""
+    known = {id(way): way.shared.get("data_stream") for way in ways}
+    shared = {key: None if stream is None else _name_of(stream) for key, stream in known.items()}
+    names = [shared[id(way)] for way in ways]
+    if None not in names:
+        return [name or DEFAULT for name in names]
+    others = [at for at, name in enumerate(names) if name is None]
+    found = of(batch.pick(others)) or DEFAULT
+    own = dict(zip(others, [found] * len(others) if isinstance(found, str) else found, strict=True))
+    return [own[at] if name is None else name for at, name in enumerate(names)]
 
 
 def _of_one(batch: Batch) -> str:

@@ -20,9 +20,10 @@ from __future__ import annotations
 import math
 from collections import Counter
 from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Iterator, Sequence
-from contextlib import asynccontextmanager, suppress
+from contextlib import AbstractContextManager, asynccontextmanager, contextmanager, suppress
 from functools import partial
 from itertools import accumulate, groupby
+from operator import itemgetter
 
 import trio
 
@@ -31,7 +32,7 @@ from shipper.pipeline.backlog import Backlog
 from shipper.pipeline.confirmed import Confirmations
 from shipper.pipeline.feed import Feed, HandOut
 from shipper.pipeline.heads import Backlogs, Head, Heads
-from shipper.pipeline.loading import Loading
+from shipper.pipeline.loading import Loaded, Loading
 from shipper.pipeline.loans import Loan
 from shipper.pipeline.parcels import Parcel
 from shipper.pipeline.recent import Recent
@@ -407,9 +408,8 @@ class Session:
         question = parcel.question
         target = None if question is None else question.target
         loan, loaded, left = await side.loading.load(parcel.entries)
-        outstanding.update((entry.seq, trio.current_time()) for entry, _ in loaded)
-        ways = groupby(loaded, key=lambda pair: pair[1].way(self._feeding.grouping))
-        sent = [await self._prepared(side.backlog, list(group), target, few) for _, group in ways]
+        side.backlog.hand_out([entry for entry, _ in loaded])
+        sent = [await self._prepared(side.backlog, group, target, few) for group in self._grouped(loaded)]
         if question is not None and not left and not any(attempt.is_asked for attempt, _ in sent):
             side.feed.nothing_asked(question, parcel.entries[0].seq)  # also if it was damaged
         is_suspect = side.backlog.suspects.are_known([entry.seq for entry, _ in loaded])
@@ -418,7 +418,8 @@ class Session:
                 if self.trouble is not None:
                     break
                 works = side.progressed or side.backlog.suspects.is_witnessed(parts[0][0].seq)
-                await self._send(sender, attempt, in_halves=is_suspect, works_otherwise=works)
+                under_way = partial(_under_way, outstanding, [entry.seq for entry, _ in parts])
+                await self._send(sender, attempt, under_way, in_halves=is_suspect, works_otherwise=works)
                 await self._close_targets(side.backlog, attempt)
                 works = works or attempt.progress > 0
                 trouble = self._trouble_of(
@@ -429,7 +430,6 @@ class Session:
                     if attempt.blames_events:
                         trouble.batch = next((entry.seq for entry, part in parts if attempt.is_open(part)), None)
                     self.end(trouble)
-            outstanding.update((entry.seq, math.inf) for entry, _ in loaded if entry.seq in outstanding)
         except trio.Cancelled:
             await self._note(side, sent, loan)
             raise
@@ -453,6 +453,18 @@ class Session:
             else:
                 attempt.failed(attempt.doubt)
         return attempt.overloaded()
+
+    def _grouped(self, loaded: Loaded) -> list[Loaded]:
+        """Returns the entries of each request: those that go the same way, in their order; in strict order, only
+        neighbours."""
+        ways = [batch.way(self._feeding.grouping, mixes=self._feeding.mixes) for _, batch in loaded]
+        pairs = list(zip(ways, loaded, strict=True))
+        if self._feeding.ordered:
+            return [[one for _, one in those] for _, those in groupby(pairs, key=itemgetter(0))]
+        groups = dict[object, Loaded]()
+        for way, one in pairs:
+            groups.setdefault(way, []).append(one)
+        return list(groups.values())
 
     async def _prepared(
         self, backlog: Backlog, group: Sequence[tuple[Entry, Batch]], target: str | None, few: int | None
@@ -511,13 +523,23 @@ class Session:
         backlog.settled(entry.seq)
         self._heads.wake()
 
-    async def _send(self, sender: Sender, attempt: Attempt, *, in_halves: bool, works_otherwise: bool) -> None:
-        """Sends all of an attempt; `in_halves` finds single events on which the output fails unexpectedly."""
+    async def _send(
+        self,
+        sender: Sender,
+        attempt: Attempt,
+        under_way: Callable[[], AbstractContextManager[None]],
+        *,
+        in_halves: bool,
+        works_otherwise: bool,
+    ) -> None:
+        """Sends all of an attempt; `in_halves` finds single events on which the output fails unexpectedly. Each request
+        is in a block of `under_way`."""
         while (piece := attempt.next_piece()) is not None:
             positions, events = piece
             self._taps.offer(f"outputs.{self._output}", events)
             try:
-                answers = await sender.send(events)
+                with under_way():
+                    answers = await sender.send(events)
                 self._on_answer()
                 attempt.answered(positions, answers)
             except TooLarge as error:
@@ -603,6 +625,17 @@ class Session:
         if overdue := self.overdue():
             return overdue, Code.NO_ANSWER
         return self._settling.rejected_reason, Code.REJECTED
+
+
+@contextmanager
+def _under_way(outstanding: dict[int, float], seqs: Sequence[int]) -> Iterator[None]:
+    """Notes that a request for these entries waits for its answer, as long as the block lasts."""
+    now = trio.current_time()
+    outstanding.update(dict.fromkeys(seqs, now))
+    try:
+        yield
+    finally:
+        outstanding.update({seq: math.inf for seq in seqs if seq in outstanding})
 
 
 def failed(output: str, error: Exception) -> Trouble:

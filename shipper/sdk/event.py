@@ -25,6 +25,9 @@ Beside the body there may be columns, each with a value or None for each event; 
     severities   the severity number of OTLP, 1 to 24 (0: not said)
     versions     of keyed state (`state`): which version of which key it is; a batch has it of all events, or of none
 
+Several batches that are sent in one request become one (`together`). What each of them had for all its events, and
+the others had not, stays once: `ways` has it for each event, by reference.
+
 `route` is the target that a client named for all events, such as an index, a topic or a subject. Outputs define what it
 means, and what fields mean. Of the columns, dead letters keep only the ids and the versions.
 
@@ -43,8 +46,9 @@ import threading
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
+from itertools import chain, repeat
 from types import MappingProxyType
-from typing import Any, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 import msgspec
 import orjson
@@ -79,7 +83,7 @@ _IsalError: type[Exception] = igzip_lib.IsalError  # type: ignore[assignment]  #
 _NUMERALS = numerals(range(8192))
 _EMPTY = b"{}\n"
 
-_COLUMNS = ("ids", "timestamps", "keys", "severities", "versions")
+_COLUMNS = ("ids", "timestamps", "keys", "severities", "versions", "ways")
 """What a batch has beside its body for each event, if it has it at all."""
 _ERROR_TAG = "processor_error"
 _OF_LINES = frozenset({"log", "message"})
@@ -96,6 +100,13 @@ class _Outline(msgspec.Struct, array_like=True):
     ids: msgspec.Raw
     items: msgspec.Raw
     shared: msgspec.Raw
+
+
+class Way(NamedTuple):
+    """What all events of one batch have, in a request of several batches: their route, and fields that they share."""
+
+    route: str | None
+    shared: Fields
 
 
 class _Header(msgspec.Struct, array_like=True):
@@ -146,6 +157,9 @@ class Batch:
     keys: Sequence[bytes | None] | None = None
     severities: Sequence[int | None] | None = None
     versions: Sequence[Version | None] | None = None
+    ways: Sequence[Way] | None = None
+    """For each event, what its batch had alone, where several are sent in one request (`Feeding.mixes`): fields that
+    the event has beside its own ones and `shared`, and its route. None: `shared` and `route` are those of all."""
     is_relayed: bool = False
     """Whether `origin` and `seq` are those of another shipper, and stay wherever the batch is stored."""
     place: int = field(default=0, compare=False)
@@ -260,7 +274,18 @@ class Batch:
 
     def whole(self) -> list[Fields]:
         """Returns each event with `shared`, as new nested fields."""
-        return [merged(self.shared, own) for own in self.own()]
+        return [merged(shared, own) for shared, own in zip(self.each_shared(), self.own(), strict=True)]
+
+    def each_shared(self) -> list[Fields]:
+        """Returns the fields that each event shares with others, the same object where they are the same."""
+        if self.ways is None:
+            return [self.shared] * self.count
+        fields = {id(way): self.shared | way.shared for way in self.ways}
+        return [fields[id(way)] for way in self.ways]
+
+    def each_route(self) -> list[str | None]:
+        """Returns the route of each event."""
+        return [self.route] * self.count if self.ways is None else [way.route for way in self.ways]
 
     def plain(self) -> list[Fields]:
         """Returns each event with `shared`, in types of JSON: bytes of typed events are base64 text."""
@@ -359,7 +384,14 @@ class Batch:
             return self
         items = self.items if self.items is not None else range(self.count)
         columns = {name: tuple([column[i] for i in positions]) for name, column in self._columns()}
-        return replace(self, count=len(positions), items=[items[i] for i in positions], **columns)  # type: ignore[arg-type]
+        return replace(self, count=len(positions), items=[items[i] for i in positions], **columns)._settled()  # type: ignore[arg-type]
+
+    def _settled(self) -> Batch:
+        """Returns the same batch, without `ways` if all its events go one way."""
+        if not self.ways or any(way is not self.ways[0] for way in self.ways):
+            return self
+        route, shared = self.ways[0]
+        return replace(self, ways=None, route=route, shared=self.shared | shared)
 
     def _columns(self) -> list[tuple[str, Sequence[Any]]]:
         """Returns the present columns, by name."""
@@ -398,7 +430,7 @@ class Batch:
             offset=None if self.offset is None else self.offset + begin + first * (self.gap - 1),
             items=items[first : first + count],
             **columns,  # type: ignore[arg-type]
-        )
+        )._settled()
 
     def share(self, fields: Mapping[str, Any]) -> Batch:
         """Returns the batch with `fields` (nested) set in every event, over present values."""
@@ -415,20 +447,28 @@ class Batch:
         log = fields.get("log", {})
         return "message" in fields or not isinstance(log, Mapping) or "offset" in log
 
-    def way(self, grouping: Sequence[str] = ()) -> object:
-        """Returns a key that is equal for batches that may be sent `together` to an output with this `grouping`.
+    def way(self, grouping: Sequence[str] = (), *, mixes: bool = False) -> object:
+        """Returns a key, to be hashed, that is equal for batches that may be sent `together` to an output with this
+        `grouping`.
 
-        They have one route, one kind of body, and the same shared values of these fields; keyed state goes with keyed
-        state only. Of text lines, `log` and `message` differ from line to line, so that a batch that is grouped by one
-        of them goes alone.
+        They have one kind of body, and keyed state goes with keyed state only; unless the output `mixes`, they have one
+        route too, and the same shared values of these fields. Of text lines, `log` and `message` differ from line to
+        line, so that a batch that is grouped by one of them goes alone.
         """
         tops = _tops(grouping)
         if self.offset is not None and not _OF_LINES.isdisjoint(tops):
             return object()
+        kind = self.is_typed, self.versions is None
+        if mixes and self.versions is None:
+            return kind
+        return kind, *self._way(tops)
+
+    def _way(self, tops: Sequence[str]) -> tuple[object, ...]:
+        """Returns a key of its route, and of the values that it shares of these fields."""
         values = [
             orjson.dumps(self.shared[top], option=orjson.OPT_SORT_KEYS) if top in self.shared else None for top in tops
         ]
-        return self.route, self.is_typed, self.versions is None, values
+        return self.route, *values
 
     # -- on the wire -----------------------------------------------------------------------------------------------
 
@@ -462,12 +502,23 @@ class Batch:
 
     def _document_columns(self) -> tuple[Column, ...]:
         documents = self._documents()
+        if self.ways is not None:
+            return self._way_columns(documents)
         if not self.shared:
             return (documents,)
         before = orjson.dumps(self.shared)[:-1]
         if _EMPTY in documents:
             return (before, [b"," + own[1:] if own != _EMPTY else b"}\n" for own in documents])
         return (before + b",", [own[1:] for own in documents])
+
+    def _way_columns(self, documents: Sequence[bytes]) -> tuple[Column, ...]:
+        """Returns the columns of documents that do not all share the same."""
+        fields = self.each_shared()
+        texts = {id(shared): orjson.dumps(shared)[:-1] for shared in {id(one): one for one in fields}.values()}
+        before = [texts[id(shared)] for shared in fields]
+        if _EMPTY in documents or b"{" in texts.values():
+            return ([_begun(text, own) for text, own in zip(before, documents, strict=True)],)
+        return (before, [b"," + own[1:] for own in documents])
 
     def id_columns(self) -> tuple[Column, ...]:
         """Returns columns whose rows, concatenated, are the events' ids, escaped for a JSON string."""
@@ -570,6 +621,13 @@ def _tuple(column: Sequence[T] | None) -> tuple[T, ...] | None:
     return None if column is None else tuple(column)
 
 
+def _begun(before: bytes, document: bytes) -> bytes:
+    """Returns a document that begins with other fields; `before` is these, up to the last brace."""
+    if document == _EMPTY:
+        return before + b"}\n"
+    return document if before == b"{" else before + b"," + document[1:]
+
+
 def _tops(grouping: Sequence[str]) -> list[str]:
     return list(dict.fromkeys([name.partition(".")[0] for name in grouping]))
 
@@ -600,13 +658,15 @@ def _check_size(header: bytes, body: int, limit: int) -> None:
 def together(batches: Sequence[Batch], grouping: Sequence[str] = ()) -> Batch:
     """Returns one batch of the events of several with equal `Batch.way`, each with its id and its columns.
 
-    The fields of `grouping` stay shared; for a dotted name, its whole top-level field.
+    The fields of `grouping` stay shared, by all events or in `ways`; for a dotted name, its whole top-level field.
     """
     if len(batches) == 1:
         return batches[0]
     tops, first = _tops(grouping), batches[0]
-    kept = {top: first.shared[top] for top in tops if top in first.shared}
-    bare = [replace(batch, shared={k: v for k, v in batch.shared.items() if k not in kept}) for batch in batches]
+    ways = _ways(batches, tops)
+    alone = ways[0] if all(way is ways[0] for way in ways) else Way(None, {})
+    each = [repeat(way, batch.count) for way, batch in zip(ways, batches, strict=True)]
+    bare = [replace(batch, shared={k: v for k, v in batch.shared.items() if k not in tops}) for batch in batches]
     if first.is_typed:
         body, sizes = typed.packed([event for batch in bare for event in batch.whole()])
     else:
@@ -616,7 +676,9 @@ def together(batches: Sequence[Batch], grouping: Sequence[str] = ()) -> Batch:
         count=sum(batch.count for batch in batches),
         body=body,
         sizes=sizes,
-        shared=kept,
+        route=alone.route,
+        shared=alone.shared,
+        ways=None if alone is ways[0] else list(chain.from_iterable(each)),
         offset=None,
         gap=1,
         is_relayed=False,
@@ -627,6 +689,16 @@ def together(batches: Sequence[Batch], grouping: Sequence[str] = ()) -> Batch:
         severities=_strung([(batch.count, batch.severities) for batch in batches]),
         versions=_strung([(batch.count, batch.versions) for batch in batches]),
     )
+
+
+def _ways(batches: Sequence[Batch], tops: Sequence[str]) -> list[Way]:
+    """Returns what each batch keeps for itself: the same object where that is the same."""
+    known = dict[object, Way]()
+    keys = [batch._way(tops) for batch in batches]
+    for key, batch in zip(keys, batches, strict=True):
+        if key not in known:
+            known[key] = Way(batch.route, {top: batch.shared[top] for top in tops if top in batch.shared})
+    return [known[key] for key in keys]
 
 
 def _strung(columns: Sequence[tuple[int, Sequence[T | None] | None]]) -> tuple[T | None, ...] | None:

@@ -43,8 +43,12 @@ class Feeding:
     """After a failure: the longest wait before the second attempt, and the longest of all, in seconds."""
     grouping: tuple[str, ...] = ()
     """Names of fields whose values `send` needs once for a batch, such as `data_stream` or `resource`. Batches are
-    joined only if they share the same values of these fields, which then stay in `Batch.shared`. A dotted name means
-    its top-level field. Values of single events stay there."""
+    joined only if they share the same values of these fields, which then stay in `Batch.shared`, and have one route;
+    others are passed over for that, so events of one group keep their order. A dotted name means its top-level field.
+    Values of single events stay there."""
+    mixes: bool = False
+    """Whether one request may have several groups, and several routes. Then batches are joined although they differ in
+    these; `Batch.ways` has the fields and the route of each event, which `each_shared` and `each_route` return."""
     apart: bool = False
     """Whether each batch is sent alone, whole or what is left of it, and never joined with others: so it has its own
     `Batch.origin`, `seq` and `items`. It waits for no others then. Keyed state is joined with keyed state all the same:
@@ -67,6 +71,7 @@ class Feeding:
             "linger": _is_number(self.linger) and 0 <= self.linger <= MOST_LINGER,
             "in_flight": _is_count(self.in_flight) and self.in_flight <= MOST_IN_FLIGHT,
             "ordered": isinstance(self.ordered, bool),
+            "mixes": isinstance(self.mixes, bool),
             "is_open_idle": isinstance(self.is_open_idle, bool),
             "apart": isinstance(self.apart, bool),
             "answers_later": isinstance(self.answers_later, bool),

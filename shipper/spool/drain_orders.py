@@ -340,9 +340,10 @@ def letters_of(batch: Batch, reasons: dict[int, str], output: str) -> list[dead_
     documents = picked.json_lines().split(b"\n")
     ids = picked.id_texts()
     items = range(picked.count) if picked.items is None else picked.items
+    versions = picked.versions or [None] * picked.count
     return [
-        dead_letters.Letter(item, id, document, output, reasons[position], batch.route, version)
-        for position, item, id, document, version in zip(
-            sorted(reasons), items, ids, documents, picked.versions or [None] * picked.count, strict=False
+        dead_letters.Letter(item, id, document, output, reasons[position], route, version)
+        for position, item, id, document, route, version in zip(
+            sorted(reasons), items, ids, documents, picked.each_route(), versions, strict=False
         )
     ]

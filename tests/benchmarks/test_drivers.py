@@ -35,6 +35,13 @@ def test_every_event_of_a_class_arrives(target, name, tmp_path):
     assert min(run.seconds, run.cpu, run.peak_mib) > 0
 
 
+def test_ten_data_sets_take_no_more_requests_than_one(target):
+    """Requests only: what an event costs is no figure of half a second."""
+    one, ten = ([float(row[1]) for row in classes.sets(target, count, seconds=0.5)] for count in (1, 10))
+
+    assert ten[1] <= 1.3 * one[1]
+
+
 def test_every_probe_of_a_load_has_a_delay(target):
     load = latency.measure(target, 0.5, rate=4_000, seconds=0.5)
 

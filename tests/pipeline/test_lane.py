@@ -167,6 +167,98 @@ async def test_what_an_output_groups_by_stays_shared_in_what_is_sent(
         assert sent == [(6, {"tenant": {"name": tenant}}) for tenant in ("a", "b")]
 
 
+_ALTERNATING = [tenant for _ in range(3) for tenant in ("a", "b")]
+
+
+@pytest.mark.parametrize(
+    ("feeding", "expected"),
+    [
+        (Feeding(grouping=("tenant",)), [["a"] * 6, ["b"] * 6]),
+        (Feeding(grouping=("tenant",), ordered=True), [[tenant] * 2 for tenant in _ALTERNATING]),
+        (Feeding(grouping=("tenant",), mixes=True), [[tenant for tenant in _ALTERNATING for _ in range(2)]]),
+        (
+            Feeding(grouping=("tenant",), mixes=True, ordered=True),
+            [[tenant for tenant in _ALTERNATING for _ in range(2)]],
+        ),
+    ],
+)
+async def test_batches_of_alternating_groups_share_requests_as_far_as_their_output_can(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, feeding: Feeding, expected: list[list[str]]
+) -> None:
+    """Most hosts have more than one data set, and their inputs take turns."""
+    monkeypatch.setattr(ScriptedOutput, "feeding", lambda _: feeding)
+    async with one_output(tmp_path, "missing") as (on, script):
+        requests: list[list[Fields]] = []
+
+        async def send(batch: Batch) -> Answers:
+            requests.append(batch.plain())
+            return await script.deliver(batch)
+
+        script.send = send
+        sent = [n for tenant in _ALTERNATING for n in await on.enter(2, shared={"tenant": tenant})]
+        on.keyring.keep({"missing": secret("missing")})
+        poke(on.delivery)
+        await on.empty()
+
+        assert [[event["tenant"] for event in request] for request in requests] == expected
+        for tenant in "ab":
+            of_tenant = [event["n"] for request in requests for event in request if event["tenant"] == tenant]
+            assert of_tenant == sorted(of_tenant)
+        assert sorted(script.received) == sent
+
+
+async def test_each_event_of_a_request_of_several_groups_has_its_own_answer_and_what_is_left_its_own_fields(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(ScriptedOutput, "feeding", lambda _: Feeding(grouping=("tenant",), mixes=True))
+    async with one_output(tmp_path, "missing") as (on, script):
+        requests: list[dict[str, list[str]]] = []
+
+        async def send(batch: Batch) -> Answers:
+            events = batch.plain()
+            requests.append(
+                {id: [event["tenant"], event["n"]] for id, event in zip(batch.id_texts(), events, strict=True)}
+            )
+            at_first = len(requests) == 1
+            later = [at for at, event in enumerate(events) if at_first and event["tenant"] == "b" and event["n"] % 2]
+            return Answers(batch.count, dict.fromkeys(later, Answer(Outcome.LATER, "not now")))
+
+        script.send = send
+        for tenant in _ALTERNATING:
+            await on.enter(2, shared={"tenant": tenant})
+        on.keyring.keep({"missing": secret("missing")})
+        poke(on.delivery)
+        await on.empty()
+
+        first, *others = requests
+        again = {id: event for request in others for id, event in request.items()}
+        assert again == {id: [tenant, n] for id, (tenant, n) in first.items() if tenant == "b" and n % 2}
+        assert main_counts(on)["delivered"] == 12
+
+
+async def test_the_time_without_an_answer_begins_with_the_request_of_an_event(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Events of one reading may go in many requests, one after the other; each of them is answered at once."""
+    monkeypatch.setattr(ScriptedOutput, "feeding", lambda _: Feeding(grouping=("tenant",)))
+    async with one_output(tmp_path, "missing") as (on, script):
+        begun: list[tuple[float, float]] = []
+
+        async def send(batch: Batch) -> Answers:
+            begun.append((trio.current_time(), min(on.active["main"]._backlogs.logs.outstanding.values())))
+            return await script.deliver(batch)
+
+        script.send = send
+        for tenant in _ALTERNATING:
+            await on.enter(2, shared={"tenant": tenant})
+        on.keyring.keep({"missing": secret("missing")})
+        poke(on.delivery)
+        await on.empty()
+
+        (first, _), (_, waits_since) = begun
+        assert waits_since > first
+
+
 async def test_a_batch_that_is_larger_than_a_request_goes_alone(tmp_path: Path) -> None:
     async with one_output(tmp_path) as (on, script):
         sizes = note_sizes(on, script)

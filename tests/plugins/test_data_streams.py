@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from shipper.sdk.event import Batch
+from shipper.sdk.event import Batch, together
 from shipper_plugins import data_streams
 
 _STREAM = {"type": "logs", "dataset": "nginx", "namespace": "prod"}
@@ -48,3 +48,23 @@ def test_a_document_that_is_no_json_does_not_keep_the_others_from_their_streams(
     batch = Batch.documents([b'{"data_stream":{"dataset":"a"}}', b'{"data_stream":', b'{"n":1}'])
 
     assert data_streams.of(batch) == ["logs-a-default", data_streams.DEFAULT, data_streams.DEFAULT]
+
+
+def test_events_that_are_sent_together_keep_their_data_streams() -> None:
+    """Those of inputs of their own, one that says nothing for all its events, and none at all."""
+    batches = [
+        Batch.lines(b"x\ny\n", offset=0, shared={"data_stream": _STREAM}),
+        Batch.lines(b"z\n", offset=0, shared={"data_stream": {**_STREAM, "dataset": "app"}}),
+        Batch.events([{"data_stream": {"dataset": "own"}}, {}]),
+    ]
+
+    assert data_streams.of(together(batches, ["data_stream"])) == [
+        *["logs-nginx-prod"] * 2,
+        "logs-app-prod",
+        "logs-own-default",
+        data_streams.DEFAULT,
+    ]
+    assert data_streams.of(together([batches[1], Batch.events([{}])], ["data_stream"])) == [
+        "logs-app-prod",
+        data_streams.DEFAULT,
+    ]

@@ -8,6 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from shipper.plugin import Batch
+from shipper.sdk.event import together
 from shipper_plugins.outputs.kafka_rows import Layout, rows, topics
 
 
@@ -25,6 +26,17 @@ def test_the_topic_is_the_data_stream_where_none_is_named() -> None:
     assert topics(events({}, data_stream=stream), Layout()) == ["logs-nginx-prod"]
     assert topics(events({}), Layout()) == ["logs-generic-default"]
     assert topics(events({}, data_stream=stream), Layout(topic="all")) == ["all"]
+
+
+def test_events_that_are_sent_together_have_their_own_topics_and_headers() -> None:
+    streams = [{"type": "logs", "dataset": name, "namespace": "prod"} for name in ("a", "b", "a")]
+    batches = [replace(events({}, data_stream=stream), seq=n) for n, stream in enumerate(streams)]
+    joined = together(batches, ["data_stream"])
+    got = rows(joined, Layout(headers={"d": ("data_stream", "dataset")}))
+
+    assert got.topics == ["logs-a-prod", "logs-b-prod", "logs-a-prod"]
+    assert list(got.headers) == [[("d", b"a")], [("d", b"b")], [("d", b"a")]]
+    assert [orjson.loads(value) for value in got.values] == [event for batch in batches for event in batch.whole()]
 
 
 def test_a_field_names_the_topic_of_the_events_that_have_it() -> None:

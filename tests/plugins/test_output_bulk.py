@@ -15,6 +15,7 @@ from hypothesis import strategies as st
 from isal import isal_zlib
 
 from shipper.plugin import Answer, Batch, Held, Later, Outcome, TooLarge
+from shipper.sdk.event import together
 from shipper_plugins.outputs import bulk, encoding
 
 _MIB = 1 << 20
@@ -86,6 +87,27 @@ def test_events_of_several_data_streams_each_name_their_own() -> None:
 
     assert request.index is None
     assert [action["create"]["_index"] for action, _ in pairs(request)] == ["logs-nginx-prod", "logs-app-default"]
+
+
+def test_events_of_several_inputs_and_clients_go_in_one_request_each_to_its_own_index() -> None:
+    streams = [{"data_stream": {**_STREAM, "dataset": name}} for name in ("a", "b")]
+    batches = [
+        replace(lines(2, streams[0]), seq=1),
+        replace(lines(1, streams[1]), seq=2),
+        replace(lines(1, {}), seq=3, route="theirs"),
+        replace(lines(1, streams[0]), seq=4),
+    ]
+    joined = together(batches, ["data_stream"])
+    request = one(joined)
+
+    assert [action["create"]["_index"] for action, _ in pairs(request)] == [
+        *["logs-a-prod"] * 2,
+        "logs-b-prod",
+        "theirs",
+        "logs-a-prod",
+    ]
+    assert [document for _, document in pairs(request)] == [event for batch in batches for event in batch.whole()]
+    assert request.ids() == [id for batch in batches for id in batch.id_texts()]
 
 
 def test_events_that_all_name_the_same_data_stream_need_not_say_so() -> None:

@@ -39,6 +39,7 @@ from shipper.plugin import (
     TooLarge,
 )
 from shipper.sdk.aio import open_asyncio
+from shipper.sdk.event import together
 from shipper.sdk.http_answer import NoAnswer, Unreachable
 from shipper.testing import check_close
 from shipper_plugins.otlp import events, jsons, protobuf, status
@@ -340,6 +341,65 @@ async def test_events_that_are_refused_are_found_by_halves(protocol):
     assert {place: answer.outcome for place, answer in answers.others.items()} == {5: Outcome.REJECTED}
     assert "is bad" not in answers.others[5].reason
     assert receiver.bodies == [0, 1, 2, 3, 4, 6, 7]
+
+
+def mixed(count=6):
+    """Events of three resources in turns, as ten inputs give them."""
+    groups = [
+        Group(resource=Resource(attributes={"service.name": f"s{n % 3}"}), records=[Record(body=n)])
+        for n in range(count)
+    ]
+    return together([replace(batch, origin=b"o" * 16) for batch in events.batches(groups)], ("resource", "scope"))
+
+
+@both
+async def test_events_of_several_resources_go_in_one_request_each_resource_once(protocol):
+    receiver = Receiver()
+    async with sending(protocol, receiver) as sender:
+        assert not (await sender.send(mixed())).others
+
+    assert len(receiver.requests) == 1
+    assert [
+        (group.resource.attributes["service.name"], [record.body for record in group.records])
+        for group in receiver.groups
+    ] == [
+        ("s0", [0, 3]),
+        ("s1", [1, 4]),
+        ("s2", [2, 5]),
+    ]
+
+
+@both
+@pytest.mark.parametrize("code", [Grpc.INVALID_ARGUMENT, Grpc.INTERNAL])
+async def test_a_resource_that_is_refused_rejects_no_events_of_others(protocol, code):
+    def script(bodies):
+        if {1, 4} & set(bodies):
+            raise Refuse(code, "no")
+        return 0
+
+    receiver = Receiver(script)
+    async with sending(protocol, receiver) as sender:
+        answers = await sender.send(mixed())
+
+    assert {at: answer.outcome for at, answer in answers.others.items()} == dict.fromkeys([1, 4], Outcome.REJECTED)
+    assert sorted(receiver.bodies) == [0, 2, 3, 5]
+
+
+@both
+async def test_what_was_not_sent_when_a_later_request_gets_no_answer_is_later(protocol):
+    def script(bodies):
+        if len(bodies) > 2:
+            raise Refuse(Grpc.RESOURCE_EXHAUSTED, "grpc: received message larger than max (9 vs. 8)")
+        if 1 in bodies:
+            raise Refuse(Grpc.UNAVAILABLE)
+        return 0
+
+    receiver = Receiver(script)
+    async with sending(protocol, receiver) as sender:
+        answers = await sender.send(mixed())
+
+    assert {at: answer.outcome for at, answer in answers.others.items()} == dict.fromkeys([1, 2, 4, 5], Outcome.LATER)
+    assert receiver.bodies == [0, 3]
 
 
 @both

@@ -556,6 +556,59 @@ def test_lines_that_are_grouped_by_what_differs_from_line_to_line_go_alone() -> 
     assert batch.way(["log.file.path"]) != batch.way(["log.file.path"])
 
 
+@given(st.lists(_batches, min_size=1, max_size=4) | st.lists(_with_columns(typed_batches()), min_size=1, max_size=4))
+def test_batches_that_differ_in_what_an_output_groups_by_go_together_in_one_that_mixes(batches: list[Batch]) -> None:
+    ways = [("theirs" if n % 2 else None, {"data_stream": {"dataset": f"d{n % 3}"}}) for n in range(len(batches))]
+    batches = [
+        replace(batch, seq=n, route=route, shared={**batch.shared, **shared})
+        for n, (batch, (route, shared)) in enumerate(zip(batches, ways, strict=True))
+    ]
+
+    joined = together(batches, ("data_stream",))
+
+    assert rows(joined) == [row for batch in batches for row in rows(batch)]
+    assert columns(joined) == [row for batch in batches for row in columns(batch)]
+    assert exact(joined.whole()) == exact([event for batch in batches for event in batch.whole()])
+    assert joined.each_route() == [batch.route for batch in batches for _ in range(batch.count)]
+    assert [shared["data_stream"] for shared in joined.each_shared()] == [
+        batch.shared["data_stream"] for batch in batches for _ in range(batch.count)
+    ]
+    pieces = list(joined.pieces(1))
+    assert [row for piece in pieces for row in rows(piece)] == rows(joined)
+    assert [route for piece in pieces for route in piece.each_route()] == joined.each_route()
+
+
+def test_what_is_picked_of_a_batch_that_was_joined_can_be_stored_with_its_route_and_its_fields() -> None:
+    batches = [
+        replace(Batch.events([{"n": n}, {"n": 0}], shared={"tenant": name}), seq=n, route=f"to-{name}")
+        for n, name in enumerate(("a", "b", "a"))
+    ]
+    joined = together(batches, ("tenant",))
+
+    for at, name in ((1, "a"), (2, "b")):
+        picked = joined.pick([at])
+        stored = Batch.unpack(picked.pack(), origin=bytes(16), seq=9)
+
+        assert (stored.route, stored.shared, stored.whole()) == (
+            f"to-{name}",
+            {"tenant": name},
+            [joined.whole()[at]],
+        )
+    assert joined.pick([0, 1, 4]).each_route() == ["to-a"] * 3
+    assert joined.pick([0, 2]).each_route() == ["to-a", "to-b"]
+
+
+def test_an_output_that_mixes_takes_any_group_and_route_but_keyed_state_apart() -> None:
+    batch = Batch.documents([b"{}"], shared={"a": 1})
+    others = [replace(batch, route="theirs"), replace(batch, shared={"a": 2}), replace(batch, shared={})]
+
+    assert {other.way(["a"], mixes=True) for other in [batch, *others]} == {batch.way(["a"], mixes=True)}
+    assert (
+        len({one.way(["a"], mixes=True) for one in [batch, Batch.typed([{}]), batch.with_columns(versions=[None])]})
+        == 3
+    )
+
+
 _LATE = """
 from shipper.sdk import event
 from shipper.sdk.state import Version

@@ -29,6 +29,7 @@ def test_a_statement_that_cannot_be_is_a_fault_that_names_it() -> None:
         ("in_flight", 0),
         ("in_flight", 65),
         ("ordered", "yes"),
+        ("mixes", "yes"),
         ("backoff", (0, 1)),
         ("backoff", (2, 1)),
         ("backoff", (1, math.inf)),

@@ -10,7 +10,7 @@ import pytest
 
 from shipper.pipeline.lane import Lane
 from shipper.protocol.messages import Ack
-from shipper.sdk.event import Batch
+from shipper.sdk.event import Batch, together
 from shipper.spool import doubt
 from shipper.spool.dead_letters import Limits
 from shipper.spool.drain_orders import LETTERS_STEP, STEP, Order, letters_of
@@ -38,6 +38,12 @@ def test_a_letter_carries_the_index_that_its_client_named() -> None:
     (letter,) = letters_of(Batch.documents([b"{}"], route="theirs"), {0: "why"}, "main")
 
     assert letter.index_name == "theirs"
+
+
+def test_letters_of_a_request_of_several_batches_keep_the_route_of_each() -> None:
+    joined = together([Batch.documents([b"{}"], route=route) for route in ("theirs", None, "ours")])
+
+    assert [letter.index_name for letter in letters_of(joined, {0: "a", 1: "b"}, "main")] == ["theirs", None]
 
 
 def test_letters_of_a_rest_keep_the_numbers_of_the_batch() -> None:

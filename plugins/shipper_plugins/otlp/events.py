@@ -238,18 +238,28 @@ def _second(seconds: int) -> str:
 
 
 def groups(batch: Batch) -> list[Group]:
-    """Returns the records of a batch in its order; neighbours with one resource and one scope share a group."""
+    """Returns the records of a batch, by resource and scope: those that share these with others (`Batch.ways`) in one
+    group; of the others, neighbours with the same ones."""
     times = batch.timestamps if batch.timestamps is not None else [None] * batch.count
     severities = batch.severities if batch.severities is not None else [None] * batch.count
-    of_all = _source(batch.shared)
     found: list[Group] = []
-    for own, time, severity in zip(batch.own(), times, severities, strict=True):
-        event = merged(batch.shared, own)
-        source = of_all if own.keys().isdisjoint(_SOURCE | _OF_RESOURCE) else _source(event)
-        if not found or source != (found[-1].resource, found[-1].scope):
-            found.append(Group(resource=source[0], scope=source[1], records=[]))
-        found[-1].records.append(_record(event, time, severity, is_timed=batch.timestamps is not None))
+    of_shared: dict[int, Group] = {}
+    for own, shared, time, severity in zip(batch.own(), batch.each_shared(), times, severities, strict=True):
+        event = merged(shared, own)
+        if own.keys().isdisjoint(_SOURCE | _OF_RESOURCE):
+            group = of_shared.get(id(shared)) or _group(found, _source(shared))
+            of_shared[id(shared)] = group
+        else:
+            group = _group(found, _source(event))
+        group.records.append(_record(event, time, severity, is_timed=batch.timestamps is not None))
     return found
+
+
+def _group(found: list[Group], source: tuple[Resource, Scope]) -> Group:
+    """Returns the last group if it has this source, else a new one."""
+    if not found or source != (found[-1].resource, found[-1].scope):
+        found.append(Group(resource=source[0], scope=source[1], records=[]))
+    return found[-1]
 
 
 def _source(event: Fields) -> tuple[Resource, Scope]:

@@ -208,9 +208,10 @@ class ElasticsearchOutput(Output, frozen=True, kw_only=True):
         return self.urls
 
     def feeding(self) -> Feeding:
-        """See `Output.feeding`; what is known of several hosts outlives a failure of one."""
+        """See `Output.feeding`; a request names an index in each line, so it takes any. What is known of several hosts
+        outlives a failure of one."""
         backoff = self.backoff.first, self.backoff.longest
-        feeding = replace(super().feeding(), backoff=backoff, grouping=("data_stream",))
+        feeding = replace(super().feeding(), backoff=backoff, grouping=("data_stream",), mixes=True)
         return replace(feeding, client="lane") if len(self.urls) > 1 else feeding
 
     def targets(self, batch: Batch) -> Sequence[str]:

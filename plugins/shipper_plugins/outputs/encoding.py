@@ -140,10 +140,19 @@ class _Body:
 
 def target_of(batch: Batch, index: str | None, indices: Sequence[Case] = ()) -> str | list[str]:
     """Returns the index or data stream of all events, or that of each event; `index` and `indices` are the output's."""
-    names = index or batch.route or data_streams.of(batch) or data_streams.DEFAULT
+    names = index or _named(batch)
     if indices and batch.count:
         names = chosen(batch, indices, [names] * batch.count if isinstance(names, str) else names)
     return names if isinstance(names, str) or len(set(names)) > 1 else names[0]
+
+
+def _named(batch: Batch) -> str | list[str]:
+    """Returns the index that a client named, else the data stream: of all events, or of each."""
+    names = batch.route or data_streams.of(batch) or data_streams.DEFAULT
+    if batch.ways is None or not any(routes := batch.each_route()):
+        return names
+    otherwise = [names] * batch.count if isinstance(names, str) else names
+    return [route or other for route, other in zip(routes, otherwise, strict=True)]
 
 
 def pipelines_of(batch: Batch, pipelines: Sequence[Case]) -> list[str | None] | None:

@@ -70,9 +70,8 @@ class PipelineCase(Settings, frozen=True):
 def chosen(batch: Batch, cases: Sequence[Case], otherwise: Sequence[Otherwise]) -> list[str | Otherwise]:
     """Returns the name of the first case that each event meets, or its value of `otherwise`."""
     tests = [(condition.test(), name) for condition, name in cases]
-    shared = batch.shared
     names: list[str | Otherwise] = []
-    for own, usual in zip(_own(batch), otherwise, strict=True):
+    for own, shared, usual in zip(_own(batch), batch.each_shared(), otherwise, strict=True):
         look = look_up(own, shared)
         names.append(next((name for test, name in tests if test(look)), usual))
     return names

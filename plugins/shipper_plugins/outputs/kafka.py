@@ -149,9 +149,10 @@ class KafkaOutput(Output, frozen=True, kw_only=True):
         return self.hosts
 
     def feeding(self) -> Feeding:
-        """See `Output.feeding`."""
+        """See `Output.feeding`; a request has record batches of any topics."""
         grouping = ("data_stream",) if self.topic is None else ()
-        return replace(super().feeding(), client="lane", ordered=self.key is not None, grouping=grouping)
+        ordered = self.key is not None
+        return replace(super().feeding(), client="lane", ordered=ordered, grouping=grouping, mixes=True)
 
     def load(self) -> None:
         """See `Output.load`: the library, 0.1 s."""

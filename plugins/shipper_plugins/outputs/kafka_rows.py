@@ -99,8 +99,9 @@ class _EventFields:
 
     def each(self, path: tuple[str, ...]) -> list[Any]:
         """Returns the value of a field in each event, None for a missing one."""
-        if path[0] in self._batch.shared and path[0] != "log":
-            return [_at(self._batch.shared, path)] * self._batch.count
+        shares = self._batch.each_shared()
+        if path[0] != "log" and all(path[0] in shared for shared in shares):
+            return [_at(shared, path) for shared in shares]
         if self._whole is None:
             self._whole = self._batch.plain()
         return [_at(event, path) for event in self._whole]

@@ -16,7 +16,7 @@ from __future__ import annotations
 
 import ssl
 from collections import deque
-from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, replace
 from functools import partial
@@ -165,12 +165,13 @@ class OtlpOutput(Output, frozen=True, kw_only=True):
         return [self.endpoint]
 
     def feeding(self) -> Feeding:
-        """See `Output.feeding`: an event takes about twice its text."""
+        """See `Output.feeding`: an event takes about twice its text, and a request has any resources."""
         return replace(
             super().feeding(),
             bytes=1 << 20,
             backoff=(self.backoff.first, self.backoff.longest),
             grouping=("resource", "scope"),
+            mixes=True,
             client="lane",
         )
 
@@ -328,21 +329,22 @@ def _codec(output: OtlpOutput) -> Any:
 
 @dataclass(frozen=True, slots=True)
 class _Part:
-    """Consecutive events of a batch, from `first` on."""
+    """Events of a batch, and their places in it."""
 
-    first: int
+    places: Sequence[int]
     batch: Batch
 
-    @property
-    def places(self) -> range:
-        return range(self.first, self.first + self.batch.count)
-
-    def halves(self) -> list[_Part]:
+    def divided(self) -> list[_Part]:
+        """Returns the events by what they shared before they were joined, else two halves: the cause of a refusal is
+        often a resource."""
         middle = self.batch.count // 2
-        return [
-            _Part(self.first, self.batch.pick(range(middle))),
-            _Part(self.first + middle, self.batch.pick(range(middle, self.batch.count))),
-        ]
+        parts: Collection[Sequence[int]] = (range(middle), range(middle, self.batch.count))
+        if self.batch.ways is not None:
+            by_way = dict[int, list[int]]()
+            for at, way in enumerate(self.batch.ways):
+                by_way.setdefault(id(way), []).append(at)
+            parts = by_way.values()
+        return [_Part([self.places[at] for at in part], self.batch.pick(part)) for part in parts]
 
 
 class _Logs:
@@ -355,11 +357,11 @@ class _Logs:
         """Delivers a batch by as many requests as necessary.
 
         If the first one gets no answer for its events, raises that error. If a later one does, its events and those
-        after it are later or held, since the answers to the first ones count.
+        that were not sent yet are later or held, since the answers to the first ones count.
         """
         others: dict[int, Answer] = {}
-        parts = deque([_Part(0, batch)] if batch.count else [])
-        asked = 0
+        parts = deque([_Part(range(batch.count), batch)] if batch.count else [])
+        asked, left = 0, batch.count
         while parts:
             part = parts.popleft()
             try:
@@ -369,16 +371,19 @@ class _Logs:
                     answer = otlp_answers.partial(rejected, part.batch.count, address(self._output.endpoint))
                     others |= dict.fromkeys(part.places, answer)
             except (BadData, TooLarge) as error:
-                if part.batch.count > 1 and _is_divisible(error, asked):
-                    parts.extendleft(reversed(part.halves()))
-                elif isinstance(error, TooLarge) and batch.count == 1:
+                if part.batch.count > 1 and _is_divisible(part.batch, error, asked):
+                    parts.extendleft(reversed(part.divided()))
+                    continue
+                if isinstance(error, TooLarge) and batch.count == 1:
                     raise
-                else:
-                    others |= dict.fromkeys(part.places, _refused(error))
+                others |= dict.fromkeys(part.places, _refused(error))
             except (Later, Held, NotBegun) as error:
-                if not part.first:
+                if left == batch.count:
                     raise
-                return Answers.until(part.first, error, batch.count, others)
+                unsent = [at for one in (part, *parts) for at in one.places]
+                retry_after = error.retry_after if isinstance(error, Later) else None
+                return Answers(batch.count, others | dict.fromkeys(unsent, Answer.of(error)), retry_after)
+            left -= part.batch.count
         return Answers(batch.count, others)
 
     async def export_nothing(self) -> int:
@@ -390,8 +395,12 @@ class _Logs:
         return await encoded(_encode, self._output, part.batch)
 
 
-def _is_divisible(error: BadData | TooLarge, asked: int) -> bool:
-    return isinstance(error, TooLarge) or (not error.is_whole and asked < MOST_REQUESTS)
+def _is_divisible(batch: Batch, error: BadData | TooLarge, asked: int) -> bool:
+    """Whether its events are sent again in parts; in any case those of several resources are, since one of them may be
+    the cause."""
+    if isinstance(error, TooLarge):
+        return True
+    return asked < MOST_REQUESTS and (not error.is_whole or batch.ways is not None)
 
 
 def _refused(error: BadData | TooLarge) -> Answer:
