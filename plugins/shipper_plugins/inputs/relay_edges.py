@@ -113,6 +113,7 @@ class Door:
     limits: Mapping[str, Limits] = field(default_factory=dict)
     """By edge that may have keyed state, its limits."""
 
+    takes_events: bool = True
     relaying: frozenset[str] = frozenset()
     """The edges that may send events of other shippers."""
 

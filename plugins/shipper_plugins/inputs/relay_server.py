@@ -245,10 +245,12 @@ class RelayServer:
         return _written(_HEARD)
 
     async def _take(self, request: web.BaseRequest, door: Door, edge: str, share: _Shares) -> Answered:
+        if not door.takes_events:
+            raise Refused(403, frames.NO_EVENTS, "this door takes keyed state alone")
         body = await self._read(request, share, frames.MEDIA_TYPE, door.max_part_bytes + MORE_THAN_A_PART)
         share.resize(min(len(body) * MOST_UNPACKED, len(body) + door.max_part_bytes))
+        own = None if edge in door.relaying else edge
         async with self._unpacking:
-            own = None if edge in door.relaying else edge
             said, batches = await _in_thread(partial(_read, own=own), body, door.max_part_bytes)
             share.resize(len(body) + sum(len(batch.body) for batch in batches))
 

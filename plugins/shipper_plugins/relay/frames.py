@@ -42,6 +42,8 @@ MOST_EVENTS: Final = 16384
 MOST_HEAD: Final = 4096
 LEAST_PART_BYTES: Final = 1 << 16
 HEARTBEAT_SECONDS: Final = 25.0
+NO_EVENTS: Final = "no_events"
+"""The code of a refusal: the receiver takes keyed state alone."""
 FOREIGN: Final = "foreign_origin"
 """The code of a refusal: an edge that may not relay for others has sent their events, or cannot prove that they are
 its own."""
