@@ -108,6 +108,7 @@ from shipper.sdk.hosts import is_own_host
 from shipper.sdk.inotify import Inotify, Mask
 from shipper.sdk.lineage import Confirmed, Lineages
 from shipper.sdk.meters import Counter, Gauge, Histogram, Meters, meters
+from shipper.sdk.origins import PROOF_BYTES, is_proven
 from shipper.sdk.peers import Confirms, Edge, Principal, Waits
 from shipper.sdk.resolve import AddressInfo, resolve
 from shipper.sdk.retry import backoff
@@ -130,6 +131,7 @@ __all__ = [
     "NATS",
     "OAUTH2_CLIENT",
     "PASSWORD",
+    "PROOF_BYTES",
     "TOKEN",
     "Absent",
     "AddressInfo",
@@ -223,6 +225,7 @@ __all__ = [
     "in_time",
     "in_words",
     "is_own_host",
+    "is_proven",
     "is_reserved",
     "is_short",
     "join",
@@ -622,6 +625,10 @@ def _nobody_beside() -> Sequence[Principal]:
     return ()
 
 
+def _nothing_known(origin: bytes, name: str) -> bytes | None:
+    return None
+
+
 @dataclass(frozen=True, slots=True)
 class OutputContext:
     """What the shipper offers to one lane of an output."""
@@ -661,6 +668,9 @@ class OutputContext:
     the end of the way."""
     lineages: Lineages | None = field(default=None, repr=False, compare=False, kw_only=True)
     """What each state directory of a destination that is a shipper has confirmed."""
+    prove: Callable[[bytes, str], bytes | None] = field(default=_nothing_known, repr=False, compare=False, kw_only=True)
+    """Returns the proof (`is_proven`) that the events of an origin are those of the edge of this name; None for an
+    origin that was not drawn in this state directory, or whose secret is lost. In trio's thread."""
     beside: Callable[[], Sequence[Principal]] = field(default=_nobody_beside, repr=False, compare=False, kw_only=True)
     """Returns the principals (`Sender.principal`) of the senders of all lanes of the same destination, also of closed
     ones: an output of several hosts can begin at the host that they use, for example while a credential changes. In

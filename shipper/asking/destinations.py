@@ -53,7 +53,7 @@ class Places:
         found: dict[str, dict[str, None]] = {name: {} for name in self._plan.outputs}
         has_state = dict.fromkeys(found, False)
         for name, input in self._plan.inputs.items():
-            for output in input.outputs:
+            for output in input.state:
                 has_state[output] = has_state[output] or input.spec.config.gives_state
             if input.spec.config.gives_events:
                 context = StageContext(name, aio, Meters(), lambda: 0.0)

@@ -17,7 +17,7 @@ from shipper.plugin import Material
 from shipper.policy import document
 from shipper.policy.cases import Case, read_cases
 from shipper.policy.document import Node
-from shipper.policy.policy import Policy, build
+from shipper.policy.policy import Policy, build, takes_events
 from shipper.policy.registry import Registry
 from shipper.sdk.errors import PolicyError, Problem
 from shipper.supervise import sources
@@ -91,8 +91,11 @@ def imagined(path: str) -> Material:
 
 def cases_of(sections: Sequence[Node], policy: Policy) -> Sequence[Case]:
     """Returns the cases of the sections `tests` of a policy's files; raises PolicyError with all problems."""
-    every = tuple(policy.outputs)
-    inputs = {name: every if spec.outputs is None else spec.outputs for name, spec in policy.inputs.items()}
+    every = [name for name, spec in policy.outputs.items() if takes_events(spec.config)]
+    inputs = {
+        name: tuple(one for one in every if spec.outputs is None or one in spec.outputs)
+        for name, spec in policy.inputs.items()
+    }
     cases: list[Case] = []
     problems: list[Problem] = []
     for section in sections:

@@ -79,7 +79,7 @@ async def passed(
             one.close()
     return {
         name: [one.batch for one in (*made, *held) if one.outputs is None or name in one.outputs]
-        for name in input.outputs
+        for name in input.events
     }
 
 
@@ -88,7 +88,7 @@ def _route(input: InputPlan, opened: Mapping[Place, Opened]) -> Route:
         stage = opened[output, number].stage if (output, number) in opened else None
         return Link(processor, Meters(), f"{output}.{number}", stage)
 
-    chain = chained(input.outputs, input.processors, input.branches, link)
+    chain = chained(input.events, input.processors, input.branches, link)
     return Route(Revision(0, 0), chain, {}, Envelope.of(input.spec.config))
 
 

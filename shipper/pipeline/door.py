@@ -20,6 +20,7 @@ from typing import Any
 from shipper.sdk.columns import line_count
 from shipper.sdk.errors import PluginFault
 from shipper.sdk.event import Batch
+from shipper.sdk.origins import ORIGIN_BYTES
 from shipper.sdk.state import LARGEST_PLACE, LONGEST_KEY, LONGEST_NAME, Change, compact
 
 _BRACE = frozenset(b"{")
@@ -33,7 +34,6 @@ _NUMBERS: Mapping[str, tuple[set[type], int, int]] = {
 """By column: the types of its values, its smallest value, and the first value that is too large."""
 MOST_CHANGES = 10_000
 """Changes of keyed state in one transaction."""
-ORIGIN_BYTES = 16
 TYPED_BYTES = 64 << 10
 """Bytes of typed events that are checked together: as objects they take many times the memory."""
 

@@ -41,13 +41,14 @@ WORKER_THREADS = 2
 
 @dataclass(frozen=True, slots=True)
 class Route:
-    """The way of an input's events under one revision."""
+    """The way of an input's events under one revision, and where its keyed state goes."""
 
     revision: Revision
     chain: Chain
     lanes: Mapping[str, Lane]
-    """By output."""
+    """By output, those of log events."""
     envelope: Envelope
+    state: Sequence[Lane] = ()
 
     def lanes_of(self, made: Made) -> list[Lane]:
         return [lane for name, lane in self.lanes.items() if made.outputs is None or name in made.outputs]
@@ -180,9 +181,8 @@ class Entrance:
         They do not wait for room, as each key has one slot. The `front` of each lane is read now: a slot that was
         handed out before this is stored then holds a version other than the one that was sent, and the answer shows it.
         """
-        lanes = route.lanes.values()
-        fronts = {lane.id: lane.front for lane in lanes}
-        ids = [lane.id for lane in lanes]
+        fronts = {lane.id: lane.front for lane in route.state}
+        ids = [lane.id for lane in route.state]
         arrival = keyed.Arrival(route.revision, port.source, ids, changes, positions, expect, fronts, quota, awaited)
         port.storing += 1
         if self.spool.store.problem is not None:

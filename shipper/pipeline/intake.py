@@ -300,7 +300,13 @@ class Intake:
             way = self._chain(name, input, opened)
             is_way_kept = self._plan is not None and plan.keeps_way(name, self._plan)
             running.port.switch(
-                Route(plan.at, way, {output: lanes[output] for output in input.outputs}, Envelope.of(input.spec.config))
+                Route(
+                    plan.at,
+                    way,
+                    {output: lanes[output] for output in input.events},
+                    Envelope.of(input.spec.config),
+                    [lanes[output] for output in input.state],
+                )
             )
             if running.port.stages.switch(way, opened, is_kept=is_way_kept):
                 self._nursery.start_soon(running.port.stages.run)
@@ -317,7 +323,7 @@ class Intake:
             stage = opened[place].stage if place in opened else None
             return Link(processor, self.panel.of(*unit), unit[0], stage)
 
-        return chained(input.outputs, input.processors, input.branches, link)
+        return chained(input.events, input.processors, input.branches, link)
 
     def resupply(self) -> list[Closing]:
         """Secrets were withdrawn or supplied: inputs go on with those that are held. Returns what is closing."""

@@ -535,6 +535,7 @@ class Lane:
             taken=self._note_taken,
             delivers=self._note_delivers,
             lineages=LaneLineages(self._spool, self.id),
+            prove=self._spool.prove,
             beside=lambda: self._beside(self.key),
             notice=self._take_notice,
         )

@@ -15,7 +15,17 @@ from urllib.parse import urlsplit
 
 from shipper.plugin import Material, Processor
 from shipper.policy.document import Node, followed, read
-from shipper.policy.policy import InputSpec, OutputSpec, Policy, build, destination, meaning, output_settings
+from shipper.policy.policy import (
+    InputSpec,
+    OutputSpec,
+    Policy,
+    build,
+    destination,
+    meaning,
+    output_settings,
+    takes_events,
+    takes_state,
+)
 from shipper.policy.registry import Registry
 from shipper.policy.uses import Use, uses
 from shipper.sdk.credentials import Shape
@@ -37,11 +47,16 @@ class Location(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class InputPlan:
-    """An input, the processors that its events pass (its own first), and the names of its outputs."""
+    """An input, the processors that its events pass (its own first), and the names of its outputs.
+
+    Log events go to those of `events`, keyed state to those of `state`.
+    """
 
     spec: InputSpec
     processors: tuple[Processor, ...]
     outputs: tuple[str, ...]
+    events: tuple[str, ...]
+    state: tuple[str, ...]
     credentials: tuple[str, ...]
     """The ids that its settings refer to."""
     branches: Mapping[str, tuple[Processor, ...]] = field(default_factory=dict)
@@ -120,7 +135,7 @@ class Plan:
     def state(self) -> Sequence[Route]:
         """Returns the inputs of keyed state, as the spool names them."""
         return [
-            Route(f"{input.spec.type}/{name}", input.outputs, input.spec.config.retracts)
+            Route(f"{input.spec.type}/{name}", input.state, input.spec.config.retracts)
             for name, input in self.inputs.items()
             if input.spec.config.gives_state
         ]
@@ -157,8 +172,11 @@ def make(at: Revision, text: str, registry: Registry, material: Callable[[str], 
 
 def _input(spec: InputSpec, policy: Policy) -> InputPlan:
     outputs = spec.outputs if spec.outputs is not None else tuple(policy.outputs)
-    branches = {name: those for name in outputs if (those := policy.outputs[name].processors)}
-    return InputPlan(spec, (*spec.processors, *policy.processors), outputs, _ids(uses(spec.config)), branches)
+    events = tuple(name for name in outputs if takes_events(policy.outputs[name].config))
+    state = tuple(name for name in outputs if takes_state(policy.outputs[name].config))
+    branches = {name: those for name in events if (those := policy.outputs[name].processors)}
+    way = (*spec.processors, *policy.processors)
+    return InputPlan(spec, way, outputs, events, state, _ids(uses(spec.config)), branches)
 
 
 def _output(spec: OutputSpec) -> OutputPlan:

@@ -236,7 +236,9 @@ class Port:
 
     @property
     def delivers(self) -> bool:
-        return self._route is not None and all(lane.delivers for lane in self._route.lanes.values())
+        return self._route is not None and all(
+            lane.delivers for lane in (*self._route.lanes.values(), *self._route.state)
+        )
 
     @property
     def is_held(self) -> bool:

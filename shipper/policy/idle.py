@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from shipper.policy.document import Mark, Node, below
-from shipper.policy.policy import Drain, InputSpec, Policy
+from shipper.policy.policy import Drain, InputSpec, Policy, takes_events
 from shipper.sdk.codes import Code
 from shipper.sdk.errors import Problem
 
@@ -51,7 +51,7 @@ def _processors(policy: Policy, tree: Node) -> Iterator[Problem]:
     if policy.processors and not giving:
         why = "no input gives log events" if policy.inputs else "there are no inputs"
         yield _at(tree, f"{why}, on which these processors would act; add one, or remove them", "processors")
-    fed = {output for spec in giving for output in _outputs_of(spec, policy)}
+    fed = {name for spec in giving for name in _outputs_of(spec, policy) if takes_events(policy.outputs[name].config)}
     used = {output for spec in policy.inputs.values() for output in _outputs_of(spec, policy)}
     for name, output in policy.outputs.items():
         if output.processors and name in used - fed:

@@ -122,6 +122,8 @@ class _PolicyReader(Reader):
         self.registry = registry
         self.listeners: dict[tuple[str, str, int], str] = {}
         """The inputs that listen, by their addresses."""
+        self.chosen: list[tuple[str, Node, str]] = []
+        """The outputs that processors name, with the places where they do."""
 
     def policy(self, root: Node) -> Policy:
         """Returns the policy, which is valid only if there was no problem."""
@@ -141,6 +143,10 @@ class _PolicyReader(Reader):
         inputs = self.named("inputs", section("inputs"), self.input)
         processors = self.processors(top.get("processors"), "processors")
         outputs = self.named("outputs", section("outputs"), self.output)
+        for output, place, path in self.chosen:
+            if output in outputs and not takes_events(outputs[output].config):
+                text = f'the output "{shown(output)}" takes keyed state alone, and no log events'
+                self.problem(path, place.mark, text)
         for input in inputs.values():
             self.classes(input, outputs, root)
             self.stages(input, processors, outputs, root)
@@ -195,13 +201,19 @@ class _PolicyReader(Reader):
                 self.problem(path, node.mark, message)
 
     def classes(self, input: InputSpec, outputs: Mapping[str, OutputSpec], root: Node) -> None:
-        """Note what an input gives, keyed state or log events, that one of its outputs does not take."""
+        """Note what an input gives, keyed state or log events, that one of its outputs does not take.
+
+        Of an input that gives both, an output that takes state alone gets that, if another one takes the log events.
+        That one need take no state then.
+        """
         place, path = followed(root, "", ("inputs", input.name))
-        for name in input.outputs if input.outputs is not None else outputs:
-            if name in outputs:
-                for refused in _refused(input.config, outputs[name].config):
-                    text = f"this input gives {refused}, which outputs.{name} ({outputs[name].type}) does not take"
-                    self.problem(path, place.mark, text)
+        names = [name for name in (input.outputs if input.outputs is not None else outputs) if name in outputs]
+        is_divided = _divides(input.config, [outputs[name].config for name in names])
+        for name in names:
+            takes = takes_events(outputs[name].config) or takes_state(outputs[name].config)
+            for refused in () if is_divided and takes else _refused(input.config, outputs[name].config):
+                text = f"this input gives {refused}, which outputs.{name} ({outputs[name].type}) does not take"
+                self.problem(path, place.mark, text)
         if input.config.gives_state and not input.config.gives_events and input.processors:
             text = "keyed state passes no processors; remove the processors of this input"
             place, path = followed(place, path, ["processors"])
@@ -252,6 +264,8 @@ class _PolicyReader(Reader):
             elif outputs is not None and output not in outputs:
                 text = f'events do not go to the output "{shown(output)}" from here'
                 self.problem(shown_path, place.mark, text, Code.UNKNOWN_OUTPUT)
+            else:
+                self.chosen.append((output, place, shown_path))
         return processor
 
     def named_outputs(self, processor: Processor, node: Node, path: str) -> Sequence[tuple[Sequence[str | int], str]]:
@@ -309,10 +323,30 @@ class _PolicyReader(Reader):
         self.problem(path, node.mark, f'there is no output "{shown(name)}"{hint}', Code.UNKNOWN_OUTPUT)
 
 
+def takes_events(output: Output) -> bool:
+    """Whether log events go to an output, not just keyed state."""
+    return _takes(output.takes_events)
+
+
+def takes_state(output: Output) -> bool:
+    """Whether keyed state goes to an output."""
+    return _takes(output.takes_state)
+
+
+def _divides(input: Input, outputs: Sequence[Output]) -> bool:
+    """Whether keyed state and log events of an input go to outputs of their own."""
+    gives_both = input.gives_state and input.gives_events
+    return gives_both and any(map(takes_events, outputs)) and any(map(_takes_state_alone, outputs))
+
+
+def _takes_state_alone(output: Output) -> bool:
+    return takes_state(output) and not takes_events(output)
+
+
 def _refused(input: Input, output: Output) -> list[str]:
     """What an input gives that an output does not take; one that fails to say what it takes, takes nothing."""
-    state = ["keyed state"] if input.gives_state and not _takes(output.takes_state) else []
-    events = ["log events"] if input.gives_events and not _takes(output.takes_events) else []
+    state = ["keyed state"] if input.gives_state and not takes_state(output) else []
+    events = ["log events"] if input.gives_events and not takes_events(output) else []
     return state + events
 
 

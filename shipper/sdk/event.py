@@ -31,7 +31,7 @@ the others had not, stays once: `ways` has it for each event, by reference.
 `route` is the target that a client named for all events, such as an index, a topic or a subject. Outputs define what it
 means, and what fields mean. Of the columns, dead letters keep only the ids and the versions.
 
-An event's id is (`origin`, `seq`, item): a random 128-bit id of the process that accepted the batch, the batch's place
+An event's id is (`origin`, `seq`, item): a 128-bit id that the process drew which accepted the batch, the batch's place
 in that process's spool, and the item's place in the batch as it was accepted. It is stored with the batch, so a retry
 after a crash carries the same id. A copied or restored state directory never gives the id of one event to another,
 since its processes have other origins. (Otherwise the backend would answer "duplicate", and the event would be lost

@@ -18,6 +18,7 @@ from typing import Any
 
 import msgspec
 
+from shipper.sdk.origins import ORIGIN_BYTES
 from shipper.spool import awaited
 from shipper.spool.lane_settings import LaneSettings
 from shipper.spool.report import Report
@@ -161,6 +162,7 @@ _RULES: Mapping[str, Mapping[str, Rule]] = {
         **dict.fromkeys(("id", "lane", "events", "state"), _is_count),
         **dict.fromkeys(("lineage", "host"), _is_text),
     },
+    "origin": {"id": lambda value: _is_bytes(value) and len(value) == ORIGIN_BYTES, "secret": _is_bytes},
     "fed": {"lane": _is_count, "input": _is_text, "retracts": _among(0, 1)},
     "meta": {"key": _is_text, "value": lambda value: _is_count(value) or (_is_text(value) and _is_revision(value))},
 }

@@ -25,6 +25,7 @@
     lineage  what each state directory of a lane's destination has confirmed
     awaited  batches, and versions, whose answers their input waits for; `open` counts the entries that name it
     requeue  unfinished orders to requeue dead letters, and their progress
+    origin   the secrets of the origins in the ids of stored events, by which a relay proves whose they are
     revision received policies; `stage` is received, superseded or active; older active ones stay until drained
 
 Counts and sizes are stored twice, in `batch` and in `todo`, so that one damaged page does not lose them. Events,
@@ -49,6 +50,7 @@ SEALED: Final = (
     ("dead_letter", "body"),
     ("keyed", "body"),
     ("lane", "settings"),
+    ("origin", "secret"),
     ("rest", "body"),
     ("revision", "policy"),
     ("slot", "body"),
@@ -67,6 +69,7 @@ CREATE TABLE IF NOT EXISTS lane (
     confirmed INTEGER NOT NULL DEFAULT 0, confirmed_versions INTEGER NOT NULL DEFAULT 0,
     contacts TEXT NOT NULL DEFAULT '[]');
 CREATE TABLE IF NOT EXISTS contact (host TEXT PRIMARY KEY) WITHOUT ROWID;
+CREATE TABLE IF NOT EXISTS origin (id BLOB PRIMARY KEY, secret BLOB NOT NULL) WITHOUT ROWID;
 CREATE TABLE IF NOT EXISTS batch (
     seq INTEGER PRIMARY KEY, epoch INTEGER NOT NULL, revision INTEGER NOT NULL, count INTEGER NOT NULL,
     bytes INTEGER NOT NULL, at REAL NOT NULL, origin BLOB NOT NULL, lanes TEXT NOT NULL, body BLOB NOT NULL);

@@ -18,6 +18,7 @@ import trio
 from shipper.process.environment import REAL, Environment
 from shipper.sdk.event import Batch, Oversized
 from shipper.sdk.lineage import Confirmed
+from shipper.sdk.origins import SECRET_BYTES, Origin
 from shipper.sdk.state import Change, Mark, Quota, Version
 from shipper.spool import (
     audit,
@@ -33,6 +34,7 @@ from shipper.spool import (
     keyed,
     lifting,
     lineages,
+    origins,
     places,
     queue,
     requeue,
@@ -92,7 +94,10 @@ class Spool:
         self.store = store
         self._now = environment.wall
         self.figures = self._counting = figures
-        self.origin = environment.entropy(16)
+        self._drawn = Origin(environment.entropy(SECRET_BYTES))
+        self.origin = self._drawn.id
+        """The origin of what enters in this process."""
+        self._origins = {self.origin: self._drawn}
         self.limits = kept.DEFAULTS
         """Of the active revision."""
         self.was_killed = store.directory.was_killed
@@ -128,6 +133,7 @@ class Spool:
             abandoned(_count(arrival, *counted))
 
         def enter(db: sqlite3.Connection) -> list[Entered]:
+            origins.keep(db, self.store.sealer, self._drawn)
             return queue.enter(db, self.store.sealer, self.origin, now, arrival)
 
         return _count(arrival, *await self.store.append(self._counted(enter), count_abandoned, wait=wait))
@@ -499,6 +505,17 @@ class Spool:
         with suppress(StoreFailed):  # the process ends then, and some callers must not raise
             self.store.post(lambda db: contact.note(db, lane), urgent=True)
 
+    async def load_origins(self) -> None:
+        """Loads the origins of stored events; forgets others, if there are many."""
+        self._origins |= await self.store.read(partial(origins.load, sealer=self.store.sealer))
+        if len(self._origins) > origins.MANY:
+            self.store.post(origins.forget_unused)
+
+    def prove(self, origin: bytes, name: str) -> bytes | None:
+        """Returns the proof that the events of an origin are those of the edge `name`; None if it is not known."""
+        known = self._origins.get(origin)
+        return None if known is None else known.proof(name)
+
     async def lineages(self, lane: int) -> dict[str, Confirmed]:
         """Returns what the destination of a lane has confirmed, by its lineage, with all that was noted before."""
         return await self.store.do(lambda db: lineages.of_lane(db, lane), patient=True)
@@ -610,7 +627,12 @@ class Spool:
     async def step_requeue(self, order: requeue.Requeue, room: requeue.Room) -> requeue.Step:
         """Carries out one bounded step. Raises Backpressure while the disk is full or failing."""
         now, sealer = self._now(), self.store.sealer
-        counted = self._counted(lambda db: requeue.step(db, sealer, self.origin, order, room, now))
+
+        def run(db: sqlite3.Connection) -> requeue.Step:
+            origins.keep(db, sealer, self._drawn)
+            return requeue.step(db, sealer, self.origin, order, room, now)
+
+        counted = self._counted(run)
         step = _count_requeued(await self.store.append(counted, _count_requeued, wait=False))
         if step.requeued:
             self._free_letters()
@@ -669,6 +691,7 @@ async def open_spool(
         spool = Spool(store, Figures.none(), environment)
         await spool.heed_damage()
         spool.limits = await spool.query(kept.load)
+        await spool.load_origins()
         store.on_report(lambda report: nursery.start_soon(spool.heed_damage))
         yield spool
         nursery.cancel_scope.cancel("the spool is closed")

@@ -562,7 +562,10 @@ class Campaign:
 
     def _door(self, port: int, doors: Mapping[str, Sequence[str]]) -> str:
         allowed = ["inventory", "things"]
-        edges = {name: {"credentials": list(keys), "collections": allowed} for name, keys in doors.items()}
+        edges = {
+            name: {"credentials": list(keys), "collections": allowed, "relays": name == MIDDLE}
+            for name, keys in doors.items()
+        }
         mode = "delivered" if self._options.delivers else "stored"
         where = f'address: "127.0.0.1:{port}", acknowledge: {mode}'
         return f"  edges: {{type: relay, {where}, edges: {json.dumps(edges)}}}\n"

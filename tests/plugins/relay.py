@@ -25,6 +25,7 @@ from shipper.plugin import (
     Sender,
 )
 from shipper.plugin import Principal as Said
+from shipper.sdk.origins import Origin
 from shipper.testing import RecordingInputContext
 from shipper_plugins.inputs.relay import Edge, RelayInput
 from shipper_plugins.outputs.relay import RelayOutput
@@ -32,7 +33,11 @@ from shipper_plugins.outputs.relay import RelayOutput
 KEYS = {
     CredentialId(id): Credential.parse({"api_key": f"{id}:a-secret-of-the-test"}) for id in ("k1", "k2", "other", "no")
 }
-EDGES = {"berlin": Edge(credentials=("k1", "k2")), "paris": Edge(credentials=("other",))}
+EDGES = {
+    "berlin": Edge(credentials=("k1", "k2"), relays=True),
+    "paris": Edge(credentials=("other",), relays=True),
+}
+"""They may send events of any origin, such as those of `entry`."""
 ORIGIN = b"0123456789abcdef"
 
 
@@ -91,6 +96,8 @@ class Queue:
     def __init__(self) -> None:
         self.lowest = 0
         self.delivers: list[bool] = []
+        self.origins: dict[bytes, Origin] = {}
+        """Those that were drawn in its state directory."""
         self.confirmed: dict[str, Confirmed] = {}
         """By lineage, what was noted."""
         self.notice: tuple[str | None, str] = (None, Code.OK)
@@ -106,6 +113,10 @@ class Queue:
         """See `Lineages.note`."""
         self.confirmed[lineage] = confirmed
 
+    def prove(self, origin: bytes, name: str) -> bytes | None:
+        """See `OutputContext.prove`."""
+        return self.origins[origin].proof(name) if origin in self.origins else None
+
     def take_notice(self, text: str | None, code: str) -> None:
         """See `OutputContext.notice`."""
         self.notice = text, code
@@ -120,6 +131,7 @@ class Queue:
             lowest=lambda: self.lowest,
             delivers=self.delivers.append,
             lineages=self,
+            prove=self.prove,
             notice=self.take_notice,
             beside=self.beside,
             state=state,

@@ -259,7 +259,7 @@ async def check_relay_door(aio: Asyncio, path: Path) -> type[Input]:
                 await trio.sleep(0.01)
 
     await check_input(
-        RelayInput(address="127.0.0.1:0", edges={"berlin": Edge(credentials=(CredentialId("key"),))}),
+        RelayInput(address="127.0.0.1:0", edges={"berlin": Edge(credentials=(CredentialId("key"),), relays=True)}),
         5,
         context=lambda stored: RecordingInputContext(positions=stored, credentials={"key": KEY}, aio=aio),
         feed=feed,

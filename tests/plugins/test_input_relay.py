@@ -30,6 +30,7 @@ from shipper.plugin import (
 )
 from shipper.sdk.aio import open_asyncio
 from shipper.sdk.http import open_client
+from shipper.sdk.origins import Origin
 from shipper.sdk.units import Size
 from shipper.testing import RecordingInputContext
 from shipper_plugins.inputs import relay_server
@@ -264,6 +265,57 @@ async def test_a_session_that_another_source_of_the_input_has_begun_ends_those_h
         assert (reply.status, reply.code, before.numbers) == (409, "session_over", [])
 
 
+async def test_the_sessions_of_two_edges_have_different_numbers(aio: Asyncio) -> None:
+    async with principal(aio) as door:
+        sessions = [await hello(door), await hello(door, key="other"), await hello(door, link=2)]
+
+        assert len(set(sessions)) == 3
+
+
+# -- whose events they are ---------------------------------------------------------------------------------------------
+
+OWNERS = {"berlin": Edge(credentials=("k1",)), "paris": Edge(credentials=("other",))}
+BERLIN = Origin(b"b" * 32)
+
+
+def shown(generation: Generation, batch: Batch, proof: bytes | None) -> bytes:
+    return b"".join(frames.encode(Head(generation, 1, 0, parts=1), [part_of(batch, proof)]))
+
+
+async def test_an_edge_that_knows_all_of_another_one_can_post_nothing_under_its_origin(aio: Asyncio) -> None:
+    async with principal(aio, edges=OWNERS) as door:
+        own, liar = await hello(door), await hello(door, key="other")
+        for proof in (None, BERLIN.proof("berlin"), Origin(b"p" * 32).proof("paris")):
+            reply = await post(door, shown(liar, entry(7, origin=BERLIN.id), proof), key="other")
+            assert (reply.status, reply.code, door.numbers) == (403, "foreign_origin", [])
+        reply = await post(door, shown(own, entry(7, origin=BERLIN.id), BERLIN.proof("berlin")))
+
+        assert (reply.status, door.numbers) == (200, [7])
+
+
+async def test_an_edge_that_relays_may_send_what_others_have_accepted(aio: Asyncio) -> None:
+    edges = {"berlin": msgspec.structs.replace(OWNERS["berlin"], relays=True)}
+    async with principal(aio, edges=edges) as door:
+        reply = await post(door, shown(await hello(door), entry(7, origin=BERLIN.id), None))
+
+        assert (reply.status, door.numbers) == (200, [7])
+
+
+@pytest.mark.parametrize("relays", [False, True])
+async def test_a_given_id_in_the_form_of_a_shipper_is_kept_only_of_an_edge_that_relays(
+    aio: Asyncio, relays: bool
+) -> None:
+    other = entry(9, origin=Origin(b"p" * 32).id).id_texts()[0]
+    batch = replace(entry(7, 1, 2, 3, origin=BERLIN.id), ids=(other, "order-1", None))
+    edges = {"berlin": msgspec.structs.replace(OWNERS["berlin"], relays=relays)}
+    own = entry(7, 1, 2, 3, origin=BERLIN.id).id_texts()
+    async with principal(aio, edges=edges) as door:
+        reply = await post(door, shown(await hello(door), batch, BERLIN.proof("berlin")))
+
+        assert reply.status == 200
+        assert door.ids() == [other if relays else own[0], "order-1", own[2]]
+
+
 async def test_a_second_instance_is_refused_and_told_when_to_come_again(aio: Asyncio) -> None:
     async with principal(aio) as door:
         await hello(door)
@@ -470,7 +522,10 @@ def identity(of_edges: trustme.CA, *names: str) -> Credential:
 
 async def test_an_edge_is_who_its_certificate_says(aio: Asyncio, monkeypatch: pytest.MonkeyPatch) -> None:
     authority, of_edges, strange = trustme.CA(), trustme.CA(), trustme.CA()
-    edges = {"berlin": Edge(san=("berlin.edge.example",)), "paris": Edge(credentials=(CredentialId("other"),))}
+    edges = {
+        "berlin": Edge(san=("berlin.edge.example",), relays=True),
+        "paris": Edge(credentials=(CredentialId("other"),), relays=True),
+    }
     ca = {"ca": Material("ca", authority.cert_pem.bytes().decode())}
     own = {
         CredentialId("k1"): identity(of_edges, "Berlin.edge.example"),

@@ -10,14 +10,16 @@ import trio
 from shipper.plugin import Answers, Asyncio, Batch, CredentialId, Held, Later, Outcome, Sender, TooLarge
 from shipper.plugin import Principal as Said
 from shipper.sdk.aio import open_asyncio
+from shipper.sdk.origins import Origin
 from shipper.testing import RecordingInputContext
 from shipper_demo.ports import free_port
 from shipper_plugins.inputs import bulk_connections
+from shipper_plugins.inputs.relay import Edge
 from shipper_plugins.outputs import relay as output
 from shipper_plugins.outputs import relay_sessions
 from shipper_plugins.relay import frames, generations
 from shipper_plugins.relay.frames import Answered
-from tests.plugins.relay import EDGES, Queue, chaos, edge, entry, principal
+from tests.plugins.relay import EDGES, ORIGIN, Queue, chaos, edge, entry, principal
 
 
 @pytest.fixture
@@ -159,6 +161,22 @@ async def test_another_part_under_the_same_identity_is_held_and_never_acknowledg
         assert [answer.outcome for answer in answers.others.values()] == [Outcome.HELD]
         assert (door.numbers, door.counted("identity_conflicts")) == ([1], 1)
         assert await sender.send(entry(6)) == Answers(1, is_stored=True)
+
+
+@pytest.mark.parametrize(("is_own", "outcome"), [(False, Outcome.HELD), (True, Outcome.REJECTED)])
+async def test_what_is_not_proven_is_held_if_it_is_of_others_and_rejected_if_its_secret_is_lost(
+    aio: Asyncio, is_own: bool, outcome: Outcome
+) -> None:
+    own, queue = Origin(b"b" * 32), Queue()
+    queue.origins[own.id] = own
+    strange = entry(5) if is_own else entry(5).identified(ORIGIN, 5)
+    edges = {"berlin": Edge(credentials=(CredentialId("k1"),))}
+    async with principal(aio, edges=edges) as door, edge(aio, door.url, queue=queue) as sender:
+        answers = await sender.send(strange)
+
+        assert [answer.outcome for answer in answers.others.values()] == [outcome]
+        assert await sender.send(entry(6, origin=own.id)) == Answers(1, is_stored=True)
+        assert door.numbers == [6]
 
 
 async def test_a_part_that_is_refused_takes_no_other_one_with_it(aio: Asyncio) -> None:

@@ -43,8 +43,10 @@ from tests.plugins.relay import Principal, Queue, entry, principal
 from tests.plugins.test_input_relay import ask, hello
 
 EDGES = {
-    "berlin": Edge(credentials=("k1", "k2"), collections=("things",), max_keys=1000, max_document_bytes=1000),
-    "paris": Edge(credentials=("other",), collections=("things",)),
+    "berlin": Edge(
+        credentials=("k1", "k2"), relays=True, collections=("things",), max_keys=1000, max_document_bytes=1000
+    ),
+    "paris": Edge(credentials=("other",), relays=True, collections=("things",)),
 }
 
 

@@ -764,11 +764,40 @@ def test_an_output_that_takes_state_only_refuses_log_events():
     [
         "inputs: {a: {type: facts, outputs: [shelf]}}\noutputs: {main: {type: console}, shelf: {type: shelf}}",
         "inputs: {a: {type: both}}\noutputs: {shelf: {type: shelf, only: false}}",
+        "inputs: {a: {type: both}}\noutputs: {shelf: {type: shelf}, other: {type: shelf, only: false}}",
+        "inputs: {a: {type: both}}\noutputs: {shelf: {type: shelf}, main: {type: console}}",
         "inputs: {a: {type: facts}}\nprocessors: [{type: tag, fields: {a: b}}]\noutputs: {shelf: {type: shelf}}",
     ],
 )
 def test_state_goes_where_it_is_taken(text):
     parse(MINIMUM + text, REGISTRY)
+
+
+def test_an_output_that_takes_state_only_refuses_log_events_that_only_another_input_has_an_output_for():
+    inputs = "  a: {type: both, outputs: [shelf]}\n  c: {type: both}\n"
+    text = f"version: 1\ninputs:\n{inputs}outputs: {{shelf: {{type: shelf}}, other: {{type: shelf, only: false}}}}\n"
+
+    assert problems(text) == [
+        (3, 6, "inputs.a", "this input gives log events, which outputs.shelf (shelf) does not take")
+    ]
+
+
+def test_state_of_an_input_of_both_goes_to_all_its_outputs_but_where_one_is_for_state_alone():
+    outputs = "outputs: {main: {type: console}, other: {type: shelf, only: false}}\n"
+    text = f"version: 1\ninputs:\n  a: {{type: both}}\n{outputs}"
+
+    assert problems(text) == [
+        (3, 6, "inputs.a", "this input gives keyed state, which outputs.main (console) does not take")
+    ]
+
+
+def test_a_processor_sends_no_log_events_to_an_output_that_takes_state_only():
+    outputs = "outputs: {shelf: {type: shelf}, other: {type: shelf, only: false}}\n"
+    text = f"version: 1\ninputs: {{c: {{type: both}}}}\nprocessors:\n  - {{type: give, to: [other, shelf]}}\n{outputs}"
+
+    assert problems(text) == [
+        (4, 30, "processors[0].to[1]", 'the output "shelf" takes keyed state alone, and no log events')
+    ]
 
 
 def test_keyed_state_passes_no_processors():

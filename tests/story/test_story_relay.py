@@ -234,7 +234,8 @@ async def test_a2_what_was_written_before_the_first_connection_arrives(tmp_path:
 async def test_ids_survive_two_hops_and_a_kill_in_the_middle(tmp_path: Path) -> None:
     far = free_port()
     onwards = f'  on: {{type: relay, name: middle, hosts: ["http://127.0.0.1:{far}"], credential: k2, {PACE}}}\n'
-    text = f'  edges: {{type: relay, address: "127.0.0.1:{far}", edges: {{middle: {{credentials: [k2]}}}}}}\n'
+    edges = "edges: {middle: {credentials: [k2], relays: true}}"
+    text = f'  edges: {{type: relay, address: "127.0.0.1:{far}", {edges}}}\n'
     async with open_relay(tmp_path) as relay, running(tmp_path / "far") as last, running(relay.edge_state) as edge:
         last_policy = policy(url=relay.world.destination.url, credential="backend", inputs=text)
         await last.policy(1, last_policy, {"k2": secret("k2"), "backend": secret("backend")})
@@ -393,7 +394,7 @@ async def test_t117_4_a_dead_letter_of_the_principal_counts_at_both_and_is_writt
 async def test_t117_4_the_answer_of_the_backend_passes_two_hops(tmp_path: Path) -> None:
     far = free_port()
     onwards = f'  on: {{type: relay, name: middle, hosts: ["http://127.0.0.1:{far}"], credential: k2, {PACE}}}\n'
-    edges = "edges: {middle: {credentials: [k2]}}"
+    edges = "edges: {middle: {credentials: [k2], relays: true}}"
     text = f'  edges: {{type: relay, address: "127.0.0.1:{far}", {edges}, {DELIVERED}}}\n'
     async with open_relay(tmp_path) as relay, running(tmp_path / "far") as last, running(relay.edge_state) as edge:
         relay.world.revoke("backend")

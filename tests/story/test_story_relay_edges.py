@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
 from pathlib import Path
 
@@ -158,3 +158,39 @@ async def test_a_collection_that_is_taken_away_and_given_back_has_the_last_word_
             await edges.offer_edge(berlin, "berlin", 2)
             await edges.agreed({("berlin/local", "a"): 2, ("berlin/local", "b"): 1, ("berlin/local", "c"): 1})
             await empty(berlin)
+
+
+async def _offer_directory(edges: Edges, revision: int, directory: Path, more: str, log: str = "") -> None:
+    """A policy of the principal that keeps state in a directory, and perhaps log events elsewhere."""
+    where = f'address: "127.0.0.1:{edges.relay.ports[0]}"{more}'
+    inputs = f"  edges: {{type: relay, {where}, edges: {{berlin: {{credentials: [berlin], collections: [things]}}}}}}\n"
+    outputs = f"  shelf: {{type: file, directory: {directory}}}\n{log}"
+    await edges.door.policy(revision, policy(inputs=inputs, outputs=outputs), {"berlin": secret("berlin")})
+
+
+async def _holds(path: Path, has: Callable[[Path], bool]) -> None:
+    with trio.fail_after(30):
+        while not await trio.to_thread.run_sync(has, path):  # noqa: ASYNC110 (another process writes it)
+            await trio.sleep(0.05)
+
+
+async def test_a_principal_keeps_the_state_of_a_door_in_a_directory_and_its_log_events_elsewhere(
+    tmp_path: Path,
+) -> None:
+    shelf, log = tmp_path / "shelf", tmp_path / "log"
+    async with open_edges(tmp_path) as (edges, berlin, _):
+        await _offer_directory(edges, 1, shelf, "")
+        (error,) = (await edges.door.nack(1))["errors"]
+        await _offer_directory(edges, 2, shelf, ", events: state")
+        await edges.door.ack(2, "active")
+        edges.relay.world.write(3)
+        await edges.put("berlin", "a", 1)
+        await _holds(shelf / "berlin%2Flocal" / "things" / "a.json", Path.exists)
+        held = await berlin.state(lambda observed: "no_events" in json.dumps(observed["units"]))
+        await _offer_directory(edges, 3, shelf, "", f"  log: {{type: file, path: {log}}}\n")
+        await edges.door.ack(3, "active")
+        await _holds(log, lambda path: path.exists() and path.read_bytes().count(b"\n") == 3)
+        await empty(berlin)
+
+    assert "this input gives log events, which outputs.shelf (file) does not take" in error["message"]
+    assert held["queue"]["events"] == 3

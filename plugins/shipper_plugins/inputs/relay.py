@@ -27,6 +27,8 @@ percent-encoded UTF-8; all behind the collection is the key.
 
     400 bad_request, protocol   401 unauthorized         403 forbidden           404, 405, 408, 415
     409 edge_cloned: another live process has the name   409 session_over: begin another session
+    403 no_events: this door takes keyed state alone
+    403 foreign_origin: the events of a part are not proven to be those of this edge, which may not relay for others
     409 identity_conflict: another part was taken under the identity of this one; it is never acknowledged
     413 too_large               422 part_refused: it can never be stored           429 busy, full, with Retry-After
 
@@ -128,6 +130,9 @@ class Edge(Settings, frozen=True, kw_only=True):
     """Names in its certificate, any of which will do: DNS names, URIs or IP addresses, as written there."""
     collections: tuple[Collection, ...] = ()
     """The collections of keyed state that it may write (default: it may write no state)."""
+    relays: bool = False
+    """Whether it is a principal itself, and sends what other shippers have accepted (default: it sends only its own log
+    events, and others are refused)."""
     max_keys: Annotated[int, msgspec.Meta(ge=1)] = 100_000
     """The most keys that it may have, without deleted ones."""
     max_document_bytes: Size = Size(1 << 20)
@@ -159,6 +164,9 @@ class RelayInput(Input, frozen=True, kw_only=True):
     acknowledge: Literal["stored", "delivered"] = "stored"
     """When an edge may forget an event, or a version of keyed state: when it is `stored` here; or `delivered`, when all
     outputs here have given their final answers. A change applies to later events."""
+    events: Literal["all", "state"] = "all"
+    """What it takes: `all`, or `state`: keyed state alone, and it refuses log events, which their edges hold then. Not
+    needed where another output takes the log events."""
     edges: Annotated[dict[Name, Edge], msgspec.Meta(min_length=1, max_length=MOST_EDGES)]
     """The edges that may send, by name."""
     max_part_bytes: Size = Size(16 << 20)
@@ -171,6 +179,11 @@ class RelayInput(Input, frozen=True, kw_only=True):
         if not 1 << 16 <= self.max_part_bytes <= 1 << 30:
             raise BadOption(f"must be from 64KiB to 1GiB, not {self.max_part_bytes}", "max_part_bytes")
         self._check_edges()
+
+    @property
+    def gives_events(self) -> bool:  # type: ignore[override]
+        """See `Input.gives_events`."""
+        return self.events == "all"
 
     @property
     def gives_state(self) -> bool:
@@ -237,6 +250,8 @@ class RelayInput(Input, frozen=True, kw_only=True):
             max_part_bytes=int(self.max_part_bytes),
             limits={name: edge.limits for name, edge in self.edges.items() if edge.collections},
             awaits=self.awaits(),
+            takes_events=self.gives_events,
+            relaying=frozenset(name for name, edge in self.edges.items() if edge.relays),
         )
 
 

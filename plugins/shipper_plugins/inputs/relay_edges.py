@@ -9,6 +9,7 @@ one edge are stored one after the other, those of many edges together.
 
 from __future__ import annotations
 
+import itertools
 import logging
 import os
 import re
@@ -65,7 +66,7 @@ from shipper_plugins.relay.state import (
     Surplus,
     Wanted,
 )
-from shipper_plugins.relay.taken import Conflict, Crowded, Memory, Taken, fresh, taken
+from shipper_plugins.relay.taken import Conflict, Crowded, Memory, Taken, fresh, taken, without_foreign
 
 _log = logging.getLogger(__name__)
 
@@ -111,6 +112,10 @@ class Door:
     max_part_bytes: int
     limits: Mapping[str, Limits] = field(default_factory=dict)
     """By edge that may have keyed state, its limits."""
+
+    takes_events: bool = True
+    relaying: frozenset[str] = frozenset()
+    """The edges that may send events of other shippers."""
 
     def limits_of(self, edge: str) -> Limits:
         """Returns the limits of an edge for keyed state."""
@@ -214,7 +219,8 @@ class Edges:
     def __init__(self, context: InputContext) -> None:
         self._context = context
         self._instance = os.urandom(16).hex()
-        """The position of the lineage, once it exists; it is stored with the first session."""
+        self._numbers = itertools.count(1)
+        """Of sessions: those of two edges have different ones."""
         self._edges: dict[str, _Edge] = {}
         self._sets = Sets(context)
         self._promises = False
@@ -225,6 +231,8 @@ class Edges:
         self._room = Room()
         self._again = context.meters.counter("parts_again", "Parts that had been taken before, and came again.")
         self._conflicts = context.meters.counter("identity_conflicts", "Parts under the identity of another one.")
+        self.foreign = context.meters.counter("foreign_origins", "Requests refused, with events of other shippers.")
+        """Counted in the asyncio thread."""
         self._clones = context.meters.counter("edges_cloned", "Sessions refused, as another process has the name.")
 
     @property
@@ -332,7 +340,7 @@ class Edges:
 
     def _edge(self, name: str) -> _Edge:
         if name not in self._edges:
-            self._edges[name] = _Edge(Sessions(self._instance), Keys(name), Settled(self._room))
+            self._edges[name] = _Edge(Sessions(self._instance, self._numbers), Keys(name), Settled(self._room))
         return self._edges[name]
 
     # -- sessions ------------------------------------------------------------------------------------------------------
@@ -418,18 +426,19 @@ class Edges:
     # -- parts ---------------------------------------------------------------------------------------------------------
 
     async def take(
-        self, name: str, head: Head, parts: Sequence[tuple[Part, Batch]], *, awaits: bool = False
+        self, name: str, head: Head, parts: Sequence[tuple[Part, Batch]], *, awaits: bool = False, relays: bool = False
     ) -> Answered:
         """Stores what is new of these parts. Raises Refused.
 
         If it returns, all of them are stored; if it `awaits`, new events are confirmed only by their final answers.
+        Unless the edge `relays`, an id that a client gave is not kept if it has the form of those of shippers.
         """
         edge = self._edge(name)
         async with edge.lock:
             for _ in range(2):
                 link = self._link(edge, head)
                 try:
-                    await self._take(name, edge, head.link, link, parts, awaits=awaits)
+                    await self._take(name, edge, head.link, link, parts, awaits=awaits, relays=relays)
                 except Outdated:
                     await self._load_again(name, edge)
                 except Conflict as conflict:
@@ -466,6 +475,7 @@ class Edges:
         parts: Sequence[tuple[Part, Batch]],
         *,
         awaits: bool,
+        relays: bool,
     ) -> None:
         memory = link.memory.above(edge.sessions.low(number))
         others = [each.memory for at, each in edge.links.items() if at != number]
@@ -481,7 +491,7 @@ class Edges:
                 mode = known[0].awaited if known else awaits  # of one batch all is confirmed in the same way
                 new, entry = _new(part, batch, positions, awaited=mode)
                 memory = memory.taking([entry])
-                batches.append(new)
+                batches.append(new if relays else without_foreign(new))
                 keys.append(entry.key(name) if mode else None)
             else:
                 self._again.add()

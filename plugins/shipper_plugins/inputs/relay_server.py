@@ -26,6 +26,7 @@ import ssl
 from collections.abc import Callable
 from dataclasses import replace
 from email.utils import formatdate
+from functools import partial
 from typing import NamedTuple, TypeVar
 from urllib.parse import unquote
 
@@ -64,6 +65,8 @@ UNPACKING = 2
 
 _CODES = {413: "too_large", 429: "busy"}
 """By the status of a body that is refused."""
+_STATUS = {"too_large": 413, frames.FOREIGN: 403}
+"""By the code of an invalid request, its status."""
 _HEADERS = {"Content-Type": _JSON, "Server": "shipper", "Cache-Control": "no-store"}
 _HEARD = msgspec.json.encode(Answered([]))
 
@@ -146,7 +149,9 @@ class RelayServer:
         except Refused as refusal:
             return _refused(request, refusal)
         except FrameError as error:
-            return _refused(request, Refused(413 if error.code == "too_large" else 400, error.code, str(error)))
+            if error.code == frames.FOREIGN:
+                self._edges.foreign.add()
+            return _refused(request, Refused(_STATUS.get(error.code, 400), error.code, str(error)))
         except BodyRefused as why:
             retry_after = 1.0 if why.status == 429 else None
             return _refused(
@@ -240,15 +245,18 @@ class RelayServer:
         return _written(_HEARD)
 
     async def _take(self, request: web.BaseRequest, door: Door, edge: str, share: Share) -> Answered:
+        if not door.takes_events:
+            raise Refused(403, frames.NO_EVENTS, "this door takes keyed state alone")
         body = await self._read(request, share, frames.MEDIA_TYPE, door.max_part_bytes + MORE_THAN_A_PART)
         share.resize(min(len(body) * MOST_UNPACKED, len(body) + door.max_part_bytes))
+        own = None if edge in door.relaying else edge
         async with self._unpacking:
-            said, batches = await _in_thread(_read, body, door.max_part_bytes)
+            said, batches = await _in_thread(partial(_read, own=own), body, door.max_part_bytes)
             share.resize(len(body) + sum(batch.size for batch in batches))
 
         async def take() -> Answered:
             parts = list(zip(said.parts, batches, strict=True))
-            return await self._edges.take(edge, said.head, parts, awaits=door.awaits)
+            return await self._edges.take(edge, said.head, parts, awaits=door.awaits, relays=own is None)
 
         answered = await self._aio.answer(take)
         self._belongs(request, edge)
@@ -399,8 +407,11 @@ def _names(request: web.BaseRequest) -> list[str]:
     return [str(name) for _, name in (certificate or {}).get("subjectAltName", ())]
 
 
-def _read(body: bytes, limit: int) -> tuple[Request, list[Batch]]:
+def _read(body: bytes, limit: int, own: str | None) -> tuple[Request, list[Batch]]:
+    """`own` is the edge that may send only its own events."""
     said = frames.decode(body)
+    if own is not None:
+        said.check_origins(own)
     return said, said.batches(limit)
 
 

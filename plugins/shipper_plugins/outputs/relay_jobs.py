@@ -29,6 +29,8 @@ class Job:
     size: int
     """The digest of its events, as they are."""
     items: Sequence[int]
+    is_own: bool = True
+    """Whether this shipper was the first to accept its events."""
     is_alone: bool = False
     """Whether it was refused together with others, and goes alone."""
     answers: Answers | None = None

@@ -50,6 +50,11 @@ def refusal(response: Response, host: str) -> Exception:
         return Held(f"{text}: another live process has the name of this edge there", code=code)
     if code == "identity_conflict":
         return Refused(Outcome.HELD, f"{text}: it has other events under this identity", code)
+    if code == frames.FOREIGN:
+        text += ": these events are of other shippers: write `relays: true` for this edge in the policy there"
+        return Refused(Outcome.HELD, text, code)
+    if code == frames.NO_EVENTS:
+        return Refused(Outcome.HELD, f"{text}: the principal takes no log events, but keyed state alone", code)
     if code == "part_refused":
         return Refused(Outcome.REJECTED, text, Code.REJECTED)
     if status in (401, 403) or code == "protocol":

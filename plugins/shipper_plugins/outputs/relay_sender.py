@@ -73,9 +73,11 @@ class Relay:
         if self._sessions.current is not None:
             _check_size(batch.size, self._sessions.current)
         is_big = len(batch.body) > _BIG
-        part = await trio.to_thread.run_sync(part_of, batch, limiter=self._packers) if is_big else part_of(batch)
+        proof = None if batch.is_relayed else self._context.prove(batch.origin, self._output.name)
+        to_thread = trio.to_thread.run_sync
+        part = await to_thread(part_of, batch, proof, limiter=self._packers) if is_big else part_of(batch, proof)
         items = range(batch.count) if batch.items is None else batch.items
-        job = Job(part, batch.count, batch.size, items)
+        job = Job(part, batch.count, batch.size, items, is_own=not batch.is_relayed)
         self._waiting.append(job)
         self._awaited.add(job)
         self._tell()
@@ -187,7 +189,7 @@ class Relay:
             if len(jobs) > 1:
                 self._again_alone(request)
             elif isinstance(error, Refused):
-                jobs[0].end_all(Answer(error.outcome, str(error), code=error.code))
+                jobs[0].end_all(_refused(jobs[0], error))
             else:
                 jobs[0].end(error=error)
         except Exception as error:
@@ -232,6 +234,17 @@ class Relay:
 async def _ending(work: Callable[[], Awaitable[None]], scope: trio.CancelScope) -> None:
     await work()
     scope.cancel("there is something else to do")
+
+
+def _refused(job: Job, refused: Refused) -> Answer:
+    """Returns the answer for each event of a part that cannot be taken.
+
+    What this shipper accepted itself and cannot prove has lost its secret, by damage: requeued from the dead letters it
+    gets a new identity. Nothing else helps, while what it relays waits for the policy of the principal.
+    """
+    if refused.code == frames.FOREIGN and job.is_own:
+        return Answer(Outcome.REJECTED, "the secret of its origin is lost", code=refused.code)
+    return Answer(refused.outcome, str(refused), code=refused.code)
 
 
 def _check_size(size: int, session: Welcome) -> None:

@@ -11,6 +11,8 @@ The body of `POST /v1/relay/parts`, of the type `application/vnd.shipper.relay`;
         16 bytes   origin ┐ with the items in the batch, the identity of its events: that of their first acceptance,
         8 bytes    seq    ┘ which is the id at the backend too
         32 bytes   digest: SHA-256 of the events, `digest`
+        96 bytes   proof that the origin is one of the sending edge (`shipper.sdk.origins`); zeros: it is another's,
+                   and only an edge that relays, as the receiver's policy says, may send such a part
         the rest   the batch: its header and its events, compressed by deflate, as `Batch.pack` makes it
 
 A part is one batch of the sender's queue or what is left of one: it was durable before it was sent, and it comes again
@@ -29,7 +31,7 @@ from typing import Annotated, Final, NamedTuple, TypeVar
 
 import msgspec
 
-from shipper.plugin import Batch, Oversized, Ranked
+from shipper.plugin import PROOF_BYTES, Batch, Oversized, Ranked, is_proven
 
 PROTOCOL: Final = 1
 MEDIA_TYPE: Final = "application/vnd.shipper.relay"
@@ -40,12 +42,17 @@ MOST_EVENTS: Final = 16384
 MOST_HEAD: Final = 4096
 LEAST_PART_BYTES: Final = 1 << 16
 HEARTBEAT_SECONDS: Final = 25.0
+NO_EVENTS: Final = "no_events"
+"""The code of a refusal: the receiver takes keyed state alone."""
+FOREIGN: Final = "foreign_origin"
+"""The code of a refusal: an edge that may not relay for others has sent their events, or cannot prove that they are
+its own."""
 MOST_WAIT: Final = 20.0
 """The longest wait of a request for answers, in seconds."""
 
 _MAGIC: Final = b"SHR1"
 _LENGTH: Final = struct.Struct(">I")
-_IDENTITY: Final = struct.Struct(">Q16sQ32s")
+_IDENTITY: Final = struct.Struct(f">Q16sQ32s{PROOF_BYTES}s")
 _MOST: Final = (1 << 63) - 1
 
 Number = Annotated[int, msgspec.Meta(ge=0, le=_MOST)]
@@ -194,6 +201,7 @@ class Part(NamedTuple):
     seq: int
     digest: bytes
     packed: bytes
+    proof: bytes = bytes(PROOF_BYTES)
 
     def batch(self, limit: int) -> Batch:
         """Returns its events, with their identity. Raises FrameError if they do not have the digest, or are none.
@@ -240,6 +248,11 @@ class Request(NamedTuple):
     head: Head
     parts: Sequence[Part]
 
+    def check_origins(self, edge: str) -> None:
+        """Raises FrameError if the origin of a part is not proven to be one of this edge."""
+        if not all(is_proven(part.origin, edge, part.proof) for part in self.parts):
+            raise FrameError("a part has the origin of another shipper", FOREIGN)
+
     def batches(self, limit: int) -> list[Batch]:
         """Returns the events of its parts. Raises FrameError, or TooLong above `limit` bytes together."""
         found: list[Batch] = []
@@ -249,9 +262,10 @@ class Request(NamedTuple):
         return found
 
 
-def part_of(batch: Batch) -> Part:
-    """Returns a batch of the sender's queue as a part."""
-    return Part(batch.place, batch.origin, batch.seq, digest(batch), batch.pack())
+def part_of(batch: Batch, proof: bytes | None = None) -> Part:
+    """Returns a batch of the sender's queue as a part; without a proof, as one of another shipper."""
+    shown = bytes(PROOF_BYTES) if proof is None else proof
+    return Part(batch.place, batch.origin, batch.seq, digest(batch), batch.pack(), shown)
 
 
 def digest(batch: Batch) -> bytes:
@@ -282,7 +296,8 @@ def encode(head: Head, parts: Sequence[Part]) -> list[bytes]:
     said = msgspec.json.encode(head)
     pieces = [_MAGIC, _LENGTH.pack(len(said)), said]
     for part in parts:
-        pieces += [_LENGTH.pack(_IDENTITY.size + len(part.packed)), _IDENTITY.pack(*part[:4]), part.packed]
+        identity = _IDENTITY.pack(part.place, part.origin, part.seq, part.digest, part.proof)
+        pieces += [_LENGTH.pack(len(identity) + len(part.packed)), identity, part.packed]
     return pieces
 
 
@@ -330,7 +345,7 @@ def framed(body: bytes, at: int) -> tuple[bytes, int]:
 def _part(framed: bytes) -> Part:
     if len(framed) <= _IDENTITY.size:
         raise FrameError("a part is too short")
-    place, origin, seq, digest = _IDENTITY.unpack_from(framed)
+    place, origin, seq, digest, proof = _IDENTITY.unpack_from(framed)
     if max(place, seq) > _MOST:
         raise FrameError("a part has an invalid number")
-    return Part(place, origin, seq, digest, framed[_IDENTITY.size :])
+    return Part(place, origin, seq, digest, framed[_IDENTITY.size :], proof)

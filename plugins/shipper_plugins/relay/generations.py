@@ -1,8 +1,8 @@
 """Sessions of one edge: which instance of it is served, and which session of a link is the newest. No I/O.
 
-A session has a generation: the instance of the receiver and a counter. Every request has it, and the newest one of a
-link is stored with what it has taken. So a request that was delayed on its way stores nothing, confirms nothing, and
-reveals nothing of the session after it.
+A session has a generation: the instance of the receiver and a counter, which no two sessions of its edges share. Every
+request has it, and the newest one of a link is stored with what it has taken. So a request that was delayed on its way
+stores nothing, confirms nothing, and reveals nothing of the session after it.
 
 An instance is one process of the sender. While one is served, another one under the same name is refused: they would
 take each other's answers. An instance makes room when it has no connection and was not heard for `GONE_SECONDS`, or
@@ -12,6 +12,8 @@ forward.
 
 from __future__ import annotations
 
+import itertools
+from collections.abc import Iterator
 from typing import Final
 
 from shipper_plugins.relay.frames import Generation
@@ -33,11 +35,11 @@ class Stale(Exception):
 
 
 class Sessions:
-    """The sessions of one edge, at the receiver's `instance`."""
+    """The sessions of one edge, at the receiver's `instance`, which takes their `numbers` for all its edges."""
 
-    def __init__(self, instance: str) -> None:
+    def __init__(self, instance: str, numbers: Iterator[int] | None = None) -> None:
         self._instance = instance
-        self._counter = 0
+        self._numbers = itertools.count(1) if numbers is None else numbers
         self._served: str | None = None
         self._heard = 0.0
         self._newest: dict[int, Generation] = {}
@@ -70,9 +72,8 @@ class Sessions:
             self._newest.clear()
             self._low.clear()
         self._heard = now
-        self._counter += 1
         self._low[link] = 0
-        newest = self._newest[link] = Generation(self._instance, self._counter)
+        newest = self._newest[link] = Generation(self._instance, next(self._numbers))
         return newest
 
     def hear(self, link: int, generation: Generation, now: float) -> None:

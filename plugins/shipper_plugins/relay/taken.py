@@ -13,6 +13,7 @@ are compared by their digest; with fewer, the items alone show that they were ta
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass, replace
 from typing import Final
@@ -34,6 +35,7 @@ MOST_ROOM: Final = 8 << 20
 parts of 8192 events, where each is a whole batch."""
 
 _ITEM_BYTES: Final = 9
+_OF_A_SHIPPER: Final = re.compile(r"[A-Za-z0-9_-]{22}-[0-9]+-[0-9]+", re.ASCII)
 
 Spans = tuple[tuple[int, int], ...]
 """Items as rising runs, each with its first and its last item, with a gap between any two."""
@@ -191,6 +193,14 @@ def spans(items: Iterable[int]) -> Spans:
 def numbers(runs: Spans) -> Iterable[int]:
     """Returns the items of runs."""
     return [item for first, last in runs for item in range(first, last + 1)]
+
+
+def without_foreign(batch: Batch) -> Batch:
+    """Returns the batch without given ids that have the form of those of shippers: such events get an id of the batch's
+    own identity."""
+    if batch.ids is None or not any(id is not None and _OF_A_SHIPPER.fullmatch(id) for id in batch.ids):
+        return batch
+    return batch.with_columns(ids=[None if id is None or _OF_A_SHIPPER.fullmatch(id) else id for id in batch.ids])
 
 
 def taken(batch: Batch, place: int, digest: bytes, *, awaited: bool = False) -> Taken:

@@ -110,6 +110,7 @@ class World:
             edge: {
                 "credentials": [f"{edge}-{number + 1}" for number in range(CREDENTIALS)],
                 "collections": [COLLECTION],
+                "relays": edge not in self.scenario.edges,
             }
             for edge in self.scenario.senders
             if name in self.scenario.principals_of(edge)
