@@ -489,7 +489,7 @@ async def test_over_grpc_who_sends_frames_and_no_requests_is_closed_and_others_a
                 while await stream.receive_some():
                     pass
             closed.set()
-        assert turns > otlp_frames.FIRST / otlp_frames.MOST_AT_ONCE
+        assert turns >= otlp_frames.FIRST // otlp_frames.MOST_AT_ONCE
         assert (await receiver.export(key=OLD))[0] == 0
 
 
