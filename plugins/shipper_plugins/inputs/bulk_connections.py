@@ -134,11 +134,7 @@ class Connections:
         Requests under way are answered first, within `LEAVING_SECONDS`; new ones are not accepted.
         """
         tls = self._tls()
-        leaving = [
-            one
-            for one in self._open_ones
-            if (one.tls is not None and one.tls is not tls) or not all(map(admits, one.shown))
-        ]
+        leaving = [one for one in self._open_ones if one.tls is not tls or not all(map(admits, one.shown))]
         for one in leaving:
             one.leave(at_once=not self._rooms.is_busy(one))
         ended = [asyncio.ensure_future(one.ended.wait()) for one in leaving]
