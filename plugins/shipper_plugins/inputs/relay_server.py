@@ -257,7 +257,9 @@ class RelayServer:
     async def _tell_answers(self, request: web.BaseRequest, door: Door, edge: str, share: Share) -> Told:
         poll = await self._message(request, share, Poll)
         self._belongs(request, edge)
-        return await self._aio.answer(self._edges.answers, edge, poll)
+        assert self._connections is not None
+        with self._connections.waiting(request):
+            return await self._aio.answer(self._edges.answers, edge, poll)
 
     async def _keep(self, request: web.BaseRequest, door: Door, edge: str, share: Share) -> StateAnswered:
         body = await self._read(request, share, state.MEDIA_TYPE, door.max_part_bytes + MORE_THAN_A_PART)
