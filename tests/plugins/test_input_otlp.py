@@ -258,6 +258,31 @@ async def test_a_request_that_never_comes_whole_holds_up_the_release_of_its_key_
         assert not receiver.source._servers["grpc"]._peers
 
 
+async def test_a_connection_that_ends_for_a_removed_key_answers_what_it_has_and_takes_no_more():
+    """A client of gRPC sends a refused stream again, on another connection."""
+    a_door = receiving("grpc", credentials=("old", "new"))
+    async with a_door as receiver, await trio.open_tcp_stream("127.0.0.1", receiver.port) as stream:
+        client, begun = begun_grpc(headers=[("authorization", OLD.authorization())])
+        await stream.send_all(begun)
+        with trio.fail_after(30):
+            while not receiver.source._servers["grpc"].rooms._busy:
+                await trio.lowlevel.checkpoint()
+            receiver.change(credentials=("new",))
+            async with trio.open_nursery() as nursery:
+                nursery.start_soon(receiver.source.changed)
+                await trio.testing.wait_all_tasks_blocked()
+                headers = [*HEADERS_OF_GRPC, ("authorization", NEW.authorization())]
+                client.send_headers(3, headers, end_stream=True)
+                await stream.send_all(client.data_to_send())
+                reset = await event_of(client, stream, h2.events.StreamReset)
+                client.send_data(1, otlp_grpc.framed(b""), end_stream=True)
+                await stream.send_all(client.data_to_send())
+                answer = await headers_of(client, stream)
+
+        assert (reset.stream_id, reset.error_code) == (3, h2.errors.ErrorCodes.REFUSED_STREAM)
+        assert answer[":status"] == "200"
+
+
 @both
 async def test_with_withdrawn_keys_nobody_may_enter_until_one_is_there_again(protocol):
     async with receiving(protocol, credentials=("old",)) as receiver:
@@ -421,10 +446,15 @@ async def test_a_body_that_drips_is_given_up(protocol, monkeypatch):
 
 
 async def headers_of(client, stream):
+    event = await event_of(client, stream, h2.events.ResponseReceived)
+    return {name.decode(): value.decode() for name, value in event.headers}
+
+
+async def event_of(client, stream, kind):
     while True:
         for event in client.receive_data(await stream.receive_some()):
-            if isinstance(event, h2.events.ResponseReceived):
-                return {name.decode(): value.decode() for name, value in event.headers}
+            if isinstance(event, kind):
+                return event
 
 
 async def test_a_connection_with_requests_at_once_is_busy_to_the_last_of_them():
@@ -443,14 +473,22 @@ async def test_a_connection_with_requests_at_once_is_busy_to_the_last_of_them():
                 assert len(rooms._busy) == (1 if id == 1 else 0)
 
 
+HEADERS_OF_GRPC = [
+    (":method", "POST"),
+    (":scheme", "http"),
+    (":authority", "localhost"),
+    (":path", "/opentelemetry.proto.collector.logs.v1.LogsService/Export"),
+    ("content-type", "application/grpc"),
+    ("te", "trailers"),
+]
+
+
 def begun_grpc(*ids, headers=()):
     """Requests whose bodies do not come yet."""
     client = h2.connection.H2Connection(h2.config.H2Configuration(client_side=True))
     client.initiate_connection()
-    pseudo = [(":method", "POST"), (":scheme", "http"), (":authority", "localhost")]
-    pseudo += [(":path", "/opentelemetry.proto.collector.logs.v1.LogsService/Export")]
     for id in ids or (1,):
-        client.send_headers(id, [*pseudo, *headers, ("content-type", "application/grpc"), ("te", "trailers")])
+        client.send_headers(id, [*HEADERS_OF_GRPC, *headers])
     return client, client.data_to_send()
 
 

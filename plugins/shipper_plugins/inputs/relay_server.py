@@ -101,7 +101,7 @@ class RelayServer:
         return bool(_living(self._open.get(edge, set())))
 
     async def renew(self) -> None:
-        """Closes connections with an earlier certificate, and those of whom is no such edge any more."""
+        """Closes connections with an earlier certificate, and those that no longer show their edge."""
         if self._connections is not None:
             await self._connections.renew(lambda shown: _is_known(shown, self.door))
 
