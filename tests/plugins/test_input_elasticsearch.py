@@ -1019,6 +1019,17 @@ async def _call_then(function, then):
     then()
 
 
+async def test_when_tls_is_added_old_plain_connections_end(identity):
+    """Whatever they show, it is in clear."""
+    async with a_receiver(credentials=("old",)) as receiver, await receiver.connect() as client:
+        assert (await client.request("POST", "/_bulk", OK, key=OLD)).status == 200
+        tls = ServerTls(certificate=identity.certificate, key=identity.key)
+        receiver.change(credentials=("old",), tls=tls)
+        await receiver.source.changed()
+
+        assert await client.is_closed()
+
+
 async def test_when_tls_is_added_an_old_plain_connection_is_refused(identity):
     async with a_receiver() as receiver, await receiver.connect() as client:
         assert (await client.request("POST", "/_bulk", OK)).status == 200

@@ -273,6 +273,24 @@ async def test_a_connection_that_has_shown_a_removed_key_is_closed_before_the_ke
             await stream.aclose()
 
 
+async def test_a_request_under_way_with_a_removed_key_is_answered_before_its_connection_ends():
+    head = HEAD + b"Authorization: %b\r\nContent-Length: 2\r\n\r\nx" % OLD.authorization().encode()
+    async with receiving(credentials=("old",)) as receiver, await receiver.connect() as stream:
+        await stream.send_all(head)
+        with trio.fail_after(60):
+            while not any(peer.shown for peer in receiver.source._server._peers):
+                await trio.lowlevel.checkpoint()
+            receiver.change(credentials=("new",))
+            async with trio.open_nursery() as nursery:
+                nursery.start_soon(receiver.source.changed)
+                await trio.testing.wait_all_tasks_blocked()
+                await stream.send_all(b"y")
+                answer = await stream.receive_some()
+            assert answer.startswith(b"HTTP/1.1 200 ")
+            assert b"\r\nConnection: close\r\n" in answer
+            assert await stream.receive_some() == b""
+
+
 async def test_with_withdrawn_keys_nobody_may_enter_until_one_is_there_again():
     async with receiving(credentials=("old",)) as receiver:
         receiver.change({}, credentials=("old",))

@@ -11,6 +11,7 @@ from functools import partial
 import grpc
 import h2.config
 import h2.connection
+import h2.errors
 import h2.events
 import orjson
 import pytest
@@ -28,6 +29,7 @@ from shipper.sdk.server import Limits
 from shipper.testing import RecordingInputContext
 from shipper_plugins.inputs import http_connection, otlp_frames
 from shipper_plugins.inputs.otlp import OtlpInput, OtlpServerTls
+from shipper_plugins.inputs.otlp_grpc import talk as over_grpc
 from shipper_plugins.otlp import events, jsons, libraries, protobuf, status
 from shipper_plugins.otlp import grpc as otlp_grpc
 from shipper_plugins.otlp.model import Group, Record, Resource
@@ -256,6 +258,31 @@ async def test_a_request_that_never_comes_whole_holds_up_the_release_of_its_key_
         assert not receiver.source._servers["grpc"]._peers
 
 
+async def test_a_connection_that_ends_for_a_removed_key_answers_what_it_has_and_takes_no_more():
+    """A client of gRPC sends a refused stream again, on another connection."""
+    a_door = receiving("grpc", credentials=("old", "new"))
+    async with a_door as receiver, await trio.open_tcp_stream("127.0.0.1", receiver.port) as stream:
+        client, begun = begun_grpc(headers=[("authorization", OLD.authorization())])
+        await stream.send_all(begun)
+        with trio.fail_after(30):
+            while not receiver.source._servers["grpc"].rooms._busy:
+                await trio.lowlevel.checkpoint()
+            receiver.change(credentials=("new",))
+            async with trio.open_nursery() as nursery:
+                nursery.start_soon(receiver.source.changed)
+                await trio.testing.wait_all_tasks_blocked()
+                headers = [*HEADERS_OF_GRPC, ("authorization", NEW.authorization())]
+                client.send_headers(3, headers, end_stream=True)
+                await stream.send_all(client.data_to_send())
+                reset = await event_of(client, stream, h2.events.StreamReset)
+                client.send_data(1, otlp_grpc.framed(b""), end_stream=True)
+                await stream.send_all(client.data_to_send())
+                answer = await headers_of(client, stream)
+
+        assert (reset.stream_id, reset.error_code) == (3, h2.errors.ErrorCodes.REFUSED_STREAM)
+        assert answer[":status"] == "200"
+
+
 @both
 async def test_with_withdrawn_keys_nobody_may_enter_until_one_is_there_again(protocol):
     async with receiving(protocol, credentials=("old",)) as receiver:
@@ -419,10 +446,15 @@ async def test_a_body_that_drips_is_given_up(protocol, monkeypatch):
 
 
 async def headers_of(client, stream):
+    event = await event_of(client, stream, h2.events.ResponseReceived)
+    return {name.decode(): value.decode() for name, value in event.headers}
+
+
+async def event_of(client, stream, kind):
     while True:
         for event in client.receive_data(await stream.receive_some()):
-            if isinstance(event, h2.events.ResponseReceived):
-                return {name.decode(): value.decode() for name, value in event.headers}
+            if isinstance(event, kind):
+                return event
 
 
 async def test_a_connection_with_requests_at_once_is_busy_to_the_last_of_them():
@@ -441,14 +473,22 @@ async def test_a_connection_with_requests_at_once_is_busy_to_the_last_of_them():
                 assert len(rooms._busy) == (1 if id == 1 else 0)
 
 
+HEADERS_OF_GRPC = [
+    (":method", "POST"),
+    (":scheme", "http"),
+    (":authority", "localhost"),
+    (":path", "/opentelemetry.proto.collector.logs.v1.LogsService/Export"),
+    ("content-type", "application/grpc"),
+    ("te", "trailers"),
+]
+
+
 def begun_grpc(*ids, headers=()):
     """Requests whose bodies do not come yet."""
     client = h2.connection.H2Connection(h2.config.H2Configuration(client_side=True))
     client.initiate_connection()
-    pseudo = [(":method", "POST"), (":scheme", "http"), (":authority", "localhost")]
-    pseudo += [(":path", "/opentelemetry.proto.collector.logs.v1.LogsService/Export")]
     for id in ids or (1,):
-        client.send_headers(id, [*pseudo, *headers, ("content-type", "application/grpc"), ("te", "trailers")])
+        client.send_headers(id, [*HEADERS_OF_GRPC, *headers])
     return client, client.data_to_send()
 
 
@@ -456,6 +496,7 @@ def h2_frame(kind, flags, stream, payload=b""):
     return len(payload).to_bytes(3) + bytes([kind, flags]) + stream.to_bytes(4) + payload
 
 
+PREFACE = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n" + h2_frame(4, 0, 0)
 HEADERS_OF_A_STREAM = bytes([0x83, 0x86, 0x44, 1]) + b"/" + bytes([0x41, 1]) + b"x"
 FLOODS = {
     "resets": lambda n: h2_frame(1, 4, 2 * n + 1, HEADERS_OF_A_STREAM) + h2_frame(3, 0, 2 * n + 1, bytes(4)),
@@ -470,27 +511,51 @@ FLOODS = {
 
 
 @pytest.mark.parametrize("flood", FLOODS)
-async def test_over_grpc_who_sends_frames_and_no_requests_is_closed_and_others_are_served_meanwhile(flood):
+async def test_over_grpc_who_sends_frames_and_no_requests_is_closed(flood):
     a_door = receiving("grpc", credentials=("old",))
     async with a_door as receiver, await trio.open_tcp_stream("127.0.0.1", receiver.port) as stream:
-        turns, closed = 0, trio.Event()
-
-        async def take_turns():
-            nonlocal turns
-            while not closed.is_set():
-                await trio.lowlevel.checkpoint()
-                turns += 1
-
-        async with trio.open_nursery() as nursery:
-            nursery.start_soon(take_turns)
-            with trio.fail_after(30), suppress(trio.BrokenResourceError):
-                await stream.send_all(b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n" + h2_frame(4, 0, 0))
-                await stream.send_all(b"".join(map(FLOODS[flood], range(2000))))
-                while await stream.receive_some():
-                    pass
-            closed.set()
-        assert turns >= otlp_frames.FIRST // otlp_frames.MOST_AT_ONCE
+        with trio.fail_after(30), suppress(trio.BrokenResourceError):
+            await stream.send_all(PREFACE + b"".join(map(FLOODS[flood], range(2000))))
+            while await stream.receive_some():
+                pass
         assert (await receiver.export(key=OLD))[0] == 0
+
+
+class Flooding:
+    """A peer whose frames are there at once, and what it was sent."""
+
+    leaves = False
+
+    def __init__(self, *blocks):
+        self._blocks, self.sent = list(blocks), b""
+
+    async def receive(self):
+        return self._blocks.pop(0) if self._blocks else b""
+
+    async def send(self, data):
+        self.sent += data
+
+
+async def test_over_grpc_others_run_between_the_frames_of_one_block():
+    turns = 0
+
+    async def take_turns():
+        nonlocal turns
+        while True:
+            await trio.lowlevel.checkpoint()
+            turns += 1
+
+    peer = Flooding(PREFACE + FLOODS["pings"](0) * 150, FLOODS["pings"](0) * 150)
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(take_turns)
+        await over_grpc(None, peer)
+        nursery.cancel_scope.cancel()
+
+    assert turns >= otlp_frames.FIRST // otlp_frames.MOST_AT_ONCE
+    client = h2.connection.H2Connection(h2.config.H2Configuration(client_side=True))
+    client.initiate_connection()
+    *_, last = client.receive_data(peer.sent)
+    assert last.error_code is h2.errors.ErrorCodes.ENHANCE_YOUR_CALM
 
 
 async def test_over_grpc_a_connection_with_many_requests_is_not_closed():

@@ -41,6 +41,7 @@ from tests.plugins.relay import EDGES, KEYS, Principal, edge, entry, principal
 
 INSTANCE = "1" * 32
 JSON = "application/json"
+AUTHORIZATION = f"Authorization: {KEYS[CredentialId('k1')].authorization()}\r\n"
 
 
 @pytest.fixture
@@ -377,6 +378,20 @@ async def test_a_connection_that_has_shown_a_removed_credential_is_closed_before
 
         assert not door.source._server.is_connected("berlin")
         assert await other() == 200
+
+
+async def test_a_question_for_answers_does_not_hold_up_the_release_of_its_credential(aio: Asyncio) -> None:
+    async with principal(aio) as door:
+        body = msgspec.json.encode(Poll(Head(await hello(door), 1, 0), 0, frames.MOST_WAIT))
+        head = f"POST /v1/relay/answers HTTP/1.1\r\nHost: x\r\n{AUTHORIZATION}Content-Type: {JSON}\r\n"
+        async with await trio.open_tcp_stream("127.0.0.1", int(door.url.rpartition(":")[2])) as stream:
+            await stream.send_all(f"{head}Content-Length: {len(body)}\r\n\r\n".encode() + body)
+            with trio.fail_after(frames.MOST_WAIT / 2):
+                while not any(one.only_waits for one in door.source._server._connections._open_ones):
+                    await trio.lowlevel.checkpoint()
+                door.source.change(door.settings, {id: secret for id, secret in KEYS.items() if id != "k1"})
+                await door.source.changed()
+                assert await stream.receive_some() == b""
 
 
 async def test_a_connection_is_closed_whose_certificate_is_no_longer_that_of_its_edge(aio: Asyncio) -> None:

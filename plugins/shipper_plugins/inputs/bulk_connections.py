@@ -131,16 +131,13 @@ class Connections:
         """Closes connections with another certificate than the current one, and those of which something was noted that
         `admits` nobody any more; returns when they are closed.
 
-        Requests under way are answered first, within `LEAVING_SECONDS`; new ones are not accepted.
+        Requests under way are answered first, within `LEAVING_SECONDS`, unless they only wait; new ones are not
+        accepted.
         """
         tls = self._tls()
-        leaving = [
-            one
-            for one in self._open_ones
-            if (one.tls is not None and one.tls is not tls) or not all(map(admits, one.shown))
-        ]
+        leaving = [one for one in self._open_ones if one.tls is not tls or not all(map(admits, one.shown))]
         for one in leaving:
-            one.leave(at_once=not self._rooms.is_busy(one))
+            one.leave(at_once=one.only_waits or not self._rooms.is_busy(one))
         ended = [asyncio.ensure_future(one.ended.wait()) for one in leaving]
         try:
             if ended and (await asyncio.wait(ended, timeout=LEAVING_SECONDS))[1]:
@@ -183,6 +180,17 @@ class Connections:
                 yield connection
         finally:
             connection.idle_since = time.monotonic()
+
+    @contextmanager
+    def waiting(self, request: web.BaseRequest) -> Iterator[None]:
+        """Marks a request within the block as one that only waits for something to be told, and may be broken off."""
+        connection = request.protocol
+        assert isinstance(connection, _Connection)
+        connection.only_waits = True
+        try:
+            yield
+        finally:
+            connection.only_waits = False
 
     def repeat(self, request: web.BaseRequest, body: bytes, again: Again) -> None:
         """Answers what repeats this request byte by byte by `again`, until anything else comes on its connection."""
@@ -242,6 +250,8 @@ class _Connection(web.RequestHandler):
         """The context that it was opened with."""
         self.shown: set[Hashable] = set()
         """What it was admitted by."""
+        self.only_waits = False
+        """Whether nothing is lost if the request under way gets no answer."""
         self.ended = asyncio.Event()
         self.leaves = False
         """Whether it ends with the request under way."""

@@ -111,7 +111,7 @@ class Connection:
         if self._http.our_state not in (h11.IDLE, h11.SEND_RESPONSE):
             return
         whole = {"Content-Length": str(len(body)), **headers}
-        if not self._is_read:
+        if self._peer.leaves or not self._is_read:
             whole["Connection"] = "close"
         response = h11.Response(status_code=status, headers=list(whole.items()))
         content = () if self._is_head else (h11.Data(data=body),)

@@ -127,6 +127,8 @@ class Intake:
             await connection.end()
 
     async def _tell_health(self, request: Request, peer: Peer, connection: Connection) -> None:
+        if key := recognized(request.headers.get("authorization", ""), self.door.keys or ()):
+            peer.shown.add(key)
         if (why := self._no_room(peer)) is None:
             await connection.reply(200, _HEADERS, b'{"status":"ok"}')
         else:

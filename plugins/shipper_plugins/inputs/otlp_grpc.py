@@ -157,7 +157,7 @@ class _Connection:
                     self._h2.acknowledge_received_data(length, id)
                 if (found := self._streams.get(id)) is not None:
                     if found.refusal is None:
-                        self._frames.earn(length * PER_BYTE)
+                        self._frames.earn(len(data or b"") * PER_BYTE)
                     found.add(data or b"")
             case StreamEnded(stream_id=int(id)):
                 if (found := self._streams.get(id)) is not None:

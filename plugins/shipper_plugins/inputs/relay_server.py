@@ -104,7 +104,7 @@ class RelayServer:
         return bool(_living(self._open.get(edge, set())))
 
     async def renew(self) -> None:
-        """Closes connections with an earlier certificate, and those of whom is no such edge any more."""
+        """Closes connections with an earlier certificate, and those that no longer show their edge."""
         if self._connections is not None:
             await self._connections.renew(lambda shown: _is_known(shown, self.door))
 
@@ -265,7 +265,9 @@ class RelayServer:
     async def _tell_answers(self, request: web.BaseRequest, door: Door, edge: str, share: Share) -> Told:
         poll = await self._message(request, share, Poll)
         self._belongs(request, edge)
-        return await self._aio.answer(self._edges.answers, edge, poll)
+        assert self._connections is not None
+        with self._connections.waiting(request):
+            return await self._aio.answer(self._edges.answers, edge, poll)
 
     async def _keep(self, request: web.BaseRequest, door: Door, edge: str, share: Share) -> StateAnswered:
         body = await self._read(request, share, state.MEDIA_TYPE, door.max_part_bytes + MORE_THAN_A_PART)

@@ -38,7 +38,7 @@ HANDSHAKE_SECONDS = 10.0
 LEAVING_SECONDS = 5.0
 PAUSE_SECONDS = 0.5
 QUIET_SECONDS = 10.0
-"""What a connection that is used has not been silent for."""
+"""A connection that has been silent for so long is not in use."""
 _CHUNK = 16 << 10
 _STEP = 100
 """Messages between two checkpoints."""
@@ -122,9 +122,11 @@ class Streams:
         if displaced.is_silent:
             del self._open[displaced]
             displaced.scope.cancel("another connection takes its place")
-        else:
+        elif len(self._open) < 2 * most:
             displaced.leave(LEAVING_SECONDS)
-        return len(self._open) < 2 * most
+        else:
+            return False
+        return True
 
     async def leave(self, connections: Iterable[Connection], seconds: float) -> None:
         """Makes connections leave; returns when they are closed."""
