@@ -35,6 +35,8 @@ from shipper.sdk.http_answer import NoAnswer
 from shipper.sdk.http_answer import Unreachable as NotConnected
 
 SECONDS = 10.0
+SHORT_PAGE_SECONDS = 0.05
+"""After a page that has fewer items than it may have, and is not the last one: there may be any number of these."""
 """The longest call, where nothing else is said."""
 MOST_CALLS = 8
 """At a time; more wait for their turn, within their seconds."""
@@ -228,6 +230,8 @@ class Client:
             goes_on = page.metadata.goes_on or ""
             if not goes_on:
                 return Listing([_of(kind, item) for item in items], page.metadata.version)
+            if len(page.items or ()) < limit:
+                await trio.sleep(SHORT_PAGE_SECONDS)
 
     async def _call(self, request: Request, asked: Asked, seconds: float) -> Object:
         return await self._within(seconds, asked, lambda: self._answered(request, asked))

@@ -19,7 +19,7 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Mapping
 from contextlib import AbstractAsyncContextManager, suppress
-from itertools import chain
+from itertools import chain, repeat
 
 import trio
 
@@ -81,6 +81,8 @@ class Reflector:
         self._is_new = False
         """Whether no watch has been good since the last list."""
         self._pauses = self._new_pauses()
+        self._short = self._new_short()
+        """Pauses after watches that brought a change, and were short."""
 
     @property
     def objects(self) -> Mapping[str, Object]:
@@ -110,15 +112,22 @@ class Reflector:
             except ApiError as error:
                 self._complain(error)
                 wanted = error.retry_after if isinstance(error, Busy) else 0.0
-            if self._changes > changes or trio.current_time() - began >= GOOD_SECONDS:
+            is_long = trio.current_time() - began >= GOOD_SECONDS
+            if is_long:
+                self._short = self._new_short()
+            if is_long or self._changes > changes:
                 self._is_new = False
-                self._pauses = self._new_pauses()
+                self._pauses = self._new_pauses(0.0 if is_long else next(self._short))
             elif self._has_gap and not had_gap and not self._is_new:
                 self._pauses = self._new_pauses()
             await trio.sleep(max(next(self._pauses), wanted))
 
-    def _new_pauses(self) -> Iterator[float]:
-        return chain([0.0], backoff(FIRST_PAUSE, LONGEST_PAUSE, draw=self._environment.draw))
+    def _new_pauses(self, first: float = 0.0) -> Iterator[float]:
+        return chain([first], backoff(FIRST_PAUSE, LONGEST_PAUSE, draw=self._environment.draw))
+
+    def _new_short(self) -> Iterator[float]:
+        """A server may end each watch after a change, and there may be one all the time."""
+        return chain([0.0], repeat(FIRST_PAUSE))
 
     # -- all objects ---------------------------------------------------------------------------------------------------
 

@@ -20,6 +20,7 @@ from msgspec.structs import replace
 from shipper.fleet.records import HEAD, LEADER, Head, Leader
 from shipper.fleet.seal import Seals
 from shipper.fleet.store import ABSENT, Entry, Lease, Store, StoreError, StoreUnreachable, held
+from shipper.sdk.retry import hasty
 
 _FAREWELL_SECONDS = 2.0
 
@@ -86,10 +87,12 @@ class Election:
 
         A swap whose answer was lost may have raised it too; the candidate then gets a higher one.
         """
+        pauses = hasty()
         while True:
             found = await self._store.read(HEAD)
             if found.entry is None:
                 await self._created(found.at)
+                await trio.sleep(next(pauses))
                 continue
             head = self._seals.open(HEAD, found.entry.value, Head)
             new = replace(head, token=head.token + 1, leader=self._candidate.member)
@@ -97,6 +100,7 @@ class Election:
             swapped = await self._store.swap(HEAD, raw, expected=found.entry.revision)
             if swapped.done:
                 return new.token
+            await trio.sleep(next(pauses))
 
     async def _created(self, after: int) -> None:
         """Waits until the fleet has a head."""

@@ -174,12 +174,16 @@ class Publisher:
     async def _write(self, draft: Draft) -> None:
         """Returns when the records of a draft are durable; one that is there is sealed anew, if it is to be."""
         for key, record in draft.records.items():
+            attempts = _Attempts()
             written = await self._store.swap(key, self._seals.seal(key, record), expected=ABSENT)
             while not written.done:
                 entry = written.entry
                 found = self._seals.open(key, entry.value if entry else b"", type(record))
                 if entry is None or self._seals.is_first(entry.value):
                     break
+                if attempts.over:
+                    raise StoreUnreachable(f"{key} is written by others again and again")
+                await attempts.pause()
                 written = await self._store.swap(key, self._seals.seal(key, found), expected=entry.revision)
 
     async def _swapped(self, draft: Draft, revision: int, attempts: _Attempts) -> tuple[Head, int] | None:

@@ -12,6 +12,7 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import chain
 
+from shipper.pipeline.fences import Fences
 from shipper.plugin import Answer, Answers, Outcome
 from shipper.process.log import redacted
 from shipper.sdk.codes import Code
@@ -70,6 +71,8 @@ class Attempt:
         """The place of each event within the destination; None while no place matters."""
         self.asked_place: str | None = None
         """The target that this attempt asks whether it takes events again."""
+        self.fences: Fences | None = None
+        """Of keyed state: by which it waits when it is fenced again."""
         self._count = batch.count
         self.trouble: Trouble | None = None
         self.doubt: Trouble | None = None
@@ -144,6 +147,8 @@ class Attempt:
             raise PluginFault(f"the output answered for {answers.count} of {len(positions)} events")
         if self.batch.versions is None and any(each.outcome is Outcome.SUPERSEDED for each in answers.others.values()):
             raise PluginFault("the output says of a log event that a newer version has superseded it")
+        if self.batch.versions is not None and self.fences is not None:
+            answers = self.fences.judged([self.batch.versions[at] for at in positions], answers)
         self._pieces.pop()
         self._is_stored |= answers.is_stored
         self._tally[Outcome.DELIVERED] += len(positions) - len(answers.others)

@@ -17,6 +17,7 @@ from collections.abc import Callable, Collection, Container, Iterable, Iterator,
 from dataclasses import dataclass
 from typing import NamedTuple
 
+from shipper.pipeline.fences import Fences
 from shipper.pipeline.suspects import Suspects
 from shipper.sdk.codes import Code
 from shipper.spool.queue import Entry
@@ -67,6 +68,7 @@ class Backlog:
         self.barriers: list[int] = []
         """The barriers that the front has passed."""
         self.suspects = Suspects()
+        self.fences = Fences()
         self._backoff = backoff
         self._closed: dict[str, Closed] = {}
         self._put_off: Left | None = None

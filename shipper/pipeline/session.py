@@ -471,7 +471,7 @@ class Session:
     ) -> Sent:
         """Returns one attempt for all events that go the same way, without those of targets that refuse."""
         attempt, parts = await self._sent(group, few)
-        attempt.ordered = self._feeding.ordered
+        attempt.ordered, attempt.fences = self._feeding.ordered, backlog.fences
         if target is not None or backlog.closed:
             attempt.targets = await self._targets_of(attempt.batch)
         if attempt.targets is None:

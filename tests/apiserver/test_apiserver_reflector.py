@@ -321,6 +321,28 @@ async def test_attempts_are_never_made_in_a_hot_loop(jumping_clock):
     assert len(times) < 200, "ten seconds between attempts at last"
 
 
+async def test_a_server_that_ends_each_watch_after_a_change_is_not_asked_in_a_hot_loop(jumping_clock):
+    """The first end is gone over at once: a server that is stopped ends a watch too."""
+    times: list[float] = []
+
+    async def talk(exchange: Exchange) -> None:
+        times.append(trio.current_time())
+        if is_initial(exchange):
+            await give(exchange, thing("a", 5), at="5")
+        elif is_watch(exchange):
+            await exchange.begin()
+            await exchange.event("MODIFIED", thing("a", 10 + len(times)))
+        else:
+            await exchange.answer(listing(version=10 + len(times)))
+            return
+        await exchange.end()
+
+    async with following(talk):
+        await trio.sleep(10)
+
+    assert 20 < len(times) < 10 * 2 * 11, "at most ten watches a second, each with a look at the version"
+
+
 async def test_t844_2_a_burst_of_changes_is_told_whole_and_in_order():
     async def talk(exchange: Exchange) -> None:
         await give(exchange, thing("a", 1), at="1")

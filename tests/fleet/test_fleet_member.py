@@ -165,7 +165,7 @@ class World:
         assert self.disk.write == step.report.write
         assert self.disk.instance == step.report.instance
         if self.alive is None or self.alive.instance != step.report.instance:
-            self.member.lapsed()
+            self.member.lapsed(self.now)
             return
         self.alive_until = self.now + LEASE
         began = self.now
@@ -257,6 +257,29 @@ def test_an_answer_does_not_move_the_next_renewal():
 
     world.pass_time(due - world.now)
     assert _rest(world).until == due + LEASE / 3
+
+
+@pytest.mark.parametrize("what", ["report", "lease"])
+def test_a_store_that_says_of_each_write_that_it_was_not_done_is_not_asked_without_a_pause(what):
+    """Somebody else may be faster once; a store that says so again and again must not have a processor."""
+    world = World()
+    world.publish()
+    _rest(world)
+    calls = 0
+    for _ in range(1000):
+        step = world.member.next(world.now, Facts())
+        if isinstance(step, Write):
+            if what == "lease":
+                world.member.lapsed(world.now)
+            else:
+                world.member.wrote(step, None, began=world.now, now=world.now)
+        else:
+            world.step()
+        calls += isinstance(step, Look | Claim | Write)
+        if isinstance(step, Rest):
+            world.pass_time(max(0.001, step.until - world.now))
+
+    assert calls < 12 * max(world.now, 10)
 
 
 def test_after_a_lapse_only_a_look_after_the_claim_counts_for_a_lease():

@@ -56,6 +56,27 @@ async def test_an_input_is_told_when_all_outputs_have_answered(tmp_path: Path) -
         assert await context.answers(["k"]) == {}
 
 
+async def test_a_batch_that_is_stored_in_parts_has_the_answers_of_all(tmp_path: Path) -> None:
+    """What its events share is written once for each of them, so they are parted."""
+    heavy = Batch.events([{"n": n} for n in range(20)], shared={"a": "x" * 1_000_000}).identified(b"o" * 16, 9)
+    sent: list[list[str]] = []
+
+    async def reject_last(batch: Batch) -> Answers:
+        sent.append(batch.id_texts())
+        last = [at for at, event in enumerate(batch.own()) if event["n"] == 19]
+        return Answers(batch.count, dict.fromkeys(last, Answer(Outcome.REJECTED, "no")))
+
+    async with theatre(tmp_path) as on:
+        context = await begun(on)
+        DESTINATIONS["other"].send = reject_last
+        await context.emit(heavy, awaited=["k"])
+        await told("k")
+
+        assert await context.answers(["k"]) == {"k": bytes(19) + bytes([Ranked.DEAD_LETTER])}
+    assert len(sent) > 1
+    assert sorted(id for ids in sent for id in ids) == sorted(heavy.id_texts())
+
+
 async def test_answers_that_an_input_awaits_do_not_wait_for_the_next_commit(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 import trio
 
+from shipper.pipeline.fences import REASON
 from shipper.plugin import Answers, Backpressure, Batch, Change, Held, InputContext, Later, Outdated, PluginFault
 from shipper.spool.keyed import Admitted
 from shipper.spool.queue import NotActive
@@ -393,6 +394,33 @@ async def test_what_a_destination_fences_is_sent_again_above_its_fence(tmp_path:
         assert main.shelf["a"][0] > 2**62
         assert main.shelf["a"][1] == document(1)
         assert [place for place, _ in main.shelf.values()] == await keep(context, "a", n=1)
+
+
+async def test_a_destination_that_is_always_one_version_above_is_not_asked_without_a_pause(tmp_path: Path) -> None:
+    """Each of its fences has the version sent again above it: the first at once, the next one after a wait."""
+    async with theatre(tmp_path) as on:
+        main = script()
+        main.feeding = {"backoff": (600.0, 600.0)}
+        context = await begun(on)
+
+        async def send(batch: Batch) -> Answers:
+            assert batch.versions is not None
+            for version in batch.versions:
+                if version is not None and version.key == "a":
+                    main.shelf["a"] = version.place + 1, document(7)
+            return await main.shelve(batch)
+
+        main.send = send
+        await keep(context, "a", n=1)
+        (lane,) = on.delivery.lanes.values()
+        with trio.fail_after(ROOM):
+            while lane.problem is None:
+                with trio.move_on_after(0.02):
+                    await on.spool.room.wait()
+        assert lane.problem == REASON
+        await keep(context, "b", n=1)
+        await main.until(lambda: "b" in main.shelf)
+        assert [key for key, _, _ in main.shelved] == ["a", "a", "b"]
 
 
 async def test_state_waits_for_no_room_in_the_queue(tmp_path: Path) -> None:

@@ -9,6 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from shipper_plugins.relay import digests
 from shipper_plugins.relay.digests import DEPTHS, FEW, Comparison, Differences, Digests, Entry, Unreadable
 
 # Points that are near each other, or the same: what differs stands deep in the tree.
@@ -132,3 +133,22 @@ def test_an_answer_that_cannot_be_is_unreadable(answer: bytes, why: str) -> None
 
     with pytest.raises(Unreadable, match=why):
         asker.take(answer)
+
+
+def test_sums_without_end_make_a_comparison_that_pauses() -> None:
+    """No set has so many entries, but nobody can see that: each sum may be that of any."""
+    asker = Comparison(Digests(set()))
+    for number in range(2 * digests.MOST_AT_ONCE):
+        assert asker.is_long == (number > digests.MOST_AT_ONCE)
+        question = asker.question()
+        assert question is not None
+        depths = [0] if number == 0 else question[1::9]
+        asker.take(b"\x01" + b"".join([b"\x00" + b"\x01" * 160 if d < DEPTHS else b"\x01\x00\x00" for d in depths]))
+
+
+def test_an_other_side_that_has_more_than_anybody_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(digests, "MOST_THEIRS", 1000)
+
+    with pytest.raises(Unreadable):
+        compared(set(), many(1001))
+    assert len(compared(set(), many(1000))[0].theirs) == 1000

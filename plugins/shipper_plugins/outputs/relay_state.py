@@ -50,6 +50,8 @@ from shipper_plugins.relay.state import (
     Wanted,
 )
 
+LONG_PAUSE = 0.2
+"""Seconds between two questions of a comparison that is long."""
 _FORMER = "the answer of the principal to what was compared cannot be read"
 
 
@@ -134,6 +136,8 @@ class StateSide:
                 await trio.to_thread.run_sync(comparison.take, compared.answer)
             except Unreadable:
                 raise Later(_FORMER, code=Code.BAD_ANSWER) from None
+            if comparison.is_long:
+                await trio.sleep(LONG_PAUSE)
         return _Found(marks, comparison.differences())
 
     async def _see(self, session: Welcome, compared: Compared, highest: int) -> None:

@@ -35,6 +35,10 @@ MOST_LISTED: Final = 4096
 """The most entries of one point, whose keys nobody can tell apart; no honest set has more."""
 MOST_RANGES: Final = 256
 """The most ranges of one question."""
+MOST_AT_ONCE: Final = 1024
+"""Questions that are asked without a pause: for a million entries, all of them others."""
+MOST_THEIRS: Final = 1 << 20
+"""The most entries that only the other side has; each takes some 200 bytes."""
 DEPTHS: Final = 16
 
 _MODULUS: Final = 1 << 80
@@ -145,11 +149,18 @@ class Comparison:
         self._asked: list[Range] = []
         self._open: list[Range] = []
         self._is_begun = False
+        self._questions = 0
         self._mine: set[Entry] = set()
         self._theirs: set[Entry] = set()
 
+    @property
+    def is_long(self) -> bool:
+        """Whether there were so many questions that another one waits: sums without end make as many."""
+        return self._questions > MOST_AT_ONCE
+
     def question(self) -> bytes | None:
         """Returns the next question, None if all is known; it must be answered before the next one."""
+        self._questions += 1
         if not self._is_begun:
             self._asked = [ALL]
             return _SAME + self._ours.sum(ALL)
@@ -199,6 +210,8 @@ class Comparison:
         ours = frozenset(self._ours.within(range))
         self._mine |= ours - listed
         self._theirs |= listed - ours
+        if len(self._theirs) > MOST_THEIRS:
+            raise Unreadable(f"an other side has at most {MOST_THEIRS} entries that are not here")
         return end
 
 

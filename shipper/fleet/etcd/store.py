@@ -36,6 +36,7 @@ from shipper.fleet.store import (
     Swapped,
 )
 from shipper.sdk.errors import BadOption
+from shipper.sdk.retry import hasty
 
 LARGEST = 1_400_000
 """Bytes of a value; etcd refuses requests of more than 1.5 MiB."""
@@ -82,7 +83,7 @@ class Etcd:
         return Found(self._only(found), found.header.revision)
 
     async def list(self, prefix: str, *, keys_only: bool = False) -> Listing:
-        limit = PAGE
+        limit, pauses = PAGE, hasty()
         with trio.move_on_after(SECONDS):
             while True:
                 try:
@@ -92,7 +93,7 @@ class Etcd:
                         raise StoreRefused(str(error)) from None
                     limit = max(1, limit // 8)
                 except Compacted:  # while it was read; from the beginning then
-                    continue
+                    await trio.sleep(next(pauses))
         raise StoreUnreachable(f"list {self._keys.shown(prefix)}: not finished within {SECONDS:g} s")
 
     async def _listed(self, prefix: str, limit: int, *, keys_only: bool) -> Listing:

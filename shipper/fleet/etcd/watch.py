@@ -74,6 +74,8 @@ class Watch:
             else:
                 if line is None:
                     await self.aclose()
+                    if trio.current_time() - feed.since < ALIVE_SECONDS:
+                        await trio.sleep(next(self._pauses))
                 if changes:
                     return changes
 

@@ -195,7 +195,8 @@ class _Term:
             await self._sweep()
             while True:
                 await self._rest()
-                await self._end()
+                if not await self._end():
+                    await trio.sleep(PAUSE_SECONDS)
 
     async def _sweep(self) -> None:
         """Deletes the objects of removed keys that were left behind."""
@@ -235,8 +236,8 @@ class _Term:
             with trio.move_on_at(math.inf if self._blind or due is None else due):
                 await self._turn.wait()
 
-    async def _end(self) -> None:
-        """Ends what is overdue; raises ApiError."""
+    async def _end(self) -> bool:
+        """Ends what is overdue; returns whether there was anything. Raises ApiError."""
         records = await self._look()
         ended = []
         for id in self._lives.overdue(trio.current_time()):
@@ -252,6 +253,7 @@ class _Term:
             if lease_of(item) in over and seconds_under(item) is not None:
                 await remove(self._client, self._keys, item)
                 self._lives.lost_record(name(item))
+        return bool(ended)
 
     async def _look(self) -> list[Object]:
         """Lists anew what the lives are judged by; returns the records."""

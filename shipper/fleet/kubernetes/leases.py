@@ -14,12 +14,15 @@ from contextlib import suppress
 from datetime import UTC, datetime
 from typing import Any
 
+import trio
+
 from shipper.apiserver.client import Client
 from shipper.apiserver.errors import Conflict, NotFound
 from shipper.apiserver.objects import LEASES, Object, uid, version
 from shipper.fleet.kubernetes.objects import FLEET, LEASE, RECORDS, REMOVED, Keys, lease_label, seconds_under
 from shipper.fleet.kubernetes.removal import remove
 from shipper.fleet.store import Lease
+from shipper.sdk.retry import hasty
 
 LONGEST = 86400.0
 
@@ -40,6 +43,7 @@ class Leases:
 
     async def renew(self, lease: Lease) -> bool:
         """Writes the object; returns whether it was there."""
+        pauses = hasty()
         while True:
             known = self._known.get(lease.id)
             try:
@@ -49,10 +53,11 @@ class Leases:
                 self._known.pop(lease.id, None)
                 self._known[lease.id] = await self._client.replace(LEASES, self._keys.lease(lease.id), wanted)
             except Conflict:
-                continue
+                await trio.sleep(next(pauses))
             except NotFound:
                 return False
-            return True
+            else:
+                return True
 
     async def exists(self, lease: Lease) -> bool:
         """Returns whether the lease has not ended."""
@@ -78,6 +83,7 @@ class Leases:
         with suppress(NotFound):
             await self._client.delete(LEASES, self._keys.lease(lease.id))
         selector = f"{self._keys.selector()},{LEASE}={lease_label(lease.id)},!{REMOVED}"
+        pauses = hasty()
         while True:
             found = await self._client.list(RECORDS, labels=selector, metadata_only=True)
             under = [item for item in found.items if seconds_under(item) is not None]
@@ -85,6 +91,7 @@ class Leases:
                 return
             for item in under:
                 await remove(self._client, self._keys, item)
+            await trio.sleep(next(pauses))
 
     def _object(self, lease: Lease, before: Object | None = None) -> Object:
         label = lease_label(lease.id)

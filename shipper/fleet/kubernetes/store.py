@@ -47,6 +47,7 @@ from shipper.fleet.store import (
     StoreUnreachable,
     Swapped,
 )
+from shipper.sdk.retry import hasty
 
 MOST_KNOWN = 256
 """Keys of which a client remembers the last object."""
@@ -142,6 +143,7 @@ class ApiServer:
         """Writes once, and until then looks as often as somebody else is faster."""
         before = self._known.get(key) if expected != ABSENT else None
         is_known = before.revision == expected if before is not None else expected == ABSENT and value is not None
+        pauses = hasty()
         while True:
             if not is_known:
                 found = await self.read(key)
@@ -154,6 +156,7 @@ class ApiServer:
                 made = await self._written(self._keys.object(key, value, before=before, lease=lease, renews=renews))
             except (Conflict, AlreadyExists):
                 is_known = False
+                await trio.sleep(next(pauses))
                 continue
             entry = self._seen(key, made)
             if value is None:

@@ -34,6 +34,7 @@ from shipper.fleet.member.steps import (
 from shipper.fleet.member.withdrawals import Withdrawals
 from shipper.fleet.memory import Memory
 from shipper.fleet.records import Head, Refusal, Report, Version
+from shipper.sdk.retry import Refusals
 from shipper.supervise.answers import Stage
 from shipper.values import Counts
 
@@ -71,6 +72,7 @@ class Member:
         """The beginning of the newest call that showed the record and the lease in the store: a lease after it, the
         name may be another process's."""
         self._paused = 0.0
+        self._refusals = Refusals()
         self._pending: Memory | None = None
         """To be saved before anything else."""
         self._leaving = False
@@ -299,9 +301,10 @@ class Member:
         if not done:
             self._paused = now + _SOON
 
-    def lapsed(self) -> None:
+    def lapsed(self, now: float) -> None:
         """The store has ended the lease, or somebody has removed its key."""
         self._registration.unsure(self.memory)
+        self._was_refused("lease", now)
         self._name.claimed = False
         self._lapse()
 
@@ -314,8 +317,10 @@ class Member:
         self._registration.wrote(report, revision)
         if revision is None:
             self._looking = True
-            self._paused = now + _SOON if first else self._paused
+            self._was_refused("report", now, at_once=not first)
             return
+        self._refusals.over("report")
+        self._refusals.over("lease")
         self._confirmed = began
         self._reporting.wrote(began, first=first)
         self._rollout.gets_turn()
@@ -327,6 +332,11 @@ class Member:
         elif self.memory.fence and report.fence is None:
             self._fencing.loosened()
             self._pending = replace(self.memory, fence=False)
+
+    def _was_refused(self, what: str, now: float, *, at_once: bool = True) -> None:
+        """A step was not done, as somebody else was faster: it is tried again at once, or after a pause."""
+        if self._refusals.is_repeated(what) or not at_once:
+            self._paused = now + _SOON
 
     def marked(self, step: Mark, revision: int | None, *, now: float) -> None:
         """A mark was written as this revision, 0 if it was removed; None: something else is in its place."""

@@ -285,7 +285,7 @@ class Membership:
         try:
             revision = await self._session.write(step)
         except Lapsed:
-            self._member.lapsed()
+            self._member.lapsed(self._clock())
             return False
         self._member.wrote(step, revision, began=began, now=self._clock())
         return True

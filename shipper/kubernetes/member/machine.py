@@ -30,6 +30,7 @@ from shipper.kubernetes.member.steps import (
     Write,
 )
 from shipper.policy.registry import Registry
+from shipper.sdk.retry import Refusals
 
 
 class Member:
@@ -46,6 +47,7 @@ class Member:
         """Is told what becomes of `Judge`, `Confirm`, `Offer`, `Withdraw` and `Forget`, of policies and of Secrets."""
         self.fencing = Fencing(terms.lease)
         self._reporting = Reporting(terms.lease)
+        self._refusals = Refusals()
         self._pending: Memory | None = None
         """To be saved before anything else."""
         self._writing: tuple[MemberStatus, frozenset[str], frozenset[str]] | None = None
@@ -212,11 +214,17 @@ class Member:
             self._reporting.doubt()
             self.standing.renamed(memory.directory)
 
+    def _look_again(self, what: str, now: float, *, at_once: bool = True) -> None:
+        """A step was not done, as somebody else was faster: looks again at once, or after a pause."""
+        goes_on = at_once and not self._refusals.is_repeated(what)
+        self.standing.look_again(None if goes_on else now + SOON)
+
     def created(self, found: Object | None, *, now: float) -> None:
         """The ShipperMember was created, or there is one."""
         if found is None:
-            self.standing.look_again()
+            self._look_again("create", now)
             return
+        self._refusals.over("create")
         self.standing.created(found, now)
         self._reporting.doubt()
         if not self.fencing.is_alive(now):
@@ -226,8 +234,9 @@ class Member:
     def adjusted(self, found: Object | None, *, now: float) -> None:
         """Labels and spec were written."""
         if found is None:
-            self.standing.look_again()
+            self._look_again("adjust", now)
             return
+        self._refusals.over("adjust")
         self.standing.adjusted(found, now)
         self.running.is_stale = True
 
@@ -235,8 +244,9 @@ class Member:
         """`Hold` was done by a request that began at an instant."""
         standing = self.standing
         if found is None:
-            standing.look_again(None if standing.follows else now + SOON)
+            self._look_again("hold", now, at_once=standing.follows)
             return
+        self._refusals.over("hold")
         had_name = standing.has_name
         standing.name.found(found, now)
         self.running.heed(standing.name.bounds)
@@ -250,8 +260,9 @@ class Member:
     def wrote(self, step: Write, found: Object | None, *, began: float, now: float) -> None:
         """The status was written, and this is the answer, whole."""
         if found is None or self._writing is None:
-            self.standing.look_again()
+            self._look_again("write", now)
             return
+        self._refusals.over("write")
         status, ids, uids = self._writing
         self.standing.reported(found, now)
         self.running.is_stale = True

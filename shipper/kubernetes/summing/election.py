@@ -31,10 +31,12 @@ from shipper.apiserver.errors import AlreadyExists, ApiError, Conflict, Forbidde
 from shipper.kubernetes.summing.seat import Lost, Seat
 from shipper.kubernetes.summing.troubles import Troubles
 from shipper.process.environment import REAL, Environment
-from shipper.sdk.retry import backoff
+from shipper.sdk.retry import backoff, hasty
 
 REFUSED_SECONDS = 60.0
 FAREWELL_SECONDS = 2.0
+FIRST_TURN, LONGEST_TURN = 0.2, 10.0
+"""Pauses between turns in which this candidate did not lead, or not for as long."""
 LEADS = 0.95
 """The share of its lease for which a leader leads after the start of a renewal; candidates wait longer than a lease."""
 FORBIDDEN, UNREACHABLE = "leader_forbidden", "leader_unreachable"
@@ -132,6 +134,7 @@ class Election:
         self._refusals = backoff(1.0, REFUSED_SECONDS, draw=self._environment.draw)
 
     async def _elect(self, act: Callable[[Leadership], Awaitable[object]]) -> NoReturn:
+        turns = hasty(FIRST_TURN, LONGEST_TURN, draw=self._environment.draw)
         while True:
             if self._is_unfit:
                 self._is_unfit = False
@@ -142,6 +145,7 @@ class Election:
                 token = await self._seat.take(self.floor)
             except (Conflict, AlreadyExists, NotFound, Gone):
                 await self._seat.look()
+                await trio.sleep(next(turns))
                 continue
             except (Forbidden, Unauthorized, Invalid) as error:
                 await self._refused(error)
@@ -149,6 +153,10 @@ class Election:
             self._trouble(FORBIDDEN, None)
             self._heal()
             await self._lead(Leadership(token, began + self._lasts, self._environment), act)
+            if self._environment.boottime() - began >= LONGEST_TURN:
+                turns = hasty(FIRST_TURN, LONGEST_TURN, draw=self._environment.draw)
+            else:
+                await trio.sleep(next(turns))
 
     @property
     def _lasts(self) -> float:
