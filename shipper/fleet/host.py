@@ -22,6 +22,7 @@ from shipper.supervise.member import Member
 from shipper.supervise.questions import Status
 from shipper.supervise.rebinding import Rebinding
 from shipper.supervise.report import Report
+from shipper.supervise.secrets import essences
 
 LONGEST_REQUEST = 60.0
 """Seconds, for an output whose settings do not show its own."""
@@ -55,6 +56,11 @@ class Host:
     def using(self) -> Sequence[str]:
         """Returns the ids of the fleet's secrets that the sidecar uses or may use."""
         return sorted(id for id, kept in self._member.ledger.kept.items() if kept.shared and not kept.released)
+
+    def contents(self) -> Mapping[str, Sequence[bytes]]:
+        """Returns, for each of these, the forms in which the publisher may know its content."""
+        kept = self._member.ledger.kept
+        return {id: essences(kept[id].credential) for id in self.using()}
 
     def lease(self, until: float | None) -> None:
         """Lets the sidecar begin requests until an instant of CLOCK_BOOTTIME; None ends the need for a lease."""

@@ -39,6 +39,7 @@ _CAUSES: Mapping[Why, str] = {
     "directory lost": "it was lost, and may have used it",
     "undelivered": "it is fenced or forgotten, with undelivered events",
     "unauthentic": "its record is not sealed by the fleet",
+    "unknown content": "it has lost the content, which may be in use under another id",
 }
 _FEWEST_VERSIONS, _MOST_VERSIONS = 2, 8
 _MOST_BEHIND = 20

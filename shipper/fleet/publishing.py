@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from types import MappingProxyType
 
 import msgspec
 from msgspec.structs import replace
@@ -187,17 +188,20 @@ def set_secret(
     policy: str | None,
     *,
     fingerprints: Sequence[str],
+    used: Mapping[str, str] = MappingProxyType({}),
 ) -> Draft:
     """Returns the draft of a secret's content; it changes nothing if that is the present one. Raises Refused.
 
-    `policy` is the text of `needs_text`, `fingerprints` those of the content (`Seals.fingerprints`). The present
-    content, if it is not sealed with the first of the fleet's keys, keeps its id, and is sealed and published anew.
+    `policy` is the text of `needs_text`, `fingerprints` those of the content (`Seals.fingerprints`). `used` has ids by
+    the fingerprints of contents that only members know, since the store was restored. The present content, if it is
+    not sealed with the first of the fleet's keys, keeps its id, and is sealed and published anew.
     """
     _refuse_accepting(head)
     if not is_name(name):
         raise Refused("the name of a secret is of a-z, 0-9, _ and -, at most 63 characters, and begins with a-z or 0-9")
     known = next((id for id, one in head.fingerprints.items() if one in fingerprints), None)
-    is_sealed = known is not None and head.fingerprints[known] == fingerprints[0]
+    known = known or next((used[one] for one in fingerprints if one in used), None)
+    is_sealed = known is not None and head.fingerprints.get(known) == fingerprints[0]
     if is_sealed and head.secrets.get(name) == known:
         return Draft(head, head, secret=(name, known or ""))
     id = known or f"{name}-{publishing.nonce[:16]}"

@@ -248,6 +248,8 @@ class Report(msgspec.Struct, frozen=True):
     """The newest refused version, while no newer one was accepted."""
     using: list[str] = []
     """The ids of the fleet's secrets that its sidecar uses, or may use."""
+    contents: dict[str, list[str]] = {}
+    """By id of these, a keyed digest of the content, one for each way in which it may be spelled."""
     released: list[str] = []
     """The ids that it knows to be released; after a restore they tell which of today's secrets are too old."""
     undelivered: Undelivered = Undelivered()
@@ -295,6 +297,8 @@ class Restored(msgspec.Struct, frozen=True):
     """`store`: the store has lost something. `clone`: another process writes this member's record."""
     head: tuple[int, int] = (0, 0)
     """`Head.order` of the newest head that it has seen."""
+    contents: dict[str, list[str]] = {}
+    """As in `Report`, of the ids that it uses: the store may have lost them."""
     format: int = FORMAT
 
 
