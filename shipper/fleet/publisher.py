@@ -99,6 +99,20 @@ class Publisher:
 
         return _version(await self._done(draft))
 
+    async def published(self, policy: str) -> Version | None:
+        """Returns the newest version if it has this text and the present secrets; None if there is something to
+        publish."""
+        head, _ = await self.head()
+        if head.newest is None:
+            return None
+        pins = head.history[-1].secrets
+        try:
+            text = await self.text(head.newest)
+        except Gone:
+            return None
+        is_same = text.policy == policy and all(head.secrets.get(name) == id for name, id in pins.items())
+        return head.newest if is_same else None
+
     async def rollback(self, number: int | str) -> Version:
         """Publishes the text of an earlier version with the present secrets, and returns the new version."""
 
