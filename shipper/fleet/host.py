@@ -57,6 +57,12 @@ class Host:
         """Returns the ids of the fleet's secrets that the sidecar uses or may use."""
         return sorted(id for id, kept in self._member.ledger.kept.items() if kept.shared and not kept.released)
 
+    def accepted(self) -> Sequence[str] | None:
+        """Returns those of these that a destination has accepted once, or that no output uses; None from a sidecar that
+        does not tell."""
+        ledger = self._member.ledger
+        return [id for id in self.using() if not ledger.kept[id].is_awaited] if ledger.tells_accepted else None
+
     def contents(self) -> Mapping[str, Sequence[bytes]]:
         """Returns, for each of these, the forms in which the publisher may know its content."""
         kept = self._member.ledger.kept

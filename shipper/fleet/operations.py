@@ -158,7 +158,7 @@ async def order_release(
     store: Store, seals: Seals, id: str, member: str, *, wall: Callable[[], float] = time.time
 ) -> None:
     """Orders that the undelivered events of a fenced or forgotten member, or forgotten directory NAME/DIRECTORY, no
-    longer delay the release of an id.
+    longer delay the release of an id; or, by the id that has come in its place, that it need not be accepted.
 
     It holds until that member writes again. Raises Refused, or StoreError.
     """
@@ -178,9 +178,12 @@ async def order_release(
 
 
 async def _last_known(store: Store, seals: Seals, head: Head, member: str) -> str:
-    """Returns the name of the last report of a member that is away, or the forgotten directory."""
+    """Returns the name of the last report of a member that is away, the forgotten directory, or the id of the secret
+    that is not accepted."""
     if (lost := head.forgotten.get(member)) is not None:
         return lost.directory
+    if head.history and member in head.history[-1].secrets.values():
+        return member
     if "/" in member:
         raise Refused(f"{member} is no forgotten directory; see `shipper fleet secret list`")
     return (await _away(store, seals, member)).write_id

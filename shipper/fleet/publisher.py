@@ -17,7 +17,7 @@ import secrets
 import time
 from collections.abc import Awaitable, Callable, Iterable, Sequence
 from contextlib import suppress
-from typing import TypeVar
+from typing import Literal, TypeVar
 
 import msgspec
 import trio
@@ -150,11 +150,17 @@ class Publisher:
 
         await self._done(draft)
 
-    async def configure(self, *, history: int | None = None, release_grace: float | None = None) -> Settings:
+    async def configure(
+        self,
+        *,
+        history: int | None = None,
+        release_grace: float | None = None,
+        release_when: Literal["accepted", "at_once"] | None = None,
+    ) -> Settings:
         """Changes settings of the fleet, and returns all of them; None leaves one as it is."""
 
         async def draft(head: Head) -> Draft:
-            return publishing.configure(head, history=history, release_grace=release_grace)
+            return publishing.configure(head, history=history, release_grace=release_grace, release_when=release_when)
 
         return (await self._done(draft)).after.settings
 

@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from types import MappingProxyType
+from typing import Literal
 
 import msgspec
 from msgspec.structs import replace
@@ -249,7 +250,13 @@ def _withdrawn(head: Head, ids: Collection[str]) -> Head:
 # -- settings ----------------------------------------------------------------------------------------------------------
 
 
-def configure(head: Head, *, history: int | None = None, release_grace: float | None = None) -> Draft:
+def configure(
+    head: Head,
+    *,
+    history: int | None = None,
+    release_grace: float | None = None,
+    release_when: Literal["accepted", "at_once"] | None = None,
+) -> Draft:
     """Returns the draft with other settings; None leaves one as it is. Raises Refused.
 
     Versions beyond a shorter history go with the next publish.
@@ -259,7 +266,7 @@ def configure(head: Head, *, history: int | None = None, release_grace: float | 
         raise Refused(f"the history has {HISTORY.start} to {HISTORY.stop - 1} versions, not {history}")
     if release_grace is not None and not 0 <= release_grace <= LONGEST_GRACE:
         raise Refused(f"the grace of a release must be at most 365 days (8760h), not {Duration(release_grace)}")
-    given = {"history": history, "release_grace": release_grace}
+    given = {"history": history, "release_grace": release_grace, "release_when": release_when}
     changes = {name: value for name, value in given.items() if value is not None}
     return Draft(head, replace(head, settings=replace(head.settings, **changes)))
 

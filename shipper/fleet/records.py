@@ -140,6 +140,8 @@ class Settings(msgspec.Struct, frozen=True):
     """Versions that are kept."""
     release_grace: float = 86400.0
     """Seconds for which a fenced or forgotten member with undelivered events delays a release."""
+    release_when: Literal["accepted", "at_once"] = "accepted"
+    """Whether a release waits until the destination has accepted the secret that has come in its place, somewhere."""
 
 
 class Accepting(msgspec.Struct, frozen=True):
@@ -248,6 +250,8 @@ class Report(msgspec.Struct, frozen=True):
     """The newest refused version, while no newer one was accepted."""
     using: list[str] = []
     """The ids of the fleet's secrets that its sidecar uses, or may use."""
+    unaccepted: list[str] = []
+    """Those of these that no destination has accepted yet from there; empty from a sidecar that does not tell."""
     contents: dict[str, list[str]] = {}
     """By id of these, a keyed digest of the content, one for each way in which it may be spelled."""
     released: list[str] = []

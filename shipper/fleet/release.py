@@ -45,6 +45,7 @@ Why = Literal[
     "undelivered",
     "unauthentic",
     "unknown content",
+    "not accepted",
 ]
 """Why a member delays a release, or the store.
 
@@ -55,6 +56,7 @@ Why = Literal[
 
     unknown content   the store has lost the content with a restore: it may be that of a secret in use, and a command
                       would get no name of it
+    not accepted      no destination has accepted the secret yet that has come in its place, in place of a member's name
 """
 THE_STORE = "the store"
 """In place of a member's name."""
@@ -76,7 +78,8 @@ class Obstacle(msgspec.Struct, frozen=True):
             return f"shipper fleet secret set {id.rpartition('-')[0]} --file PATH, with that content"
         if self.why in ("absent", "directory lost", "unauthentic"):
             return f"shipper fleet forget {self.member}"
-        return f"shipper fleet release {id} --despite {self.member}" if self.why == "undelivered" else ""
+        by_order = self.why in ("undelivered", "not accepted")
+        return f"shipper fleet release {id} --despite {self.member}" if by_order else ""
 
 
 class Retired(msgspec.Struct, frozen=True):
@@ -121,6 +124,8 @@ def live_ids(head: Head) -> list[str]:
 def _retired(view: View, id: str, wall: float) -> Retired:
     since = unpinned(view.head, id)
     obstacles = [Obstacle(THE_STORE, "unknown content")] if view.head.fingerprints.get(id) == "" else []
+    if newer := _unaccepted(view, id):
+        obstacles.append(Obstacle(newer, "not accepted"))
     despite: list[str] = []
     given_up: list[tuple[str, Lost]] = []
     """Lost directories that a person has forgotten."""
@@ -152,6 +157,21 @@ def _retired(view: View, id: str, wall: float) -> Retired:
             despite.append(full)
     version = view.head.history[since].version if since >= 0 else None
     return Retired(id, name_of(view.head, id), version, obstacles, despite)
+
+
+def _unaccepted(view: View, id: str) -> str:
+    """Returns the id that the newest version has in place of this one, if members use it, and no destination has
+    accepted it from any of them; empty otherwise, or after an order.
+
+    Else a wrong one would destroy the way back.
+    """
+    head = view.head
+    newer = head.history[-1].secrets.get(name_of(head, id), "") if head.history else ""
+    noted = head.lapses.get(newer)
+    if head.settings.release_when == "at_once" or (noted is not None and id in noted.ordered):
+        return ""
+    users = [report for report in view.reports.values() if newer in report.using and report.state != "forgotten"]
+    return newer if users and all(newer in report.unaccepted for report in users) else ""
 
 
 def unpinned(head: Head, id: str) -> int:
@@ -278,7 +298,8 @@ def noted(view: View, found: Sequence[Retired], wall: float) -> Head:
     """Returns the head with a note of each member that is away while time must pass, and without notes that are
     over."""
     waited_for = {obstacle.member for one in found for obstacle in one.obstacles if obstacle.seconds is not None}
-    notes = {full: one for full, one in view.head.lapses.items() if full in view.head.forgotten}
+    lasting = {*view.head.forgotten, *live_ids(view.head)}
+    notes = {name: one for name, one in view.head.lapses.items() if name in lasting and name not in view.reports}
     for name, report in sorted(view.reports.items()):
         before = lapse(view.head, report)
         if name in waited_for or _may_be_forgotten(view, report) or (before is not None and before.ordered):

@@ -102,6 +102,9 @@ class Sidecar:
     def using(self) -> Sequence[str]:
         return ()
 
+    def accepted(self) -> Sequence[str] | None:
+        return None
+
     def contents(self) -> Mapping[str, Sequence[bytes]]:
         return {}
 

@@ -69,6 +69,9 @@ class FakeHost:
     def using(self) -> Sequence[str]:
         return sorted(self.used)
 
+    def accepted(self) -> Sequence[str] | None:
+        return None
+
     def contents(self) -> Mapping[str, Sequence[bytes]]:
         return {id: [self.keys[id]] for id in self.using() if id in self.keys}
 

@@ -503,12 +503,24 @@ def test_settings_are_shown_and_changed(site):
     before = site.run("settings")
     site.published()
     status, out, _ = site.run("settings", "--history", "2", "--release-grace", "48h")
-    for _ in range(2):
+    for number in range(2):
+        site.policy.write_text(POLICY.replace("app.log", f"app-{number}.log"))
         assert site.run("publish", site.policy)[0] == 0
 
-    assert before == (0, f"fleet {site.name}: settings\n  history        50 versions\n  release_grace  24h\n", "")
-    assert (status, out) == (0, f"fleet {site.name}: settings\n  history        2 versions\n  release_grace  48h\n")
-    assert json.loads(site.run("settings", "--json")[1]) == {"history": 2, "release_grace": 172800.0}
+    assert before == (
+        0,
+        f"fleet {site.name}: settings\n  history        50 versions\n  release_grace  24h\n  release_when   accepted\n",
+        "",
+    )
+    assert (status, out) == (
+        0,
+        f"fleet {site.name}: settings\n  history        2 versions\n  release_grace  48h\n  release_when   accepted\n",
+    )
+    assert json.loads(site.run("settings", "--json")[1]) == {
+        "history": 2,
+        "release_grace": 172800.0,
+        "release_when": "accepted",
+    }
     assert [each["version"] for each in json.loads(site.run("history", "--json")[1])["versions"]] == ["3", "2"]
     assert site.run("wait", "1")[0] == 5
 
@@ -518,7 +530,11 @@ def test_settings_out_of_bounds_change_nothing(site):
 
     assert (status, out) == (1, "")
     assert "the history has 2 to 500 versions, not 1" in err
-    assert json.loads(site.run("settings", "--json")[1]) == {"history": 50, "release_grace": 86400.0}
+    assert json.loads(site.run("settings", "--json")[1]) == {
+        "history": 50,
+        "release_grace": 86400.0,
+        "release_when": "accepted",
+    }
 
 
 def test_files_that_other_users_can_read_are_warned_of(site):

@@ -183,6 +183,14 @@ async def test_an_order_releases_despite_the_undelivered_events_of_a_fenced_memb
     assert not retired(fleet.view(), 0.0)[0].released
 
 
+async def test_an_order_releases_a_secret_though_its_successor_is_not_accepted(fleet: Fleet) -> None:
+    line = Line(Version(0, 3, "c"), 0.0, "p@h", {"es": "es-new"}, "n3")
+    fleet.put(HEAD, replace(START, history=[*LINES, line], number=3))
+    await order_release(fleet.client, SEALS, "es-old", "es-new")
+
+    assert fleet.head.lapses["es-new"].ordered == ["es-old"]
+
+
 async def test_an_order_to_release_is_refused_for_whoever_may_still_send(fleet: Fleet) -> None:
     fleet.put(HEAD, UNPINNED)
     fleet.member(MEMBER)

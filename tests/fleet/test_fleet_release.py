@@ -61,6 +61,21 @@ def whys(of: View, wall: float = WALL) -> list[str]:
     return [obstacle.why for obstacle in old(of, wall).obstacles]
 
 
+def test_a_secret_is_kept_until_its_successor_was_accepted_somewhere_or_an_order() -> None:
+    wrong = member(unaccepted=["es-new"])
+    seen = view(wrong, member("web-2", unaccepted=["es-new"]))
+    at_once = replace(HEAD, settings=Settings(release_when="at_once"))
+    ordered = replace(HEAD, lapses={"es-new": Lapse("es-new", WALL, ["es-old"])})
+
+    assert old(seen).obstacles == [release.Obstacle("es-new", "not accepted")]
+    assert old(seen).obstacles[0].remedy("es-old") == "shipper fleet release es-old --despite es-new"
+    assert Steps(5).next(seen, WALL).released == {}
+    assert old(view(wrong, member("web-2"))).released
+    assert old(view(wrong, head=at_once)).released
+    assert old(view(wrong, head=ordered)).released
+    assert Steps(5).next(view(member(using=["es-old"]), head=ordered), WALL).lapses == ordered.lapses
+
+
 def test_what_the_store_has_no_content_of_is_never_released() -> None:
     """It came with a restore: another id in use may have the same content, and a command would get no name of it."""
     head = replace(HEAD, fingerprints={"es-old": "", "es-new": "2"})

@@ -87,6 +87,7 @@ class Reporting:
             ledger=answers.ledger,
             refusal=answers.refusal,
             using=using,
+            unaccepted=[] if facts.accepted is None else [id for id in using if id not in facts.accepted],
             contents={id: [*facts.contents[id]] for id in using if id in facts.contents},
             released=list(memory.released),
             undelivered=facts.undelivered,

@@ -31,6 +31,8 @@ class Facts:
     """What is true of the sidecar and of the world now."""
 
     using: frozenset[str] = frozenset()
+    accepted: frozenset[str] | None = None
+    """Those of these that a destination has accepted from here; None from a sidecar that does not tell."""
     contents: Mapping[str, Sequence[str]] = field(default_factory=dict)
     """`Report.contents` of these."""
     undelivered: Undelivered = field(default_factory=Undelivered)

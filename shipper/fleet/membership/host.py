@@ -20,6 +20,11 @@ class Host(Protocol):
         released."""
         ...
 
+    def accepted(self) -> Sequence[str] | None:
+        """Returns those of these that a destination has accepted once, or that no output uses; None from a sidecar that
+        does not tell."""
+        ...
+
     def contents(self) -> Mapping[str, Sequence[bytes]]:
         """Returns, for each of these, the forms of its content of which one is that of `publishing.essence`."""
         ...

@@ -273,8 +273,10 @@ class Membership:
 
     def _facts(self) -> Facts:
         host, wall = self._host, self._environment.wall()
+        accepted = host.accepted()
         return Facts(
             frozenset(host.using()),
+            None if accepted is None else frozenset(accepted),
             {id: self._digests(id, forms) for id, forms in host.contents().items()},
             host.undelivered(),
             host.longest_request(),

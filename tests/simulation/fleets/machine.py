@@ -278,6 +278,9 @@ class Machine:
     def using(self) -> Sequence[str]:
         return sorted(self.directory.ledger)
 
+    def accepted(self) -> Sequence[str] | None:
+        return None
+
     def contents(self) -> Mapping[str, Sequence[bytes]]:
         return {}
 
