@@ -22,6 +22,7 @@ from shipper.supervise.member import Member
 from shipper.supervise.questions import Status
 from shipper.supervise.rebinding import Rebinding
 from shipper.supervise.report import Report
+from shipper.supervise.secrets import essences
 
 LONGEST_REQUEST = 60.0
 """Seconds, for an output whose settings do not show its own."""
@@ -55,6 +56,17 @@ class Host:
     def using(self) -> Sequence[str]:
         """Returns the ids of the fleet's secrets that the sidecar uses or may use."""
         return sorted(id for id, kept in self._member.ledger.kept.items() if kept.shared and not kept.released)
+
+    def accepted(self) -> Sequence[str] | None:
+        """Returns those of these that a destination has accepted once, or that no output uses; None from a sidecar that
+        does not tell."""
+        ledger = self._member.ledger
+        return [id for id in self.using() if not ledger.kept[id].is_awaited] if ledger.tells_accepted else None
+
+    def contents(self) -> Mapping[str, Sequence[bytes]]:
+        """Returns, for each of these, the forms in which the publisher may know its content."""
+        kept = self._member.ledger.kept
+        return {id: essences(kept[id].credential) for id in self.using()}
 
     def lease(self, until: float | None) -> None:
         """Lets the sidecar begin requests until an instant of CLOCK_BOOTTIME; None ends the need for a lease."""

@@ -157,7 +157,8 @@ async def _apart(store: Store, seals: Seals, name: str, directory: str) -> Lost:
 async def order_release(
     store: Store, seals: Seals, id: str, member: str, *, wall: Callable[[], float] = time.time
 ) -> None:
-    """Orders that the undelivered events of a fenced or forgotten member no longer delay the release of an id.
+    """Orders that the undelivered events of a fenced or forgotten member, or forgotten directory NAME/DIRECTORY, no
+    longer delay the release of an id; or, by the id that has come in its place, that it need not be accepted.
 
     It holds until that member writes again. Raises Refused, or StoreError.
     """
@@ -165,15 +166,27 @@ async def order_release(
         head, revision = await _head(store, seals)
         if id not in retired_ids(head):
             raise Refused(f"{id} is no retired secret that waits for its release; see `shipper fleet secret list`")
-        report = await _away(store, seals, member)
+        known = await _last_known(store, seals, head, member)
         noted = head.lapses.get(member)
-        if noted is None or noted.report != report.write_id:
-            noted = Lapse(report.write_id, wall())
+        if noted is None or noted.report != known:
+            noted = Lapse(known, wall())
         if id in noted.ordered:
             return
         lapses = {**head.lapses, member: replace(noted, ordered=[*noted.ordered, id])}
         await _swap_head(store, seals, replace(head, lapses=lapses), revision)
     raise StoreError(_BUSY)
+
+
+async def _last_known(store: Store, seals: Seals, head: Head, member: str) -> str:
+    """Returns the name of the last report of a member that is away, the forgotten directory, or the id of the secret
+    that is not accepted."""
+    if (lost := head.forgotten.get(member)) is not None:
+        return lost.directory
+    if head.history and member in head.history[-1].secrets.values():
+        return member
+    if "/" in member:
+        raise Refused(f"{member} is no forgotten directory; see `shipper fleet secret list`")
+    return (await _away(store, seals, member)).write_id
 
 
 async def _away(store: Store, seals: Seals, member: str) -> Report:
@@ -282,14 +295,17 @@ def _check_secrets(head: Head, registered: Mapping[str, Report], force: bool) ->
         known = {*head.fingerprints, *head.secrets.values(), *head.released}
         unknown = sorted(set(report.using) - known)
         if unknown and not force:
+            secret = unknown[0].rpartition("-")[0]
             raise Refused(
-                f"{name} uses {unknown[0]}, which was set after the state that was restored: run `shipper fleet secret "
-                "set` for each secret that is newer than that, then `accept-restore --force`"
+                f"{name} uses {', '.join(unknown)}, set after the state that was restored: run `shipper fleet secret "
+                f"set {secret} --file PATH` with the content that is in use, which gets its id again, then "
+                "`accept-restore`; if nobody has that content, set new content, then `accept-restore --force`"
             )
 
 
 def _with_unknown(head: Head, reports: Iterable[Report]) -> Head:
-    """Returns the head with the ids that members use and the restore has lost: so they are released like others."""
+    """Returns the head with the ids that members use and the restore has lost, of unknown content: a member must not
+    lose them, and no command gets them (`release.Why`)."""
     used = sorted({id for report in reports for id in report.using} - head.fingerprints.keys())
     return replace(head, fingerprints=head.fingerprints | dict.fromkeys(used, ""))
 

@@ -39,6 +39,8 @@ _CAUSES: Mapping[Why, str] = {
     "directory lost": "it was lost, and may have used it",
     "undelivered": "it is fenced or forgotten, with undelivered events",
     "unauthentic": "its record is not sealed by the fleet",
+    "not accepted": "it is the successor, and no destination has accepted it yet",
+    "unknown content": "it has lost the content, which may be in use under another id",
 }
 _FEWEST_VERSIONS, _MOST_VERSIONS = 2, 8
 _MOST_BEHIND = 20
@@ -199,6 +201,7 @@ def settings_tables(fleet: str, settings: Settings) -> list[Table]:
     rows: list[Cells] = [
         ("history", _count(settings.history, "version")),
         ("release_grace", str(Duration(settings.release_grace))),
+        ("release_when", settings.release_when),
     ]
     return [(f"fleet {fleet}: settings", rows)]
 

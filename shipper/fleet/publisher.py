@@ -17,13 +17,27 @@ import secrets
 import time
 from collections.abc import Awaitable, Callable, Iterable, Sequence
 from contextlib import suppress
+from typing import Literal, TypeVar
 
+import msgspec
 import trio
 
 from shipper.fleet import changes, publishing
 from shipper.fleet.errors import Refused
 from shipper.fleet.publishing import Draft, Publishing
-from shipper.fleet.records import HEAD, SECRETS, VERSIONS, Head, Settings, Text, Version
+from shipper.fleet.records import (
+    HEAD,
+    MEMBERS,
+    RESTORED,
+    SECRETS,
+    VERSIONS,
+    Head,
+    Report,
+    Restored,
+    Settings,
+    Text,
+    Version,
+)
 from shipper.fleet.seal import Seals, Unauthentic, digest
 from shipper.fleet.store import ABSENT, Entry, Store, StoreError, StoreUnreachable, Swapped
 from shipper.policy.registry import Registry
@@ -39,6 +53,7 @@ MOST_PRUNED = 100
 """Records that are removed after one version."""
 
 _log = log.get(__name__)
+T = TypeVar("T", bound=msgspec.Struct)
 
 
 class OutcomeUnknown(StoreUnreachable):
@@ -84,6 +99,20 @@ class Publisher:
 
         return _version(await self._done(draft))
 
+    async def published(self, policy: str) -> Version | None:
+        """Returns the newest version if it has this text and the present secrets; None if there is something to
+        publish."""
+        head, _ = await self.head()
+        if head.newest is None:
+            return None
+        pins = head.history[-1].secrets
+        try:
+            text = await self.text(head.newest)
+        except Gone:
+            return None
+        is_same = text.policy == policy and all(head.secrets.get(name) == id for name, id in pins.items())
+        return head.newest if is_same else None
+
     async def rollback(self, number: int | str) -> Version:
         """Publishes the text of an earlier version with the present secrets, and returns the new version."""
 
@@ -104,7 +133,10 @@ class Publisher:
         async def draft(head: Head) -> Draft:
             line = publishing.needs_text(head, name)
             policy = None if line is None else (await self.text(line.version)).policy
-            return publishing.set_secret(head, name, content, self._publishing(), policy, fingerprints=fingerprints)
+            used = {} if {*fingerprints} & {*head.fingerprints.values()} else await self._used()
+            return publishing.set_secret(
+                head, name, content, self._publishing(), policy, fingerprints=fingerprints, used=used
+            )
 
         done = await self._done(draft)
         assert done.secret is not None
@@ -118,16 +150,38 @@ class Publisher:
 
         await self._done(draft)
 
-    async def configure(self, *, history: int | None = None, release_grace: float | None = None) -> Settings:
+    async def configure(
+        self,
+        *,
+        history: int | None = None,
+        release_grace: float | None = None,
+        release_when: Literal["accepted", "at_once"] | None = None,
+    ) -> Settings:
         """Changes settings of the fleet, and returns all of them; None leaves one as it is."""
 
         async def draft(head: Head) -> Draft:
-            return publishing.configure(head, history=history, release_grace=release_grace)
+            return publishing.configure(head, history=history, release_grace=release_grace, release_when=release_when)
 
         return (await self._done(draft)).after.settings
 
     def _publishing(self) -> Publishing:
         return Publishing(self._by, time.time(), secrets.token_hex(16))
+
+    async def _used(self) -> dict[str, str]:
+        """Returns the ids of secrets by the fingerprints of their contents, as members that use them know them."""
+        reports = await self._records(MEMBERS, Report)
+        released = {id for report in reports for id in report.released}
+        contents = [report.contents for report in reports if report.state in ("joining", "member")]
+        contents += [one.contents for one in await self._records(RESTORED, Restored)]
+        return {one: id for each in contents for id, those in each.items() if id not in released for one in those}
+
+    async def _records(self, kind: str, type: type[T]) -> list[T]:
+        """Returns the authentic records of all members."""
+        found = []
+        for entry in (await self._store.list(kind)).entries:
+            with suppress(Unauthentic):
+                found.append(self._seals.open(entry.key, entry.value, type))
+        return found
 
     def _opened(self, entry: Entry | None) -> tuple[Head, int]:
         if entry is None:

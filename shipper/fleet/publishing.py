@@ -10,6 +10,8 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from types import MappingProxyType
+from typing import Literal
 
 import msgspec
 from msgspec.structs import replace
@@ -187,17 +189,20 @@ def set_secret(
     policy: str | None,
     *,
     fingerprints: Sequence[str],
+    used: Mapping[str, str] = MappingProxyType({}),
 ) -> Draft:
     """Returns the draft of a secret's content; it changes nothing if that is the present one. Raises Refused.
 
-    `policy` is the text of `needs_text`, `fingerprints` those of the content (`Seals.fingerprints`). The present
-    content, if it is not sealed with the first of the fleet's keys, keeps its id, and is sealed and published anew.
+    `policy` is the text of `needs_text`, `fingerprints` those of the content (`Seals.fingerprints`). `used` has ids by
+    the fingerprints of contents that only members know, since the store was restored. The present content, if it is
+    not sealed with the first of the fleet's keys, keeps its id, and is sealed and published anew.
     """
     _refuse_accepting(head)
     if not is_name(name):
         raise Refused("the name of a secret is of a-z, 0-9, _ and -, at most 63 characters, and begins with a-z or 0-9")
     known = next((id for id, one in head.fingerprints.items() if one in fingerprints), None)
-    is_sealed = known is not None and head.fingerprints[known] == fingerprints[0]
+    known = known or next((used[one] for one in fingerprints if one in used), None)
+    is_sealed = known is not None and head.fingerprints.get(known) == fingerprints[0]
     if is_sealed and head.secrets.get(name) == known:
         return Draft(head, head, secret=(name, known or ""))
     id = known or f"{name}-{publishing.nonce[:16]}"
@@ -245,7 +250,13 @@ def _withdrawn(head: Head, ids: Collection[str]) -> Head:
 # -- settings ----------------------------------------------------------------------------------------------------------
 
 
-def configure(head: Head, *, history: int | None = None, release_grace: float | None = None) -> Draft:
+def configure(
+    head: Head,
+    *,
+    history: int | None = None,
+    release_grace: float | None = None,
+    release_when: Literal["accepted", "at_once"] | None = None,
+) -> Draft:
     """Returns the draft with other settings; None leaves one as it is. Raises Refused.
 
     Versions beyond a shorter history go with the next publish.
@@ -255,7 +266,7 @@ def configure(head: Head, *, history: int | None = None, release_grace: float | 
         raise Refused(f"the history has {HISTORY.start} to {HISTORY.stop - 1} versions, not {history}")
     if release_grace is not None and not 0 <= release_grace <= LONGEST_GRACE:
         raise Refused(f"the grace of a release must be at most 365 days (8760h), not {Duration(release_grace)}")
-    given = {"history": history, "release_grace": release_grace}
+    given = {"history": history, "release_grace": release_grace, "release_when": release_when}
     changes = {name: value for name, value in given.items() if value is not None}
     return Draft(head, replace(head, settings=replace(head.settings, **changes)))
 

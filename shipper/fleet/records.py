@@ -140,6 +140,8 @@ class Settings(msgspec.Struct, frozen=True):
     """Versions that are kept."""
     release_grace: float = 86400.0
     """Seconds for which a fenced or forgotten member with undelivered events delays a release."""
+    release_when: Literal["accepted", "at_once"] = "accepted"
+    """Whether a release waits until the destination has accepted the secret that has come in its place, somewhere."""
 
 
 class Accepting(msgspec.Struct, frozen=True):
@@ -248,6 +250,10 @@ class Report(msgspec.Struct, frozen=True):
     """The newest refused version, while no newer one was accepted."""
     using: list[str] = []
     """The ids of the fleet's secrets that its sidecar uses, or may use."""
+    unaccepted: list[str] = []
+    """Those of these that no destination has accepted yet from there; empty from a sidecar that does not tell."""
+    contents: dict[str, list[str]] = {}
+    """By id of these, a keyed digest of the content, one for each way in which it may be spelled."""
     released: list[str] = []
     """The ids that it knows to be released; after a restore they tell which of today's secrets are too old."""
     undelivered: Undelivered = Undelivered()
@@ -295,6 +301,8 @@ class Restored(msgspec.Struct, frozen=True):
     """`store`: the store has lost something. `clone`: another process writes this member's record."""
     head: tuple[int, int] = (0, 0)
     """`Head.order` of the newest head that it has seen."""
+    contents: dict[str, list[str]] = {}
+    """As in `Report`, of the ids that it uses: the store may have lost them."""
     format: int = FORMAT
 
 

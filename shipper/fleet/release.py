@@ -35,14 +35,31 @@ WITHDRAWABLE = 5.0
 _LOOK_AGAIN = 1.0
 """Seconds, while a fence is about to hold."""
 
-Why = Literal["behind", "using", "joining", "not registered", "absent", "directory lost", "undelivered", "unauthentic"]
-"""Why a member delays a release.
+Why = Literal[
+    "behind",
+    "using",
+    "joining",
+    "not registered",
+    "absent",
+    "directory lost",
+    "undelivered",
+    "unauthentic",
+    "unknown content",
+    "not accepted",
+]
+"""Why a member delays a release, or the store.
 
     behind          it has not reached the version that unpinned the id       using           its sidecar uses the id
     joining         it has not yet said what it uses                           not registered  not since the restore
     absent          its lease is over, and nothing proves that it stopped      directory lost  likewise, and replaced
     undelivered     it is fenced or forgotten, with undelivered events         unauthentic     its record is forged
+
+    unknown content   the store has lost the content with a restore: it may be that of a secret in use, and a command
+                      would get no name of it
+    not accepted      no destination has accepted the secret yet that has come in its place, in place of a member's name
 """
+THE_STORE = "the store"
+"""In place of a member's name."""
 
 
 class Obstacle(msgspec.Struct, frozen=True):
@@ -57,9 +74,12 @@ class Obstacle(msgspec.Struct, frozen=True):
 
     def remedy(self, id: str) -> str:
         """Returns the command that ends the delay of this id; empty if only the member itself does."""
+        if self.why == "unknown content":
+            return f"shipper fleet secret set {id.rpartition('-')[0]} --file PATH, with that content"
         if self.why in ("absent", "directory lost", "unauthentic"):
             return f"shipper fleet forget {self.member}"
-        return f"shipper fleet release {id} --despite {self.member}" if self.why == "undelivered" else ""
+        by_order = self.why in ("undelivered", "not accepted")
+        return f"shipper fleet release {id} --despite {self.member}" if by_order else ""
 
 
 class Retired(msgspec.Struct, frozen=True):
@@ -103,16 +123,24 @@ def live_ids(head: Head) -> list[str]:
 
 def _retired(view: View, id: str, wall: float) -> Retired:
     since = unpinned(view.head, id)
-    obstacles: list[Obstacle] = []
+    obstacles = [Obstacle(THE_STORE, "unknown content")] if view.head.fingerprints.get(id) == "" else []
+    if newer := _unaccepted(view, id):
+        obstacles.append(Obstacle(newer, "not accepted"))
     despite: list[str] = []
+    given_up: list[tuple[str, Lost]] = []
+    """Lost directories that a person has forgotten."""
     for name in sorted({*view.reports, *view.alive, *view.unauthentic}):
         report = view.reports.get(name)
         if report is None or name in view.unauthentic:
             obstacles.append(Obstacle(name, "unauthentic" if name in view.unauthentic else "joining"))
             continue
-        lost, forgotten = _directories(view, report, since)
-        obstacles += lost
-        despite += forgotten
+        lost = list(_behind(view, report.lost, since))
+        obstacles += (
+            Obstacle(_full(name, one), "directory lost", one.undelivered)
+            for one in lost
+            if not is_forgotten(view, name, one)
+        )
+        given_up += ((_full(name, one), one) for one in lost if is_forgotten(view, name, one))
         if has_released(view, report, id, since) or _has_left(report):
             continue
         obstacle = _obstacle(view, report, id, wall)
@@ -120,11 +148,30 @@ def _retired(view: View, id: str, wall: float) -> Retired:
             despite.append(name)
         else:
             obstacles.append(obstacle)
-    despite += (
-        f"{name}/{one.directory}" for name, each in view.forgotten.items() for one in _behind(view, each, since)
-    )
+    given_up += ((_full(name, one), one) for name, each in view.forgotten.items() for one in _behind(view, each, since))
+    for full, one in given_up:
+        seconds = _grace(view.head, full, one, id, wall)
+        if seconds > 0:
+            obstacles.append(Obstacle(full, "undelivered", one.undelivered, seconds))
+        else:
+            despite.append(full)
     version = view.head.history[since].version if since >= 0 else None
     return Retired(id, name_of(view.head, id), version, obstacles, despite)
+
+
+def _unaccepted(view: View, id: str) -> str:
+    """Returns the id that the newest version has in place of this one, if members use it, and no destination has
+    accepted it from any of them; empty otherwise, or after an order.
+
+    Else a wrong one would destroy the way back.
+    """
+    head = view.head
+    newer = head.history[-1].secrets.get(name_of(head, id), "") if head.history else ""
+    noted = head.lapses.get(newer)
+    if head.settings.release_when == "at_once" or (noted is not None and id in noted.ordered):
+        return ""
+    users = [report for report in view.reports.values() if newer in report.using and report.state != "forgotten"]
+    return newer if users and all(newer in report.unaccepted for report in users) else ""
 
 
 def unpinned(head: Head, id: str) -> int:
@@ -193,16 +240,17 @@ def _will_be_fenced(view: View, obstacle: Obstacle) -> bool:
     return report.epoch == view.head.epoch and report.name in view.gone
 
 
-def _directories(view: View, report: Report, since: int) -> tuple[list[Obstacle], list[str]]:
-    """Returns the lost directories that may still use an id, those that a person has forgotten apart."""
-    obstacles, forgotten = [], []
-    for one in _behind(view, report.lost, since):
-        full = f"{report.name}/{one.directory}"
-        if is_forgotten(view, report.name, one):
-            forgotten.append(full)
-        else:
-            obstacles.append(Obstacle(full, "directory lost", one.undelivered))
-    return obstacles, forgotten
+def _full(name: str, lost: Lost) -> str:
+    return f"{name}/{lost.directory}"
+
+
+def _grace(head: Head, full: str, lost: Lost, id: str, wall: float) -> float:
+    """Returns for how many seconds a directory that was forgotten still delays the release of an id, as a forgotten
+    member does; 0 for one with nothing undelivered, or after an order."""
+    noted = head.lapses.get(full)
+    if not lost.undelivered.events or (noted is not None and id in noted.ordered):
+        return 0.0
+    return max(0.0, head.settings.release_grace - max(0.0, wall - lost.at))
 
 
 def _behind(view: View, lost: Iterable[Lost], since: int) -> Iterator[Lost]:
@@ -250,7 +298,8 @@ def noted(view: View, found: Sequence[Retired], wall: float) -> Head:
     """Returns the head with a note of each member that is away while time must pass, and without notes that are
     over."""
     waited_for = {obstacle.member for one in found for obstacle in one.obstacles if obstacle.seconds is not None}
-    notes: dict[str, Lapse] = {}
+    lasting = {*view.head.forgotten, *live_ids(view.head)}
+    notes = {name: one for name, one in view.head.lapses.items() if name in lasting and name not in view.reports}
     for name, report in sorted(view.reports.items()):
         before = lapse(view.head, report)
         if name in waited_for or _may_be_forgotten(view, report) or (before is not None and before.ordered):

@@ -45,6 +45,7 @@ from shipper.supervise.revoke import Revoker
 _RETRY_SECONDS = (1.0, 60.0)
 _LOOK_SECONDS = 5.0
 """Between two looks for a secret in use with the name of one that waits."""
+_LOST = "the store has no content of it, so it has no name; see `shipper fleet secret list`"
 _REST_SECONDS = 0.25
 """Between two looks at a fleet that changes all the time."""
 
@@ -123,19 +124,22 @@ class Releasing:
         if found.entry is not None and self._seals.open(HEAD, found.entry.value, Head) == before:
             await self._store.swap(HEAD, self._seals.seal(HEAD, after.replacing()), expected=found.entry.revision)
 
-    async def _kept(self, id: str, name: str) -> Kept:
-        """Returns what the command may know of a secret; without its public name if it has none, or if the store has no
-        authentic record of it. Raises StoreError."""
+    async def _kept(self, id: str, name: str) -> Kept | None:
+        """Returns what the command may know of a secret, without its public name if it has none; None if the store has
+        no authentic record of it. Raises StoreError."""
+        key = SECRETS + id
+        entry = (await self._store.read(key)).entry
+        try:
+            content = self._seals.open(key, entry.value if entry is not None else b"", Secret).content
+        except Unauthentic:
+            return None
         fields: dict[str, str] = {}
         public: list[str] = []
-        key = SECRETS + id
-        if (entry := (await self._store.read(key)).entry) is not None:
-            with suppress(Unauthentic, ValueError):
-                content = self._seals.open(key, entry.value, Secret).content
-                credential = secrets.interpreted(content.decode("utf-8-sig"))
-                shapes = () if credential.fits(*SHAPES) else await trio.to_thread.run_sync(Registry.installed().shapes)
-                secrets.hide(credential, shapes)
-                fields, public = dict(credential.fields), sorted(credential.public(shapes)) if shapes else []
+        with suppress(ValueError):
+            credential = secrets.interpreted(content.decode("utf-8-sig"))
+            shapes = () if credential.fits(*SHAPES) else await trio.to_thread.run_sync(Registry.installed().shapes)
+            secrets.hide(credential, shapes)
+            fields, public = dict(credential.fields), sorted(credential.public(shapes)) if shapes else []
         return Kept(id, fields, [f"fleet:{name}"] if name else [], [], public=public)
 
 
@@ -147,8 +151,8 @@ class _Term:
         self._steps = Steps(token)
         self._revoker = Revoker(of._command, self._environment, self._failed, self._may, at_once=1)
         self._waiting = trio.CancelScope()
-        self._contents: dict[str, Kept] = {}
-        """What was read of the secrets that are in use; an id never gets another content."""
+        self._contents: dict[str, Kept | None] = {}
+        """What was read of the secrets that are in use; an id never gets another content. None: the store has none."""
 
     async def serve(self) -> None:
         """Returns when a view shows that this candidate has no authority."""
@@ -181,7 +185,9 @@ class _Term:
                 await operations.forget(self._of._store, self._of._seals, name, only=view.reports[name].write_id)
 
     async def _revoke(self, id: str, name: str) -> None:
-        kept = await self._known(id, name)
+        while (kept := await self._known(id, name)) is None:
+            self._failed(id, _LOST, _LOOK_SECONDS)
+            await trio.sleep(_LOOK_SECONDS)
         told = ""
         while (used := await self._used_as(kept)) or not await self._revoker.revoke(kept):
             if used != told:
@@ -197,18 +203,26 @@ class _Term:
     async def _used_as(self, kept: Kept) -> str:
         """Returns the id of a secret in use that ends with this one; empty without any."""
         for id in release.live_ids(self._observer.view().head):
-            if id not in self._contents:
+            if self._contents.get(id) is None:
                 self._contents[id] = await self._known(id, "", of=kept.id)
-            if id != kept.id and self._contents[id].known_as == kept.known_as:
+            if id != kept.id and self._may_end(id, kept):
                 return id
         return ""
+
+    def _may_end(self, id: str, kept: Kept) -> bool:
+        """Whether the end of a secret may be that of another one: they have one name, or a member uses that one, and
+        the store has lost its content."""
+        other = self._contents[id]
+        if other is not None:
+            return other.known_as == kept.known_as
+        return any(id in report.using for report in self._observer.view().reports.values())
 
     def _may(self, kept: Kept) -> bool:
         """Whether no secret in use ends with this one, for certain."""
         live = [id for id in release.live_ids(self._observer.view().head) if id != kept.id]
-        return all(id in self._contents and self._contents[id].known_as != kept.known_as for id in live)
+        return all(id in self._contents and not self._may_end(id, kept) for id in live)
 
-    async def _known(self, id: str, name: str, *, of: str = "") -> Kept:
+    async def _known(self, id: str, name: str, *, of: str = "") -> Kept | None:
         """Returns what the command may know of a secret, once the store says it: a command that does not get the public
         name of a key has nothing to revoke, and would succeed. Until then the release of `of`, or else of `id`,
         fails."""

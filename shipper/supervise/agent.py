@@ -14,6 +14,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import trio
 
 from shipper.policy.registry import Registry
@@ -21,6 +22,7 @@ from shipper.process import log
 from shipper.protocol.messages import Result
 from shipper.sdk.codes import Code
 from shipper.sdk.errors import PolicyError, Problem
+from shipper.sdk.units import events_in_words
 from shipper.supervise import questions, standing
 from shipper.supervise.alive import Alive
 from shipper.supervise.answers import Answer
@@ -329,9 +331,21 @@ class Agent:
                 await member.ended.wait()
             result = await self._source.leave()
             self._status = 0 if result.status == "SUCCESS" else 1
-            return result
+            return self._with_undelivered(result)
         finally:
             self._left.set()
+
+    def _with_undelivered(self, result: Result) -> Result:
+        """Adds what stays open, if there are undelivered events, to the outcome of a host that has left."""
+        events = sum(member.held.events for member in self.members)
+        if not events or result.status != "SUCCESS":
+            return result
+        text = (
+            f"{result.message}; {events_in_words(events)} undelivered: they stay in the state directory, and what "
+            "waits for this host, such as a `wait` or the release of a secret, stays open until it is started again, "
+            "or forgotten"
+        )
+        return msgspec.structs.replace(result, message=text)
 
     def _say(self, what: str, **fields: Any) -> None:
         self._report.say(what, fields)

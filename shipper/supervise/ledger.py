@@ -54,6 +54,11 @@ class Kept(msgspec.Struct):
         return f"<credential {self.id}>"
 
     @property
+    def is_awaited(self) -> bool:
+        """Whether an output uses it, and no destination has accepted it yet."""
+        return not self.accepted and any(unit.startswith("outputs.") for unit in self.units)
+
+    @property
     def credential(self) -> Credential:
         return Credential.parse(self.fields)
 

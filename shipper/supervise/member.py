@@ -54,7 +54,7 @@ _SAVE_SECONDS = (0.1, 10.0)
 _OVERTIME_SECONDS = 5.0
 _KILLED_SECONDS = 1.0
 _ANSWER_SECONDS = 1.0
-_ASK_SECONDS = 15.0
+_ASK_SECONDS = (10.0, 300.0)
 
 
 class Around(Protocol):
@@ -449,14 +449,24 @@ class Member:
         child.send({"type": "observe", "supervisor": self._sent_supervision, **asks})
 
     def _awaited(self) -> frozenset[str]:
-        """Returns the credentials that released ones wait for until a destination accepts them."""
-        return frozenset(wait.id for wait in self._around.waiting().values() if wait.until == "accepted")
+        """Returns the credentials that released ones wait for until a destination accepts them, as others may wait for
+        each that is shared."""
+        waits = [wait.id for wait in self._around.waiting().values() if wait.until == "accepted"]
+        ledger = self.ledger
+        shared = (ledger.kept[id] for id in ledger.ids if ledger.tells_accepted and id in ledger.kept)
+        return frozenset([*waits, *(kept.id for kept in shared if kept.shared and kept.is_awaited)])
 
     async def _ask_again(self) -> None:
-        """Has the sidecar ask the destinations of these credentials now and then; runs for ever."""
+        """Has the sidecar ask the destinations of these credentials now and then, more and more seldom; runs for
+        ever."""
+        before, waits = self._awaited(), backoff(*_ASK_SECONDS)
         while True:
-            await trio.sleep(_ASK_SECONDS)
-            if self._child is not None and self._conversation.connected and self._awaited():
+            await trio.sleep(next(waits))
+            awaited = self._awaited()
+            if awaited - before:
+                waits = backoff(*_ASK_SECONDS)
+            before = awaited
+            if self._child is not None and self._conversation.connected and awaited:
                 self._observe(self._child)
 
     def _supervision(self) -> dict[str, Any]:

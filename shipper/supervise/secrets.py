@@ -278,6 +278,13 @@ def interpreted(text: str, shape: str | None = None) -> Credential:
     )
 
 
+def essences(credential: Credential) -> list[bytes]:
+    """Returns the possible `essence` of the content from which a credential was read, whose spelling is not known: that
+    of a mapping, and, of a single field, that of a bare text."""
+    bare = [essence(text) for text in credential.fields.values()] if len(credential.fields) == 1 else []
+    return list(dict.fromkeys([credential.canonical(), *bare]))
+
+
 def essence(text: str, shape: str | None = None) -> bytes:
     """Returns bytes that are equal for contents of the same secret, however they are written.
 

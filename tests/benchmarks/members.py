@@ -13,7 +13,7 @@ import random
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any
@@ -101,6 +101,12 @@ class Sidecar:
 
     def using(self) -> Sequence[str]:
         return ()
+
+    def accepted(self) -> Sequence[str] | None:
+        return None
+
+    def contents(self) -> Mapping[str, Sequence[bytes]]:
+        return {}
 
     def lease(self, until: float | None) -> None:
         pass

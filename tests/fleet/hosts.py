@@ -54,6 +54,8 @@ class FakeHost:
     """What a supervisor would do, as lists."""
 
     used: set[str] = field(default_factory=set)
+    keys: dict[str, bytes] = field(default_factory=dict)
+    """What it knows of the contents of these."""
     waiting: Undelivered = field(default_factory=Undelivered)
     leases: list[float | None] = field(default_factory=list)
     withdrawn: list[str] = field(default_factory=list)
@@ -66,6 +68,12 @@ class FakeHost:
 
     def using(self) -> Sequence[str]:
         return sorted(self.used)
+
+    def accepted(self) -> Sequence[str] | None:
+        return None
+
+    def contents(self) -> Mapping[str, Sequence[bytes]]:
+        return {id: [self.keys[id]] for id in self.using() if id in self.keys}
 
     def lease(self, until: float | None) -> None:
         self.leases.append(until)

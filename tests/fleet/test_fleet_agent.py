@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import signal
 import socket
 from collections.abc import AsyncIterator, Callable
@@ -388,6 +389,18 @@ async def test_a_member_that_leaves_delivers_reports_what_it_keeps_and_ends(site
     assert (site.report.state, site.report.undelivered.events) == ("left", 0)
     assert site.happened("fleet_left")
     assert isinstance(site.fleet.head, Head)
+
+
+async def test_a_host_that_leaves_with_undelivered_events_says_what_stays_open(site: Site) -> None:
+    async with open_asyncio() as aio, open_destination(aio, keys=set()) as destination:
+        site.publish(destination.url, 1)
+        async with site.member():
+            await site.when(lambda: destination.refused)
+            answer = await site.ask(Leave())
+            await site.when(lambda: site.ended)
+
+    assert re.search(r"; [\d,]+ events? undelivered: they stay in the state directory, and what", answer["message"])
+    assert site.report.undelivered.events > 0
 
 
 async def test_a_host_that_has_left_ships_nothing_before_the_store_answers(site: Site) -> None:

@@ -19,7 +19,19 @@ import trio
 
 from shipper import __main__ as program
 from shipper.fleet.etcd.store import open_etcd
-from shipper.fleet.records import ALIVE, HEAD, MEMBERS, Alive, Head, Refusal, Report, Undelivered
+from shipper.fleet.records import (
+    ALIVE,
+    HEAD,
+    MEMBERS,
+    RESTORED,
+    Alive,
+    Head,
+    Refusal,
+    Report,
+    Restored,
+    Undelivered,
+    Version,
+)
 from shipper.fleet.seal import Seals
 from shipper.fleet.store import PROMPT
 from tests.backends import etcd as server
@@ -121,6 +133,16 @@ def test_a_publish_says_what_changes_and_prints_the_version(site):
     assert out.splitlines() == ["changes outputs.main", "drains outputs.main on 2 members", "version 2"]
 
 
+def test_what_is_published_is_not_published_again_and_that_is_said(site):
+    site.published()
+    status, out, _ = site.run("publish", site.policy)
+    again = site.run("publish", site.policy, "--json")[1]
+
+    assert (status, out.splitlines()[-1]) == (0, "version 1 is this policy: nothing was published")
+    assert json.loads(again)["version"] == "1"
+    assert "version 2" not in site.run("history")[1]
+
+
 def test_a_dry_run_changes_nothing(site):
     site.published()
     site.policy.write_text(POLICY.replace("es:9200", "es2:9200"))
@@ -206,6 +228,22 @@ def test_wait_is_0_when_every_member_has_reached_the_version(site):
 
     assert status == 0
     assert out.startswith("version 1, drained: every member has reached it\n  members  1 of 1 reached\n")
+
+
+def test_wait_is_6_while_nobody_has_accepted_a_restored_store(site):
+    site.published()
+    site.member("web-1")
+
+    async def work():
+        async with site.store() as (store, seals):
+            one = Restored("web-1", "d-web-1", 1, 0, Version(0, 9, "lost"), 1, "store")
+            await store.swap(RESTORED + "web-1", seals.seal(RESTORED + "web-1", one), expected=0)
+
+    trio.run(work)
+    status, out, _ = site.run("wait", "1", "--timeout", "1m")
+
+    assert status == 6
+    assert "web-1 has seen version 9" in out
 
 
 def test_t152_12_wait_without_members_is_0_with_a_warning(site):
@@ -465,12 +503,24 @@ def test_settings_are_shown_and_changed(site):
     before = site.run("settings")
     site.published()
     status, out, _ = site.run("settings", "--history", "2", "--release-grace", "48h")
-    for _ in range(2):
+    for number in range(2):
+        site.policy.write_text(POLICY.replace("app.log", f"app-{number}.log"))
         assert site.run("publish", site.policy)[0] == 0
 
-    assert before == (0, f"fleet {site.name}: settings\n  history        50 versions\n  release_grace  24h\n", "")
-    assert (status, out) == (0, f"fleet {site.name}: settings\n  history        2 versions\n  release_grace  48h\n")
-    assert json.loads(site.run("settings", "--json")[1]) == {"history": 2, "release_grace": 172800.0}
+    assert before == (
+        0,
+        f"fleet {site.name}: settings\n  history        50 versions\n  release_grace  24h\n  release_when   accepted\n",
+        "",
+    )
+    assert (status, out) == (
+        0,
+        f"fleet {site.name}: settings\n  history        2 versions\n  release_grace  48h\n  release_when   accepted\n",
+    )
+    assert json.loads(site.run("settings", "--json")[1]) == {
+        "history": 2,
+        "release_grace": 172800.0,
+        "release_when": "accepted",
+    }
     assert [each["version"] for each in json.loads(site.run("history", "--json")[1])["versions"]] == ["3", "2"]
     assert site.run("wait", "1")[0] == 5
 
@@ -480,7 +530,11 @@ def test_settings_out_of_bounds_change_nothing(site):
 
     assert (status, out) == (1, "")
     assert "the history has 2 to 500 versions, not 1" in err
-    assert json.loads(site.run("settings", "--json")[1]) == {"history": 50, "release_grace": 86400.0}
+    assert json.loads(site.run("settings", "--json")[1]) == {
+        "history": 50,
+        "release_grace": 86400.0,
+        "release_when": "accepted",
+    }
 
 
 def test_files_that_other_users_can_read_are_warned_of(site):

@@ -120,7 +120,7 @@ async def test_a_forged_record_can_be_forgotten(fleet: Fleet) -> None:
     assert fleet.report().state == "forgotten"
 
 
-async def test_a_lost_directory_is_forgotten_in_the_head_and_delays_no_release(fleet: Fleet) -> None:
+async def test_a_lost_directory_is_forgotten_in_the_head_and_delays_a_release_until_an_order(fleet: Fleet) -> None:
     lost = Lost("before", 0.0, {}, SOME)
     fleet.member(replace(MEMBER, lost=[lost], using=[], stages={"active": TWO}))
     fleet.put(HEAD, replace(START, history=[*LINES, Line(Version(0, 3, "c"), 0.0, "p@h", {}, "n3")]))
@@ -130,8 +130,12 @@ async def test_a_lost_directory_is_forgotten_in_the_head_and_delays_no_release(f
 
     assert (done.member, done.undelivered) == ("web-1/before", SOME)
     assert fleet.head.forgotten == {"web-1/before": lost}
-    assert not [o for o in retired(fleet.view(), 0.0)[0].obstacles if o.why == "directory lost"]
+    assert ("web-1/before", "undelivered") in [(o.member, o.why) for o in retired(fleet.view(), 0.0)[0].obstacles]
     assert await forget(fleet.client, SEALS, "web-1/before") == done
+    with pytest.raises(Refused, match="web-1/other is no forgotten directory"):
+        await order_release(fleet.client, SEALS, "es-old", "web-1/other")
+    await order_release(fleet.client, SEALS, "es-old", "web-1/before")
+    assert retired(fleet.view(), 0.0)[0].despite == ["web-1/before"]
 
 
 async def test_a_forgotten_directory_that_came_back_and_is_lost_again_counts_until_it_is_forgotten_again(
@@ -177,6 +181,14 @@ async def test_an_order_releases_despite_the_undelivered_events_of_a_fenced_memb
     assert retired(fleet.view(), 0.0)[0].despite == ["web-1"]
     fleet.member(replace(MEMBER, fence=FENCE, write=2))
     assert not retired(fleet.view(), 0.0)[0].released
+
+
+async def test_an_order_releases_a_secret_though_its_successor_is_not_accepted(fleet: Fleet) -> None:
+    line = Line(Version(0, 3, "c"), 0.0, "p@h", {"es": "es-new"}, "n3")
+    fleet.put(HEAD, replace(START, history=[*LINES, line], number=3))
+    await order_release(fleet.client, SEALS, "es-old", "es-new")
+
+    assert fleet.head.lapses["es-new"].ordered == ["es-old"]
 
 
 async def test_an_order_to_release_is_refused_for_whoever_may_still_send(fleet: Fleet) -> None:
@@ -321,7 +333,8 @@ async def test_members_with_secrets_that_the_store_does_not_know_are_accepted_on
         assert "es-newest" in await refused(accept_restore(restored.client, SEALS, "me@here"))
 
     assert (await accept_restore(restored.client, SEALS, "me@here", force=True)).epoch == 1
-    assert "es-newest" in retired_ids(restored.head)  # so it is released once nobody uses it
+    assert "es-newest" in retired_ids(restored.head)  # so no member is told that it was released
+    assert restored.head.fingerprints["es-newest"] == ""  # and no command gets it: see test_fleet_release
 
 
 async def test_a_restore_during_the_order_is_noticed(autojump_clock: MockClock, restored: Fleet) -> None:

@@ -14,6 +14,7 @@ from shipper.fleet.records import (
     Alive,
     Fence,
     Head,
+    Lapse,
     Line,
     Lost,
     Release,
@@ -58,6 +59,31 @@ def old(of: View, wall: float = WALL) -> Retired:
 
 def whys(of: View, wall: float = WALL) -> list[str]:
     return [obstacle.why for obstacle in old(of, wall).obstacles]
+
+
+def test_a_secret_is_kept_until_its_successor_was_accepted_somewhere_or_an_order() -> None:
+    wrong = member(unaccepted=["es-new"])
+    seen = view(wrong, member("web-2", unaccepted=["es-new"]))
+    at_once = replace(HEAD, settings=Settings(release_when="at_once"))
+    ordered = replace(HEAD, lapses={"es-new": Lapse("es-new", WALL, ["es-old"])})
+
+    assert old(seen).obstacles == [release.Obstacle("es-new", "not accepted")]
+    assert old(seen).obstacles[0].remedy("es-old") == "shipper fleet release es-old --despite es-new"
+    assert Steps(5).next(seen, WALL).released == {}
+    assert old(view(wrong, member("web-2"))).released
+    assert old(view(wrong, head=at_once)).released
+    assert old(view(wrong, head=ordered)).released
+    assert Steps(5).next(view(member(using=["es-old"]), head=ordered), WALL).lapses == ordered.lapses
+
+
+def test_what_the_store_has_no_content_of_is_never_released() -> None:
+    """It came with a restore: another id in use may have the same content, and a command would get no name of it."""
+    head = replace(HEAD, fingerprints={"es-old": "", "es-new": "2"})
+    seen = view(member(), head=head)
+    (obstacle,) = old(seen).obstacles
+
+    assert (obstacle.why, Steps(5).next(seen, WALL).released) == ("unknown content", {})
+    assert obstacle.remedy("es-old") == "shipper fleet secret set es --file PATH, with that content"
 
 
 def test_a_secret_is_released_when_every_member_has_reached_the_version_that_unpinned_it() -> None:
@@ -140,6 +166,20 @@ def test_a_record_of_an_earlier_epoch_proves_no_fence() -> None:
     restored = replace(HEAD, epoch=1)
 
     assert whys(view(report, head=restored, gone={"web-1": 0.0}, now=60.0)) == ["absent"]
+
+
+@pytest.mark.parametrize("is_listed", [True, False])
+def test_a_forgotten_directory_with_undelivered_events_delays_for_the_grace_or_until_an_order(is_listed: bool) -> None:
+    lost = Lost("before", WALL, {}, SOME)
+    head = replace(HEAD, forgotten={"web-1/before": lost}, settings=Settings(release_grace=100.0))
+    report = member(lost=[lost] if is_listed else [])
+    (obstacle,) = old(view(report, head=head), WALL + 40).obstacles
+    ordered = replace(head, lapses={"web-1/before": Lapse("before", WALL, ["es-old"])})
+
+    assert obstacle == release.Obstacle("web-1/before", "undelivered", SOME, 60.0)
+    assert old(view(report, head=head), WALL + 101).despite == ["web-1/before"]
+    assert old(view(report, head=ordered)).despite == ["web-1/before"]
+    assert Steps(5).next(view(report, head=ordered), WALL).lapses == ordered.lapses
 
 
 def test_a_release_names_the_directories_that_a_person_has_forgotten() -> None:

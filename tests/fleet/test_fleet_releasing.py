@@ -87,6 +87,8 @@ class Fleet:
         self.clients: dict[str, Client] = {}
         self.troubles: dict[str, str | None] = {}
         self.told: list[tuple[str, str, str]] = []
+        self.lost: set[str] = set()
+        """Ids whose content the store does not have."""
 
     async def put(self, key: str, record: Head | Report | Alive | Secret | None) -> None:
         entry = (await self.admin.read(key)).entry
@@ -116,6 +118,11 @@ class Fleet:
         assert entry is not None
         return SEALS.open(HEAD, entry.value, Head)
 
+    async def fill(self) -> None:
+        for id in release.live_ids(await self.head()):
+            if id not in self.lost and (await self.admin.read(SECRETS + id)).entry is None:
+                await self.put(SECRETS + id, Secret("es", f"id-of-{id}:key".encode()))
+
     async def release(self) -> Release | None:
         return (await self.head()).released.get("es-old")
 
@@ -142,7 +149,8 @@ class Fleet:
 
 @asynccontextmanager
 async def running(fleet: Fleet, *names: str, command: OnRelease | None = None) -> AsyncIterator[None]:
-    """Runs candidates, and the live members."""
+    """Runs candidates, and the live members; the store has a content of each id, of a key unless a test put another."""
+    await fleet.fill()
     candidates = [fleet.candidate(name, command) for name in names]
     async with trio.open_nursery() as nursery:
         nursery.start_soon(fleet.live)
@@ -277,6 +285,24 @@ async def test_a_publish_that_names_the_id_in_time_withdraws_the_release(
         await trio.sleep(100)
 
     assert (commands.ran, (await fleet.head()).released) == ([], {})
+
+
+async def test_no_command_runs_without_the_content_of_its_secret_or_while_a_member_uses_a_lost_one(
+    autojump_clock: MockClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It would get no name, and what was lost by a restore may be what is in use."""
+    for lost in ("es-old", "es-new"):
+        commands, fleet = Commands(monkeypatch), Fleet()
+        fleet.lost.add(lost)
+        await fleet.put(HEAD, START)
+        await fleet.member(DRAINED)
+        async with running(fleet, "a"):
+            await trio.sleep(200)
+            assert commands.ran == []
+            await fleet.put(SECRETS + lost, Secret("es", f"id-of-{lost}:key".encode()))
+            await trio.sleep(200)
+
+        assert [kept.name for kept in commands.kept] == ["id-of-es-old"]
 
 
 async def test_a_command_waits_for_the_store_until_it_can_have_the_name_of_the_key(

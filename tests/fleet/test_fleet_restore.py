@@ -19,7 +19,8 @@ from shipper.fleet.membership.membership import Membership
 from shipper.fleet.observer import observing, wait
 from shipper.fleet.operations import accept_restore
 from shipper.fleet.publisher import Publisher
-from shipper.fleet.records import HEAD, Release, Report, Version
+from shipper.fleet.publishing import essence
+from shipper.fleet.records import HEAD, RESTORED, Release, Report, Version
 from shipper.fleet.seal import Seals
 from shipper.fleet.settings import FleetSettings
 from shipper.fleet.store import Store
@@ -129,6 +130,10 @@ class World:
         while not all(cause in host.fake.troubles for host in self.hosts):  # noqa: ASYNC110
             await trio.sleep(0.05)
 
+    async def all_are_apart(self) -> None:
+        while len((await self.store.list(RESTORED)).entries) < len(self.hosts):  # noqa: ASYNC110
+            await trio.sleep(0.1)
+
     async def all_report(self, wanted: Callable[[Report], bool]) -> None:
         async with observing(self.store, SEALS) as observer:
             while not all(map(wanted, observer.view().reports.values())):
@@ -218,3 +223,45 @@ async def test_a_secret_that_was_revoked_in_the_lost_time_is_refused_until_it_is
         assert again not in (old, id)
         await one.all_run(accepted.version)
         assert [host.member.offered.text.secrets for host in one.hosts] == [{"es": again}] * 2
+
+
+async def test_content_that_members_use_and_the_store_has_lost_gets_its_id_again_and_the_store_is_accepted(
+    backend, tmp_path
+):
+    """Else the advice to set it would have the content in use released under its old id."""
+    async with world(backend, tmp_path) as one:
+        await one.backend.save()
+        id, newest = await one.publisher.set_secret("es", b"api_key: two")
+        await one.all_run(newest)
+        for host in one.hosts:
+            host.fake.used, host.fake.keys = {id}, {id: essence(b"api_key: two")}
+        await one.all_report(lambda report: id in report.contents)
+
+        await one.backend.restore()
+        await one.all_are_apart()
+        with pytest.raises(Refused, match="shipper fleet secret set es --file PATH"):
+            await accept_restore(one.store, SEALS, "tests")
+        again, _ = await one.publisher.set_secret("es", b"api_key: two")
+        await one.all_are_apart()
+        accepted = await accept_restore(one.store, SEALS, "tests")
+        await one.all_run(accepted.version)
+        head, _ = await one.publisher.head()
+
+        assert again == id
+        assert (head.secrets["es"], [host.fake.withdrawn for host in one.hosts]) == (id, [[], []])
+
+
+async def test_content_is_known_again_by_members_that_take_no_part(backend, tmp_path):
+    """A person may set it before the order to accept the store."""
+    async with world(backend, tmp_path) as one:
+        await one.backend.save()
+        id, newest = await one.publisher.set_secret("es", b"api_key: two")
+        await one.all_run(newest)
+        for host in one.hosts:
+            host.fake.used, host.fake.keys = {id}, {id: essence(b"api_key: two")}
+
+        await one.backend.restore()
+        await one.all_are_apart()
+        again, _ = await one.publisher.set_secret("es", b"api_key: two")
+
+    assert again == id

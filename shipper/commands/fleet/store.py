@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal
 
 import click
 
@@ -55,11 +55,21 @@ def accept_restore(context: click.Context, force: bool, json: bool, config: Path
     metavar="DURATION",
     help="How long a fenced or forgotten member with undelivered events delays a release: at most 8760h.",
 )
+@click.option(
+    "--release-when",
+    type=click.Choice(["accepted", "at_once"]),
+    help="Whether a release waits until a destination has accepted the secret that has come in its place.",
+)
 @with_json
 @with_config
 @click.pass_context
 def settings(
-    context: click.Context, history: int | None, release_grace: str | None, json: bool, config: Path | None
+    context: click.Context,
+    history: int | None,
+    release_grace: str | None,
+    release_when: Literal["accepted", "at_once"] | None,
+    json: bool,
+    config: Path | None,
 ) -> int:
     """Show the settings of the whole fleet, or change those that are given.
 
@@ -76,10 +86,10 @@ def settings(
         from shipper.fleet import pictures
 
         publisher = publisher_of(fleet)
-        if history is None and grace is None:
+        if history is None and grace is None and release_when is None:
             found = (await publisher.head())[0].settings
         else:
-            found = await publisher.configure(history=history, release_grace=grace)
+            found = await publisher.configure(history=history, release_grace=grace, release_when=release_when)
         return show_tables(pictures.settings_tables(fleet.settings.name, found), found, json=json)
 
     return run(context, config, work)

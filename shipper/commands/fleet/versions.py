@@ -21,13 +21,20 @@ from shipper.commands.fleet.output import result, say, show_tables
 from shipper.commands.fleet.work import publisher_of, run
 
 if TYPE_CHECKING:
-    from shipper.fleet.judge import Asked
+    from shipper.fleet.judge import Asked, State
     from shipper.fleet.opening import Opened
     from shipper.fleet.records import Version
     from shipper.supervise.answers import Stage
 
-CONSISTENT, TIMED_OUT, REFUSED, GONE = 0, 3, 4, 5
-_OF_STATE = {"open": CONSISTENT, "closed": TIMED_OUT, "refused": REFUSED, "unknown": GONE, "gone": GONE}
+CONSISTENT, TIMED_OUT, REFUSED, GONE, RESTORED = 0, 3, 4, 5, 6
+_OF_STATE: dict[State, int] = {
+    "open": CONSISTENT,
+    "closed": TIMED_OUT,
+    "refused": REFUSED,
+    "unknown": GONE,
+    "gone": GONE,
+    "store_restored": RESTORED,
+}
 _SHOWN_MEMBERS = 30
 
 
@@ -55,7 +62,7 @@ def publish(
     """Publish a policy: files, or directories of *.yaml, as for `shipper supervise`.
 
     It is checked on this host first. Variables and files that it names are those of each member; a secret of the fleet
-    is written `{fleet: NAME}`.
+    is written `{fleet: NAME}`. What the newest version has already is not published again.
 
     \b
     Examples:
@@ -75,10 +82,12 @@ def publish(
             say(pictures.plan_lines(draft.plan))
         if dry_run:
             return result(json, draft.plan, "nothing was published")
-        version = await publisher.publish(draft.candidate.text, if_version=if_version)
+        same = await publisher.published(draft.candidate.text)
+        version = same or await publisher.publish(draft.candidate.text, if_version=if_version)
         if stage is None or not json:
             made = {"version": str(version), "triple": version, "plan": draft.plan}
-            result(json, made, f"version {version}")
+            text = f"version {version}" if same is None else f"version {same} is this policy: nothing was published"
+            result(json, made, text)
         return CONSISTENT if stage is None else await _wait(fleet, version, stage, *limits, json=json)
 
     return run(context, config, work)
@@ -115,7 +124,8 @@ def wait(
       shipper fleet wait 7 --stage active --timeout 1m --json
 
     Exit status: 0 every member has reached it, 3 timed out, 4 a member refuses it, 5 there is no such version or it is
-    gone from the history, 69 the store cannot be reached.
+    gone from the history, 6 the store was restored, and nobody has accepted that yet (`accept-restore`), 69 the store
+    cannot be reached.
     """
     limits = seconds_of("--timeout", timeout), seconds_of("--nack-grace", nack_grace)
     number = version_of(version)
@@ -156,4 +166,4 @@ async def _wait(
     with shown(sys.stderr if json else sys.stdout) as show:
         verdict = await follow(fleet.store, fleet.seals, version, stage, seconds, nack_grace, show)
     show_tables(pictures.verdict_tables(verdict, _SHOWN_MEMBERS), verdict, json=json)
-    return _OF_STATE.get(verdict.state, 1)
+    return _OF_STATE[verdict.state]

@@ -144,15 +144,16 @@ class Member:
             return Rest(self._paused)
         if self._looking or (self._look_at is not None and now >= self._look_at):
             return self._look(now)
-        return self._take_part(now, facts) if self.place == "ours" else self._stand_by()
+        return self._take_part(now, facts) if self.place == "ours" else self._stand_by(facts)
 
     def _look(self, now: float) -> Look:
         self._looking, self._look_began = True, now
         return Look(self.known.at)
 
-    def _stand_by(self) -> Step:
+    def _stand_by(self, facts: Facts) -> Step:
         """Returns the next step of a member that takes no part."""
-        if self.place == "apart" and (mark := self._marking.apart(self.memory, self.known, self._cause)) is not None:
+        is_apart = self.place == "apart"
+        if is_apart and (mark := self._marking.apart(self.memory, self.known, self._cause, facts)) is not None:
             return mark
         return Save(replace(self.memory, state="left")) if self._leaving else Rest(self._look_at)
 

@@ -6,7 +6,7 @@ from typing import Literal
 
 from shipper.fleet.member.head import KnownHead
 from shipper.fleet.member.order import position
-from shipper.fleet.member.steps import Mark, Seen
+from shipper.fleet.member.steps import Facts, Mark, Seen
 from shipper.fleet.memory import Memory
 from shipper.fleet.records import Restored
 
@@ -33,7 +33,7 @@ class Marking:
         """The directory has another id now."""
         self._directories |= {(memory.directory, memory.inode)}
 
-    def apart(self, memory: Memory, known: KnownHead, cause: Literal["store", "clone"]) -> Mark | None:
+    def apart(self, memory: Memory, known: KnownHead, cause: Literal["store", "clone"], facts: Facts) -> Mark | None:
         """Returns the step by which the store says that this member takes no part; None if it says that."""
         what = Restored(
             memory.member,
@@ -44,6 +44,7 @@ class Marking:
             memory.revision,
             cause,
             known.seen,
+            {id: [*facts.contents[id]] for id in sorted(facts.using) if id in facts.contents},
         )
         return Mark(what, self._revision) if what != self._mark else None
 

@@ -70,6 +70,7 @@ class Reporting:
         """Returns the report to write; all of `remembered` is durable."""
         terms, registration, answers = self._terms, self._registration, self._answers
         begun = self._begun(leaving=leaving)
+        using = sorted(facts.using | self._pins(begun, running))
         return Report(
             name=terms.name,
             directory=memory.directory,
@@ -85,7 +86,9 @@ class Reporting:
             stages=answers.stages,
             ledger=answers.ledger,
             refusal=answers.refusal,
-            using=sorted(facts.using | self._pins(begun, running)),
+            using=using,
+            unaccepted=[] if facts.accepted is None else [id for id in using if id not in facts.accepted],
+            contents={id: [*facts.contents[id]] for id in using if id in facts.contents},
             released=list(memory.released),
             undelivered=facts.undelivered,
             local=answers.local,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TypeAlias
 
@@ -30,6 +31,10 @@ class Facts:
     """What is true of the sidecar and of the world now."""
 
     using: frozenset[str] = frozenset()
+    accepted: frozenset[str] | None = None
+    """Those of these that a destination has accepted from here; None from a sidecar that does not tell."""
+    contents: Mapping[str, Sequence[str]] = field(default_factory=dict)
+    """`Report.contents` of these."""
     undelivered: Undelivered = field(default_factory=Undelivered)
     request: float = 0.0
     """Seconds of its longest request."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Protocol
 
 from shipper.fleet.records import Undelivered, Version
@@ -18,6 +18,15 @@ class Host(Protocol):
     def using(self) -> Sequence[str]:
         """Returns the ids of the fleet's secrets that the sidecar uses or may use: those of the ledger that are not
         released."""
+        ...
+
+    def accepted(self) -> Sequence[str] | None:
+        """Returns those of these that a destination has accepted once, or that no output uses; None from a sidecar that
+        does not tell."""
+        ...
+
+    def contents(self) -> Mapping[str, Sequence[bytes]]:
+        """Returns, for each of these, the forms of its content of which one is that of `publishing.essence`."""
         ...
 
     def lease(self, until: float | None) -> None:

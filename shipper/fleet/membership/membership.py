@@ -73,6 +73,7 @@ class Membership:
         self._fetching = Fetching(store, seals, float(settings.lease))
         self._offers = Offers(home, self._fetching.authentic)
         self._member = Member(_terms(settings, home), home.memory, self._offers.kept)
+        self._seals, self._contents = seals, dict[str, Sequence[str]]()
         self._sealed, self._troubles = Sealed(seals), Troubles(host.trouble)
         self._pace = Pace(float(settings.lease))
         self._session = MemberSession(store, seals, self._sealed, settings.member, settings.lease)
@@ -272,7 +273,22 @@ class Membership:
 
     def _facts(self) -> Facts:
         host, wall = self._host, self._environment.wall()
-        return Facts(frozenset(host.using()), host.undelivered(), host.longest_request(), wall, self._http)
+        accepted = host.accepted()
+        return Facts(
+            frozenset(host.using()),
+            None if accepted is None else frozenset(accepted),
+            {id: self._digests(id, forms) for id, forms in host.contents().items()},
+            host.undelivered(),
+            host.longest_request(),
+            wall,
+            self._http,
+        )
+
+    def _digests(self, id: str, forms: Sequence[bytes]) -> Sequence[str]:
+        """Returns the keyed digests of a content; an id never gets another one."""
+        if id not in self._contents:
+            self._contents[id] = [self._seals.fingerprints(form)[0] for form in forms]
+        return self._contents[id]
 
     async def _look(self, step: Look) -> None:
         seen = await self._session.look()

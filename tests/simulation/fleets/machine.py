@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from random import Random
 from typing import Any, TypeVar
 
@@ -277,6 +277,12 @@ class Machine:
 
     def using(self) -> Sequence[str]:
         return sorted(self.directory.ledger)
+
+    def accepted(self) -> Sequence[str] | None:
+        return None
+
+    def contents(self) -> Mapping[str, Sequence[bytes]]:
+        return {}
 
     def lease(self, until: float | None) -> None:
         if self.sidecar is not None:
