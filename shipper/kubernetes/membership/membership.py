@@ -209,7 +209,10 @@ class Membership:
             if self._member.left:
                 self._ended.set()
             try:
-                await self._perform(step)
+                if isinstance(step, Write | Hold):
+                    await self._perform_write(step)
+                else:
+                    await self._perform(step)
             except ApiError as error:
                 self._failed(error)
             except OSError as error:
@@ -235,6 +238,39 @@ class Membership:
         if self._member.standing.registered and not self._joined:
             self._joined = True
             self._host.say("kubernetes_joined", {"namespace": self._client.namespace, "name": self._found.member})
+
+    async def _perform_write(self, step: Write | Hold) -> None:
+        """Performs a write; a new generation does not wait for its answer."""
+        ended = trio.Event()
+        failures: list[Exception] = []
+
+        async def write() -> None:
+            try:
+                await self._perform(step)
+            except ApiError as error:
+                failures.append(error)
+            finally:
+                ended.set()
+                self.wake()
+
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(write)
+            try:
+                await self._go_on_beside(ended)
+            except OSError as error:
+                failures.append(error)
+        if failures:
+            raise failures[0]
+
+    async def _go_on_beside(self, ended: trio.Event) -> None:
+        while not ended.is_set():
+            step = self._member.beside(self._clock(), self._facts())
+            if step is not None:
+                await self._perform(step)
+                self._succeeded(step)
+            else:
+                await self._woken.wait()
+                self._woken = trio.Event()
 
     async def _perform(self, step: Step) -> None:
         member = self._member

@@ -137,6 +137,9 @@ class Host:
     def step(self) -> Step:
         return self.member.next(self.now, self.facts)
 
+    def beside(self) -> Step | None:
+        return self.member.beside(self.now, self.facts)
+
     def perform(self, step: Step) -> None:
         """Does one step, and tells the outcome."""
         self.tell(step, self.request(step))
