@@ -103,6 +103,11 @@ class Membership:
         return f"{memory.directory}/{own.boot}/{own.process}"
 
     @property
+    def uid(self) -> str:
+        """That of the ShipperMember; empty before it was seen."""
+        return self._member.standing.own.uid
+
+    @property
     def offered(self) -> Vector | None:
         """What to run. If the API server has nothing newer at once, it is what an earlier process of this member ran;
         None before there is a policy for a new member. It never goes back."""
