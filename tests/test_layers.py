@@ -70,7 +70,7 @@ INSIDE = {
         {"home", "judging", "probes", "summing"},
         {"member"},
         {"merging"},
-        {"secret", "selectors", "settings", "trees"},
+        {"events", "secret", "selectors", "settings", "trees"},
         {"kinds"},
     ],
     "kubernetes/member": [

@@ -17,6 +17,7 @@ over in the moment in which they are read, so what is not read yet waits in the 
 
 from __future__ import annotations
 
+import re
 from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Mapping
 from contextlib import AbstractAsyncContextManager, suppress
 from itertools import chain, repeat
@@ -38,6 +39,7 @@ GOOD_SECONDS = 5.0
 INITIAL_SECONDS = 30.0
 """For all objects in a watch; a server that ignores the wish for them never says that they are complete."""
 LIST_SECONDS = 60.0
+_COUNT = re.compile(r"(?<=have not been seen) for [0-9]+ s(?=: )")
 
 
 class Reflector:
@@ -246,6 +248,11 @@ class Reflector:
         if self._failing is not None:
             self._failing = None
             self._trouble(None)
+
+
+def uncounted(trouble: str) -> str:
+    """Returns a trouble without the time since its first attempt: the same text as long as the cause is the same."""
+    return _COUNT.sub("", trouble)
 
 
 class _CannotStream(Exception):

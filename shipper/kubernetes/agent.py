@@ -15,9 +15,11 @@ import trio
 
 from shipper.apiserver.client import Client, connected
 from shipper.apiserver.config import configured
+from shipper.kubernetes.events import Events
 from shipper.kubernetes.home import Home
 from shipper.kubernetes.host import Host
 from shipper.kubernetes.judging import judge
+from shipper.kubernetes.kinds import MEMBERS
 from shipper.kubernetes.membership.membership import Membership
 from shipper.kubernetes.probes import OF_SIDECAR_ALONE, UNSERVED, answering
 from shipper.kubernetes.settings import Found
@@ -73,14 +75,21 @@ async def follow(options: Options, found: Found, client: Client, environment: Ma
         )
         agent = Agent(options, environment, report, source, {options.state: vault}, is_leased=membership.holding)
         host.agent = agent
+        events = Events(client, found.member, lambda sentence: host.say("kubernetes_events", {"message": sentence}))
+        host.describe = functools.partial(_describe, events, membership, found.member)
         async with answering(http, host.sidecar) as bound:
             if http is not None and bound is None:
                 reason = f"{http} cannot be used, perhaps because another process uses it"
                 host.trouble(UNSERVED, f"probes are not answered: {reason}; free it, and restart")
-            return await _run(agent, membership, host, _leader(client, found, membership, host))
+            return await _run(agent, membership, host, events, _leader(client, found, membership, host, events))
 
 
-def _leader(client: Client, found: Found, membership: Membership, host: Host) -> Leader | None:
+def _describe(events: Events, membership: Membership, name: str, cause: str, message: str | None) -> None:
+    """Has an Event of the ShipperMember say a trouble, by its cause in one word."""
+    events.show(MEMBERS, name, lambda: membership.uid, cause, cause.title().replace("_", ""), message)
+
+
+def _leader(client: Client, found: Found, membership: Membership, host: Host, events: Events) -> Leader | None:
     """Returns the candidate of this member, unless it must not be elected."""
     if not found.settings.elect:
         return None
@@ -91,11 +100,12 @@ def _leader(client: Client, found: Found, membership: Membership, host: Host) ->
     def say(sentence: str) -> None:
         host.say("kubernetes_leader", {"message": sentence})
 
-    return Leader(client, membership.identity, float(found.settings.lease), trouble=trouble, say=say)
+    return Leader(client, membership.identity, float(found.settings.lease), trouble=trouble, say=say, events=events)
 
 
-async def _run(agent: Agent, membership: Membership, host: Host, leader: Leader | None) -> int:
+async def _run(agent: Agent, membership: Membership, host: Host, events: Events, leader: Leader | None) -> int:
     async with trio.open_nursery() as nursery:
+        nursery.start_soon(events.run)
         nursery.start_soon(membership.run)
         nursery.start_soon(host.rebinding.run)
         if leader is not None:

@@ -3,11 +3,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from shipper.fleet.host import longest_request
-from shipper.kubernetes.membership.troubles import APART, HELD, OUT, OUTDATED, REFUSED, TAKEN, UNREACHABLE, UNSAVED
+from shipper.kubernetes.membership.troubles import (
+    APART,
+    HELD,
+    OUT,
+    OUTDATED,
+    REFUSED,
+    TAKEN,
+    UNREACHABLE,
+    UNSAVED,
+    WAITS,
+)
 from shipper.policy.registry import Registry
 from shipper.supervise.agent import Agent
 from shipper.supervise.member import Member
@@ -16,6 +26,9 @@ from shipper.supervise.report import Report
 
 UNLEASED = (UNREACHABLE, REFUSED, OUTDATED, UNSAVED, APART, TAKEN, OUT, HELD)
 """Causes of troubles that keep a member from a lease."""
+
+_OF_ITSELF = (UNREACHABLE, HELD, WAITS, "leader_unreachable", "leader_status_unreachable")
+"""Causes that are no Event: they end by themselves, or are said with the policies; or nobody can be told."""
 
 ILL = ("DEGRADED", "FAILED")
 MOST_UNITS = 10
@@ -32,6 +45,8 @@ class Host:
         self._told: dict[str, str] = {}
         self._longest = 0.0
         self._rebinds = rebinds
+        self.describe: Callable[[str, str | None], None] = lambda cause, message: None
+        """Has an Event of Kubernetes say a trouble, or None when it is over."""
         self.rebinding = Rebinding(lambda: self._member)
         """To be run beside the membership."""
 
@@ -86,6 +101,7 @@ class Host:
         """Shows a trouble in the status and the report; None: it is over."""
         if message is None:
             if self._told.pop(cause, None) is not None:
+                self.describe(cause, None)
                 self.agent.troubles.over(in_words(cause))
                 fields = {"code": code_of(cause), "cause": in_words(cause), "state": "HEALTHY"}
                 self._report.say("kubernetes_well", fields)
@@ -94,6 +110,8 @@ class Host:
             return
         is_new = cause not in self._told
         self._told[cause] = message
+        if cause not in _OF_ITSELF:
+            self.describe(cause, message)
         self.agent.troubles.begin(in_words(cause), [message], kind="kubernetes")
         if is_new:
             stops = self._holds and cause in UNLEASED

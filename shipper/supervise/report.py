@@ -284,6 +284,7 @@ _WORDS: Mapping[str, Callable[[Fields], list[str]]] = {
     "kubernetes_policies": lambda f: [f"kubernetes: received {', '.join(f['policies']) or 'no policy'}"],
     "kubernetes_left": _line("kubernetes: left namespace {namespace}"),
     "kubernetes_leader": _line("kubernetes: {message}"),
+    "kubernetes_events": _line("kubernetes: {message}"),
     "kubernetes_trouble": _line("DEGRADED: {message}; {consequence}"),
     "kubernetes_well": _line("{cause}: over"),
     "stopping": _stopping,

@@ -23,6 +23,7 @@ from shipper.kubernetes.membership.troubles import (
     Troubles,
     waiting,
 )
+from shipper.kubernetes.summing.troubles import Troubles as LeaderTroubles
 
 
 class Shown:
@@ -70,6 +71,18 @@ def test_an_absent_kind_says_what_to_apply() -> None:
     shown.troubles.failed("act", NotFound("create shippermembers: HTTP 404"))
 
     assert "apply the CustomResourceDefinitions" in shown.now[REFUSED]
+
+
+def test_a_trouble_that_counts_seconds_is_told_once() -> None:
+    shown, told = Shown(), list[str | None]()
+    leading = LeaderTroubles(lambda cause, message: told.append(message))
+    for seconds in (0, 7, 31):
+        text = f"changes of secrets in namespace logging have not been seen for {seconds} s: refused"
+        shown.troubles.watch("secret es", text)
+        leading.failed("secret_unseen", "Secret es", text)
+
+    assert (shown.times, len(told)) == (1, 1)
+    assert shown.now[UNWATCHED] == told[0] == "changes of secrets in namespace logging have not been seen: refused"
 
 
 def test_watches_share_one_trouble() -> None:

@@ -189,6 +189,23 @@ def test_a_shipper_reads_only_the_secrets_that_are_named(site: Site) -> None:
     assert shipper.call("PATCH", f"{secrets}/es", {"data": {}}, media=MERGE).status == 403
 
 
+def test_a_shipper_writes_events_and_reads_or_changes_none(site: Site) -> None:
+    shipper, _ = site.pod("shipper-x1")
+    events = path("events", site.namespace)
+    about = {"kind": "ShipperMember", "name": "node-1", "namespace": site.namespace, "uid": "u"}
+    made = {
+        "metadata": {"name": "node-1.1"},
+        "involvedObject": about,
+        "reason": "Apart",
+        "message": "m",
+        "type": "Warning",
+    }
+
+    assert shipper.call("POST", events, made).status == 201
+    assert shipper.call("GET", events).status == 403
+    assert shipper.call("PATCH", f"{events}/node-1.1", {"message": "other"}, media=MERGE).status == 403
+
+
 # -- the leader --------------------------------------------------------------------------------------------------------
 
 BOUND = {"metadata": {"annotations": {"shipper.dev/released": '{"u/k": "7"}'}}}

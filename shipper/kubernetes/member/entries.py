@@ -14,6 +14,8 @@ from msgspec.structs import replace
 from shipper.kubernetes.kinds import STAGES, Nack, PolicyReport, SecretVersion, Stage
 from shipper.kubernetes.member.memory import Entry, Memory, Part
 
+_MOST_CHANGES = 16
+
 
 class Entries:
     """By uid."""
@@ -26,11 +28,24 @@ class Entries:
     def with_vector(self, number: int, parts: Iterable[Part]) -> dict[str, Entry]:
         """Returns the entries as they are once this vector is offered."""
         running = {part.uid: part for part in parts}
-        entries = {uid: _entry(self.by_uid.get(uid), part, number) for uid, part in running.items()}
+        entries = {uid: self._entry(self.by_uid.get(uid), part, number) for uid, part in running.items()}
         for uid, entry in self.by_uid.items():
             if uid not in running:
-                entries[uid] = entry if entry.removed else replace(entry, removed=True, since=number)
+                gone = replace(entry, removed=True, since=number, before=self._undrained(entry))
+                entries[uid] = entry if entry.removed else gone
         return entries
+
+    def _entry(self, before: Entry | None, part: Part, number: int) -> Entry:
+        if before is None:
+            return Entry(part.name, part.uid, part.generation, number, first=True)
+        if before.generation == part.generation and not before.removed:
+            return before
+        return Entry(part.name, part.uid, part.generation, number, before=self._undrained(before))
+
+    def _undrained(self, entry: Entry) -> tuple[int, ...]:
+        """Returns the changes of a policy that are not drained; of many, those in the middle are left out."""
+        found = [number for number in _changes(entry) if number > self.reached.get("drained", 0)]
+        return (*found[:1], *found[1:][-_MOST_CHANGES:])
 
     def answered(self, number: int, stage: Stage) -> None:
         """The sidecar has answered to a vector; an answer implies the stages before it."""
@@ -77,18 +92,16 @@ class Entries:
         )
 
     def _waits_for(self, one: Entry) -> tuple[str, ...]:
-        """Returns the other policies whose newest change came before that of this one, and is not drained."""
-        before = {
+        """Returns the other policies with a change that is not drained, and came with that of this one or before."""
+        drained = self.reached.get("drained", 0)
+        found = {
             other.name
             for other in self.by_uid.values()
-            if other.uid != one.uid and other.since < one.since and self.stage(other) != "drained"
+            if other.uid != one.uid and any(drained < number <= one.since for number in _changes(other))
         }
-        return tuple(sorted(before - {one.name}))
+        return tuple(sorted(found - {one.name}))
 
 
-def _entry(before: Entry | None, part: Part, number: int) -> Entry:
-    if before is None:
-        return Entry(part.name, part.uid, part.generation, number, first=True)
-    if before.generation == part.generation and not before.removed:
-        return before
-    return Entry(part.name, part.uid, part.generation, number)
+def _changes(entry: Entry) -> tuple[int, ...]:
+    """Returns the vectors with changes of a policy, as far as they are known."""
+    return (*entry.before, entry.since)

@@ -20,7 +20,9 @@ from shipper.kubernetes.member.standing import SOON, Standing
 from shipper.kubernetes.member.steps import (
     Facts,
     Found,
+    Judge,
     Look,
+    Offer,
     Reread,
     Rest,
     Save,
@@ -36,7 +38,7 @@ from shipper.sdk.retry import Refusals
 class Member:
     """A member; the caller performs the steps that `next` returns, one after the other, and tells what happens.
 
-    Events may come between a step and its outcome.
+    Events may come between a step and its outcome, and, while it writes, the steps of `beside`.
     """
 
     def __init__(self, terms: Terms, memory: Memory, registry: Registry) -> None:
@@ -121,6 +123,20 @@ class Member:
         if step is not None:
             return step
         return self._take_part(now, facts) if self.standing.place == "ours" else self._stand_by()
+
+    def beside(self, now: float, facts: Facts) -> Judge | Save | Offer | None:
+        """Returns what may be done while a `Write` or a `Hold` is on its way; None if there is nothing.
+
+        A new generation that needs no announcement is judged, saved and offered. A step is told before the next one.
+        """
+        self.running.settle(now, facts)
+        if self._pending is not None or self.standing.place != "ours":
+            return None
+        step = self.running.step(facts)
+        if step is not None:
+            return step if isinstance(step, Judge | Offer) else None
+        ready = self.running.ready(facts)
+        return None if ready is None else Save(_saved_again(self._taking_part(ready)))
 
     def _local(self, now: float, facts: Facts) -> Step | None:
         """Returns the next step without the API server."""

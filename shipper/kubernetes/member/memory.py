@@ -65,6 +65,8 @@ class Entry(msgspec.Struct, frozen=True):
     first: bool = False
     """It had run no generation of the policy before this one."""
     removed: bool = False
+    before: tuple[int, ...] = ()
+    """The numbers of vectors with earlier changes of the policy that may not be drained, rising."""
 
 
 class Memory(msgspec.Struct, frozen=True):

@@ -145,7 +145,8 @@ class Running:
         uids = {one.uid for one in selected}
         self._refusals.retain(uids)
         self._vectors.retain(uids | self._vectors.running.keys())
-        self.retry_at, self.is_stale = min(self._refusals.again_at(now), self.policies.again_at(now)), False
+        again = self._refusals.again_at(now), self.policies.again_at(now), self.seen.again_at(self.secrets)
+        self.retry_at, self.is_stale = min(again), False
 
     @property
     def _draft(self) -> Target | None:
@@ -226,9 +227,11 @@ class Running:
         )
 
     def confirm(self, facts: Facts) -> Confirm | None:
-        """Returns the reads that come between the announcement and the use; None if none is needed."""
+        """Returns the reads that come between the announcement and the use, and those that were refused and are to be
+        repeated; None if none is needed."""
         used = self._contents.of(self.ids(facts))
         names = {one.secret for one in used if not self.usage.is_usable(one) and not self._proving.has_failed(one)}
+        names |= self.seen.due(self._now) & self.secrets
         known = self.policies.known
         new = [part for part in self._newcomers() if not self._introducing.is_ready(part, known)]
         if not names and not new:
@@ -339,6 +342,7 @@ class Running:
     def saw_policy(self, event: Event) -> None:
         """An event of the watch of policies, SYNCED included, in order."""
         self.policies.saw(event)
+        self.seen.hasten()
         self.is_stale = True
 
     def saw_secret(self, name: str, event: Event) -> None:
@@ -388,7 +392,7 @@ class Running:
 
     def _read(self, name: str, found: SecretFound) -> bool:
         """Takes what a read of a Secret has found; returns whether that is what is known now."""
-        is_known = self.seen.read(name, found)
+        is_known = self.seen.read(name, found, self._now)
         if (present := self.seen.present(name)) is not None:
             self._contents.saw(present)
         self.is_stale = True

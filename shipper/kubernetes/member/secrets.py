@@ -8,8 +8,9 @@ from __future__ import annotations
 
 import base64
 import binascii
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from dataclasses import dataclass, field
+from math import inf
 from typing import TypeAlias
 
 from shipper.apiserver.objects import Event, Object, labels, uid, version
@@ -17,6 +18,9 @@ from shipper.apiserver.versions import compare
 from shipper.kubernetes.kinds import USE_LABEL
 from shipper.kubernetes.member.overtaking import Overtaking
 from shipper.kubernetes.member.steps import Denied, SecretFound
+
+SOON, SLOWLY = 1.0, 60.0
+"""Seconds until a read that was refused is repeated: the first time, and at last."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,10 +48,21 @@ class _Seen:
     object: Object | None = field(default=None, repr=False)
     is_known: bool = False
     denied: str = ""
+    """Why the watch is refused."""
+    unread: str = ""
+    """Why a read was refused, while a watch may show changes."""
+    asked: float = -inf
+    again: float = inf
+    """When a refused read is repeated, and when the last one was."""
+    pause: float = SOON
 
 
 class Secrets:
-    """By name."""
+    """By name.
+
+    A read that was refused is repeated: first after SOON, then more and more slowly, and at every sign of change, since
+    nothing tells that a right was granted.
+    """
 
     def __init__(self) -> None:
         self.reading = Overtaking()
@@ -64,6 +79,7 @@ class Secrets:
         if event.type == "SYNCED":
             seen.is_known = True
             return None
+        _hasten(seen)
         self.reading.shown(name)
         found = event.object
         if seen.object is not None and compare(version(found), version(seen.object)) == -1:
@@ -75,17 +91,19 @@ class Secrets:
         seen.object, seen.is_known = found, True
         return found
 
-    def read(self, name: str, found: SecretFound) -> bool:
+    def read(self, name: str, found: SecretFound, now: float) -> bool:
         """A read by quorum has found this; returns whether that is what is known now."""
         seen = self._seen.setdefault(name, _Seen())
         if isinstance(found, Denied):
-            self.denied(name, found.why)
+            seen.is_known, seen.unread = True, found.why
+            seen.asked, seen.again, seen.pause = now, now + seen.pause, min(SLOWLY, 2 * seen.pause)
             return True
         known = seen.object
         is_newer = self.reading.is_newer(name, found, uid(known) if known else "", version(known) if known else "")
         if is_newer is None:
             return False
         seen.is_known, seen.denied = True, ""
+        seen.unread, seen.again, seen.pause = "", inf, SOON
         if is_newer and (found is None or known is None or compare(version(found), version(known)) != -1):
             seen.object = found
         return True
@@ -94,6 +112,19 @@ class Secrets:
         """Returns the Secret of a name as it is known now; None if there is none."""
         seen = self._seen.get(name)
         return seen.object if seen is not None else None
+
+    def hasten(self) -> None:
+        """There is a sign of change: refused reads are repeated soon."""
+        for seen in self._seen.values():
+            _hasten(seen)
+
+    def due(self, now: float) -> frozenset[str]:
+        """Returns the names of the Secrets to read again now."""
+        return frozenset(name for name, seen in self._seen.items() if seen.again <= now)
+
+    def again_at(self, names: Collection[str]) -> float:
+        """Returns when one of these Secrets is to be read again if nothing changes."""
+        return min((seen.again for name, seen in self._seen.items() if name in names), default=inf)
 
     def denied(self, name: str, why: str) -> None:
         """This member may not read it; what it had before is not taken as current any more."""
@@ -104,8 +135,8 @@ class Secrets:
         seen = self._seen.get(name)
         if seen is None or not seen.is_known:
             return None
-        if seen.denied:
-            return Missing(f"this member may not read the Secret {name}: {seen.denied}")
+        if why := seen.denied or seen.unread:
+            return Missing(f"this member may not read the Secret {name}: {why}")
         if seen.object is None:
             return Missing(f"there is no Secret {name}")
         if labels(seen.object).get(USE_LABEL) != "credential":
@@ -114,6 +145,11 @@ class Secrets:
         if content is None:
             return Missing(f"the Secret {name} has no key {key}")
         return Current(uid(seen.object), version(seen.object), content)
+
+
+def _hasten(seen: _Seen) -> None:
+    if seen.unread:
+        seen.again, seen.pause = min(seen.again, seen.asked + SOON), SOON
 
 
 def contents(found: Object) -> Iterator[tuple[str, bytes]]:

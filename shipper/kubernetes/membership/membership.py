@@ -103,6 +103,11 @@ class Membership:
         return f"{memory.directory}/{own.boot}/{own.process}"
 
     @property
+    def uid(self) -> str:
+        """That of the ShipperMember; empty before it was seen."""
+        return self._member.standing.own.uid
+
+    @property
     def offered(self) -> Vector | None:
         """What to run. If the API server has nothing newer at once, it is what an earlier process of this member ran;
         None before there is a policy for a new member. It never goes back."""
@@ -209,7 +214,10 @@ class Membership:
             if self._member.left:
                 self._ended.set()
             try:
-                await self._perform(step)
+                if isinstance(step, Write | Hold):
+                    await self._perform_write(step)
+                else:
+                    await self._perform(step)
             except ApiError as error:
                 self._failed(error)
             except OSError as error:
@@ -235,6 +243,39 @@ class Membership:
         if self._member.standing.registered and not self._joined:
             self._joined = True
             self._host.say("kubernetes_joined", {"namespace": self._client.namespace, "name": self._found.member})
+
+    async def _perform_write(self, step: Write | Hold) -> None:
+        """Performs a write; a new generation does not wait for its answer."""
+        ended = trio.Event()
+        failures: list[Exception] = []
+
+        async def write() -> None:
+            try:
+                await self._perform(step)
+            except ApiError as error:
+                failures.append(error)
+            finally:
+                ended.set()
+                self.wake()
+
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(write)
+            try:
+                await self._go_on_beside(ended)
+            except OSError as error:
+                failures.append(error)
+        if failures:
+            raise failures[0]
+
+    async def _go_on_beside(self, ended: trio.Event) -> None:
+        while not ended.is_set():
+            step = self._member.beside(self._clock(), self._facts())
+            if step is not None:
+                await self._perform(step)
+                self._succeeded(step)
+            else:
+                await self._woken.wait()
+                self._woken = trio.Event()
 
     async def _perform(self, step: Step) -> None:
         member = self._member

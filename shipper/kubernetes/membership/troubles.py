@@ -6,6 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from math import inf
 
 from shipper.apiserver.errors import ApiError, Forbidden, Invalid, NotFound, Unauthorized
+from shipper.apiserver.reflector import uncounted
 from shipper.kubernetes.member.machine import Member
 
 UNREACHABLE, REFUSED, OUTDATED = "unreachable", "refused", "crd_outdated"
@@ -61,7 +62,7 @@ class Troubles:
         if message is None:
             self._watches.pop(what, None)
         else:
-            self._watches[what] = message
+            self._watches[what] = uncounted(message)
         self._put(UNWATCHED, "; ".join([*self._watches.values()][:3]) or None)
 
     def unsaved(self, message: str | None) -> None:

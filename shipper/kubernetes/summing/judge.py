@@ -16,8 +16,10 @@ finished (removed and drained), also one of a lost directory.
   after it has announced it. It is taken back if a member is found to be behind.
 - While a member is registering, which has not said yet what it has, Drained does not become True, whatever the last
   process of that name has left.
-- A policy without members is not Received, Active or Drained for the reason NoMembers: nobody has carried it out. Its
-  conditions are Unknown if there never was a member: perhaps its selector has a mistake. A Drained that was True stays.
+- A policy without members is not Received or Active for the reason NoMembers: nobody has carried it out. These are
+  Unknown if there never was a member: perhaps its selector has a mistake. It is Drained, for the same reason, if there
+  never was a member, or all have ended and the policy says that what they had is to be ignored. Else it is not, since
+  members may have been deleted with events.
 - A refusal (nack) of a newer generation than the one that runs keeps Received False. One of the generation that runs,
   whose Secret was deleted for example, makes the policy Degraded: it runs on.
 - An absent member keeps its stages: what has drained stays drained.
@@ -36,6 +38,7 @@ from shipper.kubernetes.kinds import (
     Condition,
     Counts,
     Nack,
+    PolicySpec,
     PolicyStatus,
     Waiting,
 )
@@ -50,6 +53,7 @@ LONGEST = 1000
 """Characters of what a message quotes."""
 
 Status = Literal["True", "False", "Unknown"]
+_NEVER = "no member has these labels, or none was started yet"
 _REASONS = {
     "invalid": "Invalid",
     "conflict": "Conflict",
@@ -128,18 +132,39 @@ def _drained(
         text = f"may live, and has not said yet what it has: {_names(unknown)}"
         return _Verdict("Drained", "False", "Registering", text)
     counted = [part for part in parts if part.drains]
-    if not counted and not latched and not policy.deleted_at:
-        return _nobody("Drained", policy, parts)
+    if not counted and not policy.deleted_at:
+        if not latched:
+            return _drained_by_nobody(policy, parts)
+        (before,) = (one for one in policy.status.conditions if one.type == "Drained")
+        if before.reason == "NoMembers":
+            return _Verdict("Drained", "True", before.reason, before.message)
     text = f"{_members(len(counted))}: no event is left of before generation {policy.generation}"
     return _Verdict("Drained", "True", "AllDrained", text)
 
 
 def _nobody(type: str, policy: Policy, parts: Sequence[Part]) -> _Verdict:
-    before = next((one for one in policy.status.conditions if one.type == type), None)
-    was_there = policy.status.members.registered > 0 or any(part.why != "Lost" for part in parts)
-    was_there = was_there or (before is not None and before.status != "Unknown")
-    text = "no member runs it now" if was_there else "no member has these labels, or none was started yet"
+    was_there = _had_members(policy, parts, type)
+    text = "no member runs it now" if was_there else _NEVER
     return _Verdict(type, "False" if was_there else "Unknown", "NoMembers", text)
+
+
+def _drained_by_nobody(policy: Policy, parts: Sequence[Part]) -> _Verdict:
+    if not _had_members(policy, parts, "Drained"):
+        return _Verdict("Drained", "True", "NoMembers", f"{_NEVER}: no event is left of before this generation")
+    if cast(PolicySpec, policy.spec).ended_members == "ignore":
+        names = _names([one.name for one in parts])
+        ignored = f", and what they had not delivered is ignored: {names}" if parts else ""
+        return _Verdict("Drained", "True", "NoMembers", f"all members have ended{ignored}")
+    return _nobody("Drained", policy, parts)
+
+
+def _had_members(policy: Policy, parts: Sequence[Part], type: str) -> bool:
+    """Whether there was a member once."""
+    before = next((one for one in policy.status.conditions if one.type == type), None)
+    if policy.status.members.registered > 0 or any(part.why != "Lost" for part in parts):
+        return True
+    never = [("Unknown", "NoMembers"), ("True", "NoMembers"), ("False", "Registering")]
+    return before is not None and (before.status, before.reason) not in never
 
 
 def _waits(type: str, policy: Policy, all: Sequence[Part], waiting: Sequence[Part]) -> _Verdict:

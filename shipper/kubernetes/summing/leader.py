@@ -11,6 +11,8 @@ from collections.abc import Callable
 from typing import NoReturn
 
 from shipper.apiserver.client import Client
+from shipper.kubernetes.events import Events
+from shipper.kubernetes.kinds import POLICIES
 from shipper.kubernetes.summing.election import Election, Leadership, Unfit
 from shipper.kubernetes.summing.term import Term
 from shipper.process.environment import REAL, Environment
@@ -27,6 +29,7 @@ class Leader:
         *,
         trouble: Callable[[str, str | None], None],
         say: Callable[[str], None],
+        events: Events | None = None,
         environment: Environment = REAL,
     ) -> None:
         """`identity`: the holder of its Leases, that of this process alone; `seconds`: the lease.
@@ -35,6 +38,7 @@ class Leader:
         """
         self._election = Election(client, identity, seconds, trouble=trouble, environment=environment)
         self._client, self._trouble, self._say, self._environment = client, trouble, say, environment
+        self._events = events
         self._token: int | None = None
 
     @property
@@ -48,7 +52,14 @@ class Leader:
         await self._election.run(self._lead)
 
     async def _lead(self, leadership: Leadership) -> None:
-        term = Term(self._client, leadership, trouble=self._trouble, say=self._say, environment=self._environment)
+        term = Term(
+            self._client,
+            leadership,
+            trouble=self._trouble,
+            say=self._say,
+            events=self._events,
+            environment=self._environment,
+        )
         self._token = leadership.token
         self._say(f"this member sums up the status of policies and Secrets (token {leadership.token})")
         try:
@@ -59,4 +70,6 @@ class Leader:
         finally:
             self._token = None
             term.troubles.clear()
+            if self._events is not None:
+                self._events.forget(POLICIES)
             self._say("this member does not sum up status any more")

@@ -27,6 +27,7 @@ from shipper.apiserver.client import Client
 from shipper.apiserver.errors import AlreadyExists, Conflict
 from shipper.apiserver.objects import LEASES, Event, Kind, Object, version
 from shipper.apiserver.reflector import Reflector
+from shipper.kubernetes.events import Events
 from shipper.kubernetes.kinds import MEMBERS, POLICIES, RELEASES, PolicyStatus
 from shipper.kubernetes.summing import records
 from shipper.kubernetes.summing.echoes import Echoes
@@ -62,10 +63,12 @@ class Term:
         *,
         trouble: Callable[[str, str | None], None],
         say: Callable[[str], None],
+        events: Events | None = None,
         environment: Environment = REAL,
     ) -> None:
         self.troubles = Troubles(trouble)
         self._client, self._leadership, self._say, self._environment = client, leadership, say, environment
+        self._events = events
         self._writing = Writing(client, leadership.token)
         self._picture = Picture()
         self._echoes = Echoes(self._picture, self._writing, self._now)
@@ -170,6 +173,7 @@ class Term:
             self._picture.due_policies.discard(of)
             self._look_again.pop(of, None)
             self.troubles.over(f"policy {of}")
+            self._describe(of, "", None)
             return math.inf
         if (when := self._gate(tasks, "policy", of, known, now)) > now:
             return when
@@ -241,9 +245,19 @@ class Term:
         self._look_again.pop(of.name, None)
         if step.look_again is not None:
             self._look_again[of.name] = step.look_again
+        self._describe(of.name, of.uid, status)
         if status == of.status and step.finalizers is None:
             return None
         return partial(self._write_policy, of, status, step)
+
+    def _describe(self, name: str, uid: str, status: PolicyStatus | None) -> None:
+        """Has an Event say what a person must see to, if there is anything."""
+        if self._events is None:
+            return
+        conditions = () if status is None else status.conditions
+        degraded = next((one for one in conditions if one.type == "Degraded" and one.status == "True"), None)
+        reason, message = ("", None) if degraded is None else (degraded.reason, degraded.message)
+        self._events.show(POLICIES, name, lambda: uid, "Degraded", reason, message)
 
     def _judged(self, of: Policy, members: list[Member], standings: Standings) -> tuple[PolicyStatus, Step]:
         status = judge(of, members, standings, self._clock())

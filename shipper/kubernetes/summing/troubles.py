@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+from shipper.apiserver.reflector import uncounted
+
 
 class Troubles:
     """Passes on the trouble of a cause when it is new or another one, and None when it is over."""
@@ -15,7 +17,7 @@ class Troubles:
 
     def failed(self, cause: str, of: str, text: str) -> None:
         """Notes the trouble of an object."""
-        self._texts.setdefault(cause, {})[of] = text
+        self._texts.setdefault(cause, {})[of] = uncounted(text)
         self._tell(cause)
 
     def over(self, of: str) -> None:

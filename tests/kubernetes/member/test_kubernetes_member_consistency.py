@@ -8,7 +8,7 @@ import pytest
 
 from shipper.apiserver.objects import Event
 from shipper.kubernetes.member.own import Own
-from shipper.kubernetes.member.steps import Confirm, Judge, Offer, Save, Write
+from shipper.kubernetes.member.steps import Confirm, Hold, Judge, Offer, Rest, Save, Write
 from tests.kubernetes.model.host import Host
 from tests.kubernetes.objects import changed, policy, rotated, secret
 
@@ -286,6 +286,33 @@ def test_t844_9_after_a_crash_before_the_offer_the_durable_vector_is_offered(api
 
     assert len(again.agent.vectors) == 1
     assert entry(api)["stage"] == "drained"
+
+
+def test_a_new_generation_is_judged_and_offered_while_a_status_is_on_its_way(api, host):
+    api.create("policy", policy("web"))
+    host.settle()
+    host.now += 120
+    changed(api, "policy", "web", policy=policy("other")["spec"]["policy"])
+    while host.policies.is_behind(api):
+        host.show(host.policies)
+    host.act()
+    host.go_on()
+    while not isinstance(step := host.step(), Write | Hold):
+        assert not isinstance(step, Rest)
+        host.perform(step)
+    answer = host.request(step)
+    changed(api, "policy", "web", policy=policy("third")["spec"]["policy"])
+    host.show(host.policies)
+    done = []
+    while (other := host.beside()) is not None:
+        host.perform(other)
+        done.append(type(other))
+
+    assert done == [Judge, Save, Offer]
+    assert [part.generation for part in host.agent.offered.parts] == [3]
+    host.tell(step, answer)
+    host.settle()
+    assert api.get("member", "m")["status"]["policies"][0]["generation"] == 3
 
 
 def test_t844_10_a_deletion_waits_for_nothing(api, host):

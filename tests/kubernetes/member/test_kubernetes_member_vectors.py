@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from itertools import pairwise
+
 import pytest
 
 from shipper.kubernetes.member.steps import Confirm, Judge, Judgement, Offer, Withdraw
@@ -149,6 +151,60 @@ def test_a_secret_that_may_not_be_read_is_said_and_read_once_the_right_is_there(
 
     api.create("secret", secret("es", k="id:one"))
     host.settle()
+    assert running(host) == {"web": 1}
+
+
+def reads(steps):
+    return [step for step in steps if isinstance(step, Confirm)]
+
+
+def test_a_right_to_read_a_secret_that_comes_back_is_noticed_though_nothing_else_changes(api, host):
+    host.denied.add("es")
+    api.create("secret", secret("es", k="id:one"))
+    api.create("policy", policy("web", secret="es"))
+    host.settle()
+    assert not host.agent.vectors
+    assert entries(api)["web"]["nack"]["message"] == "this member may not read the Secret es: 403 Forbidden"
+
+    host.denied.clear()
+    host.now += 61
+    host.settle()
+    assert running(host) == {"web": 1}
+    assert entries(api)["web"]["nack"] is None
+
+
+def test_what_is_denied_is_asked_again_soon_and_then_slowly(api, host):
+    host.denied.add("es")
+    api.create("secret", secret("es", k="id:one"))
+    api.create("policy", policy("web", secret="es"))
+    asked = []
+    until = host.now + 600
+    while host.now < until:
+        for _ in reads(host.settle()):
+            asked.append(host.now)
+        rest = host.step()
+        host.now = max(host.now + 0.5, min(rest.until, until))
+    pauses = [after - before for before, after in pairwise(asked)]
+
+    assert pauses[0] <= 1.5
+    assert 50 <= pauses[-1] <= 61
+    assert len(asked) < 20
+
+
+def test_a_sign_of_change_asks_again_what_was_denied_for_long(api, host):
+    host.denied.add("es")
+    api.create("secret", secret("es", k="id:one"))
+    api.create("policy", policy("web", secret="es"))
+    for _ in range(20):
+        host.settle()
+        host.now += 61
+    host.settle()
+    host.now += 5
+    host.denied.clear()
+    assert not reads(host.settle())
+    rotated(api, "es", k="id:two")
+    host.settle()
+
     assert running(host) == {"web": 1}
 
 

@@ -18,6 +18,7 @@ from shipper.kubernetes.member.steps import (
     Adjust,
     Confirm,
     Create,
+    Denied,
     Facts,
     Forget,
     Found,
@@ -30,6 +31,7 @@ from shipper.kubernetes.member.steps import (
     Reread,
     Rest,
     Save,
+    SecretFound,
     Step,
     Terms,
     Vector,
@@ -116,6 +118,8 @@ class Host:
     ) -> None:
         self.api, self.agent, self.judge = api, agent or Agent(), judge
         self.now = 100.0
+        self.denied: set[str] = set()
+        """The Secrets that may be watched, and not read."""
         self.durable = memory or Memory(directory=f"dir-{name}")
         terms = Terms(name, "boot", process, f"spare-{name}", LEASE, labels=labels or {}, hold=hold)
         self.member = Member(terms, self.durable, REGISTRY)
@@ -132,6 +136,9 @@ class Host:
 
     def step(self) -> Step:
         return self.member.next(self.now, self.facts)
+
+    def beside(self) -> Step | None:
+        return self.member.beside(self.now, self.facts)
 
     def perform(self, step: Step) -> None:
         """Does one step, and tells the outcome."""
@@ -154,12 +161,16 @@ class Host:
             case Write(patch):
                 return api.patch("member", name, patch, status=True)
             case Reread(names):
-                return api.list("policy"), {one: api.get("secret", one) for one in names}
+                return api.list("policy"), {one: self.read(one) for one in names}
             case Confirm(names, policies):
                 found = {one: api.get("policy", one) for one in policies}
-                return {one: api.get("secret", one) for one in names}, found
+                return {one: self.read(one) for one in names}, found
             case _:
                 return None
+
+    def read(self, name: str) -> SecretFound:
+        """Reads a Secret, if there is a right to it."""
+        return Denied("403 Forbidden") if name in self.denied else self.api.get("secret", name)
 
     def tell(self, step: Step, answer: Any) -> None:
         """Tells the member the outcome of a step."""

@@ -156,6 +156,8 @@ class World:
             yield f"{name} gets its answer", lambda world: world.land(at)
             if self.budget.lost:
                 yield f"{name} loses its answer", lambda world: world.lose(at)
+            if isinstance(self.flying[at][0], Write | Hold) and (step := host.beside()) is not None:
+                yield f"{name} does {type(step).__name__} beside", lambda world: world.act_beside(at)
         else:
             step = host.step()
             if not isinstance(step, Rest):
@@ -213,6 +215,12 @@ class World:
         else:
             host.tell(step, answer)
             self._eager(host)
+
+    def act_beside(self, at: int) -> None:
+        host = self.hosts[at]
+        step = host.beside()
+        assert step is not None
+        host.tell(step, None)
 
     def land(self, at: int) -> None:
         host = self.hosts[at]

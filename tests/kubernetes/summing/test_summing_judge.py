@@ -184,16 +184,20 @@ def test_a_member_whose_status_cannot_be_read_delays_everything():
 # -- nobody ------------------------------------------------------------------------------------------------------------
 
 
-def test_a_policy_that_never_had_a_member_is_unknown():
+def test_a_policy_that_never_had_a_member_is_unknown_and_drained():
     found = judged(policy(members=WEB), member("a"))
 
-    assert [(one.status, one.reason) for one in found.conditions[:3]] == [("Unknown", "NoMembers")] * 3
+    assert [(one.status, one.reason) for one in found.conditions[:2]] == [("Unknown", "NoMembers")] * 2
+    drained_ = condition(found, "Drained")
+    assert (drained_.status, drained_.reason) == ("True", "NoMembers")
+    assert "no member has these labels" in drained_.message
 
 
-def test_it_stays_unknown_at_its_next_generation():
+def test_it_stays_so_at_its_next_generation():
     before = judged(policy(7))
 
-    assert says(judged(policy(8, before)))["Drained"] == "Unknown"
+    assert says(judged(policy(8, before)))["Drained"] == "True"
+    assert says(judged(policy(8, before)))["Active"] == "Unknown"
 
 
 def test_a_policy_whose_members_are_gone_is_not_drained():
@@ -201,6 +205,20 @@ def test_a_policy_whose_members_are_gone_is_not_drained():
 
     assert condition(judged(policy(7, before)), "Drained").reason == "NoMembers"
     assert says(judged(policy(7, before)))["Drained"] == "False"
+
+
+def test_a_policy_whose_members_have_all_ended_is_drained_if_those_are_to_be_ignored():
+    before = judged(policy(7), member("a", entry(7, "active")))
+    of = policy(8, before, ended_members="ignore")
+    with_events = judged(of, member("a", entry(7), pod="p", undelivered=4), ended={"a"}, absent={"a"})
+    without = judged(of, member("a", entry(7), pod="p"), ended={"a"}, absent={"a"})
+    forgotten = judged(policy(9, without, ended_members="ignore"))
+
+    for found in (with_events, without, forgotten):
+        drained_ = condition(found, "Drained")
+        assert (drained_.status, drained_.reason) == ("True", "NoMembers")
+    assert "ignored: a" in condition(with_events, "Drained").message
+    assert with_events.members.ended == 1
 
 
 def test_a_drained_that_is_true_stays_so_when_the_last_member_goes():

@@ -8,8 +8,9 @@ from pathlib import Path
 import pytest
 import trio
 
+from shipper.kubernetes.events import Events
 from shipper.kubernetes.kinds import DRAIN
-from tests.kubernetes.summing.cluster import Cluster, Played, entry, leading, until_leading, using
+from tests.kubernetes.summing.cluster import Cluster, Played, client_of, entry, leading, until_leading, using
 
 pytestmark = pytest.mark.backend
 
@@ -91,6 +92,25 @@ async def test_a_burst_of_edits_costs_a_few_writes_and_ends_at_the_last(cluster:
         await member.report(entry(policy, last, "drained"))
         await cluster.until_condition("Drained", "True", last)
         assert int(before["metadata"]["generation"]) + 60 == last
+
+
+async def test_what_a_person_must_see_to_is_an_event_of_the_policy(cluster: Cluster):
+    policy = await cluster.policy()
+    member = await Played(cluster, "a").create()
+    refused = {"generation": 1, "reason": "invalid", "path": "spec.policy.outputs.main.hosts", "message": "not a list"}
+    await member.report({**entry(policy, 0, "announced"), "nack": refused})
+    selector = {"fieldSelector": f"involvedObject.name=web,involvedObject.uid={policy['metadata']['uid']}"}
+    async with client_of(cluster) as client, trio.open_nursery() as nursery:
+        events = Events(client, "a")
+        nursery.start_soon(events.run)
+        async with leading(cluster, events=events):
+            found = await cluster.until(
+                lambda: cluster.admin.get(cluster.path("events", api="v1"), **selector)["items"]
+            )
+        nursery.cancel_scope.cancel("the test has ended")
+
+    assert [(one["type"], one["reason"]) for one in found] == [("Warning", "Invalid")]
+    assert "spec.policy.outputs.main.hosts: not a list (a)" in found[0]["message"]
 
 
 # -- Secrets -----------------------------------------------------------------------------------------------------------
