@@ -727,7 +727,7 @@ async def test_of_a_compressed_file_that_is_cut_short_the_whole_lines_are_read_a
 
     assert 0 < len(messages) < count
     assert messages == written.splitlines()[: len(messages)]
-    assert store.problems == [f"{tmp_path}/a.gz: the gzip file is cut short"]
+    assert store.problems == [f"{tmp_path}/a.gz: the compressed file is cut short"]
     assert store.codes == ["file_unreadable"]
     (tmp_path / "a.gz").write_bytes(packed)
     await read_all(settings(tmp_path / "*.gz"), store)
@@ -746,7 +746,7 @@ async def test_a_compressed_file_that_is_being_written_is_told_of_only_if_that_t
         os.utime(path, (0, 0))
         source._followed.look_again()
         source._act()
-        await store.until(lambda: store.problems == [f"{path}: the gzip file is cut short"])
+        await store.until(lambda: store.problems == [f"{path}: the compressed file is cut short"])
         append(path, packed[-4:])
         await store.comes(count)
         await store.until(lambda: store.problems[-1] is None)

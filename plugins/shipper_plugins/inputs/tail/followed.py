@@ -16,6 +16,7 @@ from shipper.plugin import in_words, is_short
 from shipper_plugins.inputs.tail.discovery import Scan
 from shipper_plugins.inputs.tail.known import Known
 from shipper_plugins.inputs.tail.options import Options
+from shipper_plugins.inputs.tail.packing import Crowded
 from shipper_plugins.inputs.tail.place import Place
 from shipper_plugins.inputs.tail.stream import Stream, shown
 
@@ -206,6 +207,9 @@ class Followed:
     def failed(self, stream: Stream, error: OSError) -> None:
         """A file that cannot be read now is tried again, but one that no path leads to not for long."""
         self.close(stream)
+        if isinstance(error, Crowded):
+            self.retry_soon(stream)
+            return
         since = self.known.detached.get(stream)
         if is_short(error):
             self.retry_soon(stream)

@@ -18,6 +18,7 @@ from itertools import islice
 from shipper_plugins.inputs.tail.content import HEAD, File
 from shipper_plugins.inputs.tail.discovery import Found
 from shipper_plugins.inputs.tail.identity import Identity
+from shipper_plugins.inputs.tail.packing import ENDINGS
 from shipper_plugins.inputs.tail.place import Place, fingerprint
 from shipper_plugins.inputs.tail.stream import Stream
 
@@ -26,7 +27,7 @@ KEPT = 3600.0
 MAX_GONE = 10_000
 _SEPARATORS = ".-_~"
 _CANDIDATES = 8
-_NUMBERED = re.compile(r"(?:[-._~]\d.*)?(?:\.gz)?\Z")
+_NUMBERED = re.compile(rf"(?:[-._~]\d.*)?(?:{'|'.join(map(re.escape, ENDINGS))})?\Z")
 
 
 def _root(path: str) -> str:
@@ -38,7 +39,7 @@ def _root(path: str) -> str:
 def _is_unseen(stream: Stream) -> bool:
     """Whether a file, as it seems a plain one, has content that was not looked at yet."""
     it, scanned = stream.identity, stream.sighting.scanned
-    is_packed = it.compressed or it.path.endswith(".gz")
+    is_packed = it.compressed or it.path.endswith(ENDINGS)
     return it.file is not None and not is_packed and scanned is not None and stream.is_behind(scanned[0])
 
 

@@ -29,13 +29,14 @@ from shipper_plugins.inputs.tail.content import File, open_content
 from shipper_plugins.inputs.tail.copies import Verdict, compare
 from shipper_plugins.inputs.tail.discovery import Found
 from shipper_plugins.inputs.tail.identity import Remembered
+from shipper_plugins.inputs.tail.packing import READ
 
 ENTRIES = 50_000
 """Entries of a directory that are looked at."""
 RECENT = 300.0
 """Seconds after its last write or rename for which a rotated file that was read to its end is still followed."""
 _COPIES = 16
-_ADDED = re.compile(r"[-._~](?=\d|gz\Z)")
+_ADDED = re.compile(rf"[-._~](?=\d)|(?={'|'.join(map(re.escape, READ))}\Z)")
 _NUMBER = re.compile(r"[-._~]\d[-._\d]*\Z")
 
 
@@ -170,7 +171,7 @@ class _Place:
             return None
         gone = replace(rotated_file, identity=replace(rotated_file.identity, file=None))
         siblings = (found for name in _names(rotated_file.identity.path) for found in self._siblings(name))
-        packed = [found for found in siblings if found.path.endswith(".gz")]
+        packed = [found for found in siblings if found.path.endswith(READ)]
         for found in sorted(packed, key=lambda f: -f.changed)[:_COPIES]:
             try:
                 if compare(found.path, found.file, gone).verdict is Verdict.COVERED:
