@@ -93,8 +93,8 @@ class Known:
             self.by_file[stream.file] = stream
         else:
             self.gone[stream] = None
-        self._paths[stream].append(stream.path)
-        self._by_path[stream.path].append(stream)
+        for path in stream.identity.paths:
+            self._note_path(stream, path)
         self._index(stream)
         return stream
 
@@ -128,6 +128,16 @@ class Known:
         stream.identity = replace(stream.identity, path=path)
         if by_root:
             self._index(stream)
+        self._note_path(stream, path)
+
+    def aim(self, stream: Stream, target: str) -> None:
+        """Its path is a link that leads there, or (if empty) none."""
+        if stream.identity.target != target:
+            stream.identity = replace(stream.identity, target=target)
+            if target:
+                self._note_path(stream, target)
+
+    def _note_path(self, stream: Stream, path: str) -> None:
         if path not in self._paths[stream]:
             self._paths[stream].append(path)
             self._by_path[path].append(stream)
@@ -136,7 +146,7 @@ class Known:
         """Its file was found elsewhere, perhaps on a device with another number."""
         if stream.file is not None and self.by_file.get(stream.file) is stream:
             del self.by_file[stream.file]
-        stream.identity = replace(stream.identity, file=file, ended=False, left=0)
+        stream.identity = replace(stream.identity, file=file, ended=False, left=0, target="")
         self.by_file[file] = stream
         self.move(stream, path)
 

@@ -91,11 +91,9 @@ class Tailer:
 
     def figures(self) -> dict[str, int]:
         """See `Source.change`."""
-        followed = self._followed.known.by_file.values()
-        return {
-            "files": len(followed),
-            "unread_bytes": sum(stream.unread for stream in followed),
-        }
+        followed, lost = self._followed.known.by_file.values(), self._followed.lost_files
+        figures = {"files": len(followed), "unread_bytes": sum(stream.unread for stream in followed)}
+        return {**figures, "lost_files": lost} if lost else figures
 
     async def run(self) -> None:
         """See `Source.run`."""
