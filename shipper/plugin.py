@@ -511,7 +511,8 @@ class Source(Protocol):
         when it returns. Several calls may be under way.
 
         `def figures(self) -> Mapping[str, int]`, cheap, called often: for the status and the metrics. Now: `files` that
-        it follows, their `unread_bytes`, open `connections`. Since it was opened: `lost_datagrams`, `refused_peers`.
+        it follows, their `unread_bytes`, open `connections`. Since it was opened: `lost_files`, `lost_datagrams`,
+        `refused_peers`.
 
         `async def quiesce(self)`: for peers that send nothing again, such as datagrams. Stops reading, and returns when
         everything that was read is emitted. Called once, before a cut that ends the input and before the process stops;

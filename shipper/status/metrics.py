@@ -46,6 +46,7 @@ _TAKEN = {
 _FOLLOWED = {
     "files": "Files that an input follows.",
     "unread_bytes": "Bytes that an input has not read of its files, as they were last looked at.",
+    "lost_files": "Files that were gone before an input had read their end, since it was opened; missing without one.",
     "connections": "Connections that an input has open.",
     "lost_datagrams": "Datagrams that the kernel has dropped since an input was opened, for lack of room in a buffer.",
     "refused_peers": "Connections and datagrams of peers that an input does not let in, since it was opened.",

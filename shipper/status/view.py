@@ -66,6 +66,8 @@ class Input:
     turned_away: int = 0
     """Connections that were closed to make room."""
     lost_datagrams: int = 0
+    lost_files: int = 0
+    """Gone before their end was read."""
 
     @property
     def tone(self) -> Tone:
@@ -343,6 +345,7 @@ def _inputs(document: Mapping[str, Any], observed: Mapping[str, Any], rates: Rat
             connections=figures.get("connections"),
             turned_away=away.get(name, 0),
             lost_datagrams=figures.get("lost_datagrams", 0),
+            lost_files=figures.get("lost_files", 0),
         )
 
 

@@ -233,12 +233,14 @@ def _unit(unit: Mapping[str, Any]) -> Row:
 
 
 def _followed(unit: Mapping[str, Any]) -> str:
-    """Returns how many files an input follows, and how many bytes it has not read."""
+    """Returns how many files an input follows, how many bytes it has not read, and how many files it has lost."""
     figures = unit.get("figures") or {}
     if "files" not in figures:
         return ""
     files = "1 file" if figures["files"] == 1 else f"{figures['files']:,} files"
-    return f"{files}, {figures.get('unread_bytes', 0):,} bytes not read"
+    unread = f"{files}, {figures.get('unread_bytes', 0):,} bytes not read"
+    lost = figures.get("lost_files", 0)
+    return f"{unread}, {lost:,} gone before their end was read" if lost else unread
 
 
 def _principal(one: Mapping[str, Any]) -> Row:

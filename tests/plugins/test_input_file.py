@@ -19,7 +19,7 @@ import pytest
 import trio
 import trio.lowlevel
 
-from shipper.plugin import Batch, DataStream, Size
+from shipper.plugin import Batch, DataStream, Duration, Size
 from shipper.testing import RecordingInputContext
 from shipper_plugins.inputs.tail import content, copies, followed, open_files, survey, tailer, watch
 from shipper_plugins.inputs.tail.multiline import Multiline
@@ -183,6 +183,41 @@ async def test_an_endless_line_is_cut_before_it_ends_and_a_restart_goes_on_skipp
 # -- several lines ----------------------------------------------------------------------------------------------------
 
 TRACE = Multiline(pattern=r"^\s")
+
+
+@pytest.mark.parametrize(
+    "options", [{}, {"multiline": Multiline(pattern=r"^\s", timeout=Duration(0.1))}, {"encoding": "latin-1"}]
+)
+@pytest.mark.parametrize("size", [1, 300, 3 << 20])
+async def test_a_writer_that_goes_on_at_its_old_offset_behind_a_truncation_loses_no_line(
+    tmp_path: Path, size: int, options: dict[str, Any]
+) -> None:
+    """Copy and truncate under a writer without O_APPEND; the hole is seen before, or together with the text."""
+    path, store = tmp_path / "a.log", Store()
+    append(path, "x" * (size - 1) + "\n")
+    async with following(settings(path, max_line_bytes=Size(1000), **options), store) as source:
+        await store.comes(1)
+        await source._reader.turns.quiet()
+        os.truncate(path, 0)
+        os.truncate(path, size + 50)
+        await becomes(
+            lambda: (s := source._followed.known.at(str(path))) is not None and s.sighting.rested == size + 50
+        )
+        append(path, "first\nsecond\n")
+        await store.comes(3)
+
+    assert store.messages[1:] == ["first", "second"]
+
+
+async def test_a_file_of_nothing_but_a_hole_gives_no_event_to_its_end(tmp_path: Path) -> None:
+    """As a crash leaves one: nothing waits for it, and nothing is left of it."""
+    path, store = tmp_path / "a.log", Store()
+    append(path, "one\nhalf")
+    os.truncate(path, 1 << 20)
+
+    assert await read_all(settings(path, max_line_bytes=Size(100)), store) == ["one", "half"]
+    append(path, "two\n")
+    assert await read_all(settings(path, max_line_bytes=Size(100)), store) == ["two"]
 
 
 async def test_lines_that_belong_together_are_one_event_and_the_last_waits_for_the_next(tmp_path: Path) -> None:
@@ -692,7 +727,7 @@ async def test_of_a_compressed_file_that_is_cut_short_the_whole_lines_are_read_a
 
     assert 0 < len(messages) < count
     assert messages == written.splitlines()[: len(messages)]
-    assert store.problems == [f"{tmp_path}/a.gz: the gzip file is cut short"]
+    assert store.problems == [f"{tmp_path}/a.gz: the compressed file is cut short"]
     assert store.codes == ["file_unreadable"]
     (tmp_path / "a.gz").write_bytes(packed)
     await read_all(settings(tmp_path / "*.gz"), store)
@@ -711,7 +746,7 @@ async def test_a_compressed_file_that_is_being_written_is_told_of_only_if_that_t
         os.utime(path, (0, 0))
         source._followed.look_again()
         source._act()
-        await store.until(lambda: store.problems == [f"{path}: the gzip file is cut short"])
+        await store.until(lambda: store.problems == [f"{path}: the compressed file is cut short"])
         append(path, packed[-4:])
         await store.comes(count)
         await store.until(lambda: store.problems[-1] is None)

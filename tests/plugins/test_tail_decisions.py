@@ -19,7 +19,7 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, 
 
 from shipper_plugins.inputs.tail.asks import Ask, Compare, CutUp, IsWhole, Keep, LookAgain, Steps
 from shipper_plugins.inputs.tail.chunk import Taken
-from shipper_plugins.inputs.tail.content import MAGIC, WINDOW, Content, File, Gunzipped, Look, Moved, Plain
+from shipper_plugins.inputs.tail.content import WINDOW, Content, File, Look, Moved, Plain, unpacked
 from shipper_plugins.inputs.tail.copies import Compared, Verdict, with_file, with_memory
 from shipper_plugins.inputs.tail.discovery import Found, Scan
 from shipper_plugins.inputs.tail.followed import Clock, Followed
@@ -103,7 +103,7 @@ class Disk:
         if node is None or (1, node.number) != file:
             raise Moved(0, "another file is there")
         plain = InMemory(node)
-        return Gunzipped(plain) if node.content.startswith(MAGIC) else plain
+        return unpacked(plain, node.content[:16])
 
 
 @dataclass

@@ -155,3 +155,60 @@ def test_a_line_cannot_take_more_than_linear_time(pattern: str) -> None:
     Multiline(pattern=pattern).group(["x", "a" * 60_000], [0, 2, 60_002], 1 << 20)
 
     assert time.process_time() - started < 1
+
+
+HOLES = st.lists(st.integers(1, 40), min_size=1, max_size=4)
+
+
+@given(HOLES, st.lists(st.integers(1, 60)), st.sampled_from(["utf-8", "utf-16-le", "utf-16-be", "utf-32-le", "cp037"]))
+def test_a_line_behind_a_hole_is_itself_however_the_two_arrive(holes: list[int], sizes: list[int], code: str) -> None:
+    """Longer than a line may be, or one NUL; at the beginning of a file, or between two lines."""
+    width = len("\n".encode(code))
+    content = b"".join(("\0" * hole + f"line {hole}\n").encode(code) for hole in holes) + "\0\0".encode(code)
+    events = read(content, [width * size for size in sizes], cutter(limit=16 * width, encoding=code))
+
+    assert [(f"line {hole}", None) for hole in holes] == [(text, flags) for _, text, flags in events]
+    assert all(content[at:].startswith(text.encode(code)) for at, text, _ in events)
+
+
+@given(st.integers(4, 12), st.lists(st.integers(1, 9)), st.sampled_from(["\n", "", "\r\n"]))
+def test_what_a_crash_cut_off_is_no_beginning_of_the_next_line(hole: int, sizes: list[int], end: str) -> None:
+    content = b"one\nhal" + b"\0" * hole + end.encode() + b"first\nnext\n"
+
+    assert [text for _, text, _ in read(content, sizes, cutter(limit=16))] == ["one", "hal", "first", "next"]
+
+
+def test_a_hole_ends_an_event_of_several_lines() -> None:
+    content = b"\0" * 9 + b"a\n b\n c" + b"\0" * 9 + b" d\ne\n f\n"
+    events = read(content, [], cutter(multiline=Multiline(pattern=r"^\s")))
+
+    assert [(at, text) for at, text, _ in events] == [(9, "a\n b\n c"), (25, " d"), (28, "e\n f")]
+
+
+def test_an_event_that_a_hole_ended_has_a_line_end_less() -> None:
+    """The continuation mark is that of a line which was lost."""
+    content = b"a\\\n" + b"\0" * 9 + b"b\n"
+    events = read(content, [], cutter(multiline=Multiline(pattern=r"\\$", match="before")))
+
+    assert [text for _, text, _ in events] == ["a\\", "b"]
+
+
+def test_a_hole_ends_a_line_that_is_skipped() -> None:
+    events = read(b"x" * 40 + b"\0" * 9 + b"next\n", [20, 22], cutter(limit=16))
+
+    assert [(text, flags) for _, text, flags in events] == [("x" * 16, ["truncated"]), ("next", None)]
+
+
+def test_a_hole_waits_for_what_is_behind_it_unless_it_is_longer_than_a_line() -> None:
+    """A program may write into it, where it was reserved."""
+    cut = cutter(limit=16)
+
+    assert cut.cut(b"one\n" + b"\0" * 8, 0).consumed == 4
+    assert cut.cut(b"\0" * 8 + b"two\n", 4).consumed == 12
+    assert cut.cut(b"one\nhalf" + b"\0" * 20, 0).consumed == 28
+
+
+def test_a_nul_between_two_letters_stays_and_one_before_the_line_end_does_not() -> None:
+    events = read(b"a\0b\nc\0\nd\0\r\n\0e\nh\0\0\0i\n", [], cutter())
+
+    assert [text for _, text, _ in events] == ["a\0b", "c", "d", "e", "h\0\0\0i"]

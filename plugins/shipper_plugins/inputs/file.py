@@ -27,7 +27,7 @@ _Glob = Annotated[str, msgspec.Meta(min_length=1, max_length=4096)]
 
 
 class FileInput(Input, frozen=True, kw_only=True):
-    """Follows the lines of log files, through rotation by rename, copy and truncate, and gzip."""
+    """Follows the lines of log files, through rotation by rename, copy and truncate, gzip, xz and bzip2."""
 
     ending: ClassVar[Mapping[str, bool | int | str]] = {"stop_at_end": True}
     rereads: ClassVar[bool] = True

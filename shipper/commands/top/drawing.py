@@ -107,6 +107,7 @@ def _about(one: Input) -> Iterator[str]:
         (one.failures, "that a processor could not handle"),
         (one.turned_away, "connections turned away"),
         (one.lost_datagrams, "datagrams lost"),
+        (one.lost_files, "files gone before their end was read"),
     ):
         if number:
             yield f"{number:,} {what}"

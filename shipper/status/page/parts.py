@@ -117,6 +117,8 @@ def behind(one: Input) -> str:
         parts.append(f"{one.turned_away:,} turned away")
     if one.lost_datagrams:
         parts.append(f"{counted(one.lost_datagrams, 'datagram')} lost")
+    if one.lost_files:
+        parts.append(f"{counted(one.lost_files, 'file')} gone before the end was read")
     if one.filtered:
         parts.append(f"{one.filtered:,} filtered out")
     if one.failures:

@@ -1,4 +1,4 @@
-"""The bytes of a file by offset: plain, or gzip where offsets count decompressed bytes.
+"""The bytes of a file by offset: plain, or packed where offsets count decompressed bytes.
 
 Where a file ends is decided by its size, never by what a read gave (`shipper_plugins.reading`). All of it blocks, and
 runs in the threads of `calls`, but for `at_hand`: a read that does not wait (RWF_NOWAIT) gives the pages that are in
@@ -16,6 +16,7 @@ import contextlib
 import errno
 import os
 import stat
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -24,6 +25,7 @@ from isal import isal_zlib
 from shipper.plugin import is_reserved
 from shipper_plugins.inputs.tail import denied
 from shipper_plugins.inputs.tail.calls import at
+from shipper_plugins.inputs.tail.packing import LONGEST_START, Decoder, Packing, packing_of, refuse
 from shipper_plugins.reading import read_at, read_some
 
 HEAD = 1024
@@ -31,10 +33,7 @@ HEAD = 1024
 WINDOW = 256
 """Bytes before an offset that tell whether a file still has the content that was read up to there."""
 STRIDE = 16 << 20
-MAGIC = b"\x1f\x8b\x08"
-"""The first bytes of a compressed file."""
 _INPUT = 16 << 10
-_IsalError: type[Exception] = isal_zlib.error  # type: ignore[assignment]  # the stubs call it an instance
 _NOWAIT: int | None = getattr(os, "RWF_NOWAIT", None)
 _FLAGS = os.O_RDONLY | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_CLOEXEC", 0) | getattr(os, "O_NOCTTY", 0)
 
@@ -50,10 +49,6 @@ File = tuple[int, int]
 
 class Moved(OSError):
     """The path does not lead to the file that was expected there."""
-
-
-class Corrupt(OSError):
-    """The bytes are no gzip file."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,7 +102,7 @@ class Content(Protocol):
 
 
 def open_content(path: str, file: File, *, is_needed: bool = False) -> Content:
-    """Open a regular file; raises Moved if another file (or none) is there, or OSError.
+    """Open a regular file; raises Moved if another file (or none) is there, NotRead if it is packed so, or OSError.
 
     Where descriptors are short it is an OSError (EMFILE) before the last ones are taken; later if it `is_needed`.
     """
@@ -125,10 +120,20 @@ def open_content(path: str, file: File, *, is_needed: bool = False) -> Content:
         if (status.st_dev, status.st_ino) != file or not stat.S_ISREG(status.st_mode):
             raise Moved(errno.ENOENT, "another file is there")
         plain = Plain(fd, path)
-        return Gunzipped(plain) if plain.read(0, len(MAGIC)) == MAGIC else plain
+        return unpacked(plain, plain.read(0, LONGEST_START))
     except BaseException:
         os.close(fd)
         raise
+
+
+def unpacked(plain: Plain, head: bytes) -> Content:
+    """A file with these first bytes as it was before it was packed; raises NotRead."""
+    packing = packing_of(head)
+    if packing is None:
+        return plain
+    if packing.decoder is None:
+        raise refuse(packing)
+    return Unpacked(plain, packing, packing.decoder)
 
 
 class Plain:
@@ -192,21 +197,29 @@ class Plain:
         return os.fstat(self._fd)
 
 
-class Gunzipped:
+class Unpacked:
     """A compressed file as it was before."""
 
     compressed = True
 
-    def __init__(self, plain: Plain) -> None:
-        self._plain = plain
+    def __init__(self, plain: Plain, packing: Packing, decoder: Callable[[], Decoder]) -> None:
+        self._plain, self._packing, self._new_decoder = plain, packing, decoder
+        self._decoder: Decoder | None = None
+        """Of the member that is read; None between two members, and at the end."""
         self._begin()
 
     def _begin(self) -> None:
-        self._engine = isal_zlib.decompressobj(31)
+        self._drop()
+        self._ended = False
         self._read = 0
         self._rest = b""
         self._start = 0
         self._kept = bytearray()
+
+    def _drop(self) -> None:
+        if self._decoder is not None:
+            self._decoder.close()
+            self._decoder = None
 
     def look(self, offset: int, size: int) -> Look:
         on_disk = self.size()
@@ -218,20 +231,25 @@ class Gunzipped:
         first = offset - self._start
         found = bytes(self._kept[first : first + size])
         ended = first + len(found) == len(self._kept) and self._exhausted()
-        return Look(
-            found, bytes(self._kept[max(0, first - WINDOW) : first]), ended, ended and self._complete(), on_disk
-        )
+        before = bytes(self._kept[max(0, first - WINDOW) : first])
+        complete = ended and self._complete()
+        self._give_way(ended=ended)
+        return Look(found, before, ended, complete, on_disk)
 
     def at_hand(self, offset: int, size: int) -> Look | None:
         return None
 
     def head(self) -> bytes:
-        return self.look(0, HEAD).found
+        found = self.look(0, HEAD).found
+        self._give_way(ended=True)  # who asks compares the whole, perhaps, by a decoder of its own
+        return found
 
     def end(self) -> tuple[int, bytes] | None:
         while not self._exhausted():
             self._reach(self._end() + STRIDE)
-        return (self._end(), bytes(self._kept[-WINDOW:])) if self._complete() else None
+        found = (self._end(), bytes(self._kept[-WINDOW:])) if self._complete() else None
+        self._give_way(ended=True)
+        return found
 
     def size(self) -> int:
         return self._plain.size()
@@ -240,16 +258,23 @@ class Gunzipped:
         return self._plain.written()
 
     def close(self) -> None:
+        self._drop()
         self._plain.close()
+
+    def _give_way(self, *, ended: bool) -> None:
+        """Leave the decoder to others, where there are few, until there is more to read."""
+        if ended and self._packing.is_heavy and self._decoder is not None:
+            self._begin()
 
     def _end(self) -> int:
         return self._start + len(self._kept)
 
     def _exhausted(self) -> bool:
-        return not self._rest and self._read >= self.size()
+        is_idle = self._decoder is None or self._decoder.needs_input
+        return is_idle and not self._rest and self._read >= self.size()
 
     def _complete(self) -> bool:
-        return self._exhausted() and self._engine.eof
+        return self._exhausted() and self._ended
 
     def _reach(self, offset: int) -> None:
         """Go to `offset`, or STRIDE bytes towards it, and forget what is far behind."""
@@ -265,28 +290,29 @@ class Gunzipped:
                 self._start += behind
 
     def _more(self) -> bool:
-        """Decompress one piece; false when there is none. Without a length limit: it would leave output inside."""
+        """Decompress one piece; false when there is none."""
+        if self._decoder is not None and not self._decoder.needs_input:
+            self._decode(self._decoder, b"")
+            return True
         piece, self._rest = self._rest, b""
         if not piece:
             piece = self._plain.read(self._read, min(_INPUT, max(0, self.size() - self._read)))
             self._read += len(piece)
-        if self._engine.eof:
-            piece = self._member(piece)
+        if self._decoder is not None and piece:
+            self._decode(self._decoder, piece)
         elif piece:
-            self._inflate(piece)
+            self._member(piece)
         return bool(piece)
 
-    def _member(self, piece: bytes) -> bytes:
+    def _member(self, piece: bytes) -> None:
         """Begin the next member; what follows the last one and is none (padding) is ignored, as gzip does."""
         member = piece.lstrip(b"\0")
-        if member[:1] == MAGIC[:1]:
-            self._engine = isal_zlib.decompressobj(31)
-            self._inflate(member)
-        return piece
+        if self._packing.begins(member):
+            self._decoder, self._ended = self._new_decoder(), False
+            self._decode(self._decoder, member)
 
-    def _inflate(self, piece: bytes) -> None:
-        try:
-            self._kept += self._engine.decompress(piece)
-        except _IsalError as error:
-            raise Corrupt(errno.EILSEQ, "not a valid gzip file") from error
-        self._rest = self._engine.unused_data
+    def _decode(self, decoder: Decoder, piece: bytes) -> None:
+        self._kept += decoder.decompress(piece)
+        if decoder.eof:
+            self._rest, self._ended = decoder.unused_data, True
+            self._drop()

@@ -46,11 +46,13 @@ class Found:
     """Modification time, in nanoseconds."""
     altered: int
     """When the file system last noted a change of content or attributes, which no program can set; in nanoseconds."""
+    target: str = ""
+    """Where it really is, if the path is a link."""
 
     @classmethod
-    def of(cls, path: str, status: os.stat_result) -> Found:
+    def of(cls, path: str, status: os.stat_result, target: str = "") -> Found:
         """What the file system says of it."""
-        return cls(path, (status.st_dev, status.st_ino), status.st_size, status.st_mtime_ns, status.st_ctime_ns)
+        return cls(path, (status.st_dev, status.st_ino), status.st_size, status.st_mtime_ns, status.st_ctime_ns, target)
 
 
 @dataclass(slots=True)
@@ -202,10 +204,10 @@ class _Walk:
                 yield os.path.join(directory, name), parts
 
     def _file(self, path: str, status: os.stat_result) -> None:
-        self.scan.files[path] = Found.of(path, status)
         at(path)
-        if os.path.islink(path):
-            real = os.path.realpath(path)
+        real = os.path.realpath(path) if os.path.islink(path) else ""
+        self.scan.files[path] = Found.of(path, status, real)
+        if real:
             self.scan.aliases[real] = path
             self.scan.interests[os.path.dirname(real)].names.add(os.path.basename(real))
 

@@ -16,6 +16,7 @@ from shipper.plugin import in_words, is_short
 from shipper_plugins.inputs.tail.discovery import Scan
 from shipper_plugins.inputs.tail.known import Known
 from shipper_plugins.inputs.tail.options import Options
+from shipper_plugins.inputs.tail.packing import Crowded
 from shipper_plugins.inputs.tail.place import Place
 from shipper_plugins.inputs.tail.stream import Stream, shown
 
@@ -69,6 +70,8 @@ class Followed:
         """Changes of positions that are stored together with the next events."""
         self._lost: dict[Stream, float] = {}
         """Streams whose file was gone before its end was read, and since when."""
+        self._lost_before = 0
+        """Those that are not told of any more."""
         self._decided = Decided()
 
     def decided(self) -> Decided:
@@ -206,6 +209,9 @@ class Followed:
     def failed(self, stream: Stream, error: OSError) -> None:
         """A file that cannot be read now is tried again, but one that no path leads to not for long."""
         self.close(stream)
+        if isinstance(error, Crowded):
+            self.retry_soon(stream)
+            return
         since = self.known.detached.get(stream)
         if is_short(error):
             self.retry_soon(stream)
@@ -222,6 +228,16 @@ class Followed:
     def losses(self) -> list[str]:
         """The files whose end is lost, for a while: not those that came back or went on in a copy."""
         streams, now = self.known.streams, self.clock.now()
-        there = {s: at for s, at in self._lost.items() if s.file is None and s.key in streams and now - at < TOLD}
-        self._lost = there
-        return sorted({shown(s.path) for s, at in there.items() if not s.kinship.copies and now - at >= SETTLED})
+        there = {s: at for s, at in self._lost.items() if s.file is None and s.key in streams}
+        self._lost = {s: at for s, at in there.items() if now - at < TOLD}
+        self._lost_before += sum(now - at >= TOLD and not s.kinship.copies for s, at in there.items())
+        return sorted({shown(s.path) for s in self._settled()})
+
+    @property
+    def lost_files(self) -> int:
+        """Files that were gone before their end was read, since the input was opened."""
+        return self._lost_before + len(self._settled())
+
+    def _settled(self) -> list[Stream]:
+        now = self.clock.now()
+        return [s for s, at in self._lost.items() if not s.kinship.copies and now - at >= SETTLED]

@@ -22,12 +22,19 @@ class Identity:
     """The fingerprint of the first bytes."""
     head_length: int = 0
     compressed: bool = False
+    target: str = ""
+    """Where the file really is, if its path is a link: its rotated copies are there."""
     missing: File | None = None
     """The file that was missed; it may come back."""
     ended: bool = False
     """Whether the file was given up already; nobody needs to look for it."""
     left: int = 0
     """Wall-clock nanoseconds at which its file was found to be gone or to have other content; 0 while it is there."""
+
+    @property
+    def paths(self) -> list[str]:
+        """The path, and where that leads to."""
+        return [self.path, self.target] if self.target else [self.path]
 
     def begins(self, head: bytes) -> bool:
         """Whether a file has these first bytes; another one may have its inode now."""

@@ -18,6 +18,7 @@ from itertools import islice
 from shipper_plugins.inputs.tail.content import HEAD, File
 from shipper_plugins.inputs.tail.discovery import Found
 from shipper_plugins.inputs.tail.identity import Identity
+from shipper_plugins.inputs.tail.packing import ENDINGS
 from shipper_plugins.inputs.tail.place import Place, fingerprint
 from shipper_plugins.inputs.tail.stream import Stream
 
@@ -26,7 +27,7 @@ KEPT = 3600.0
 MAX_GONE = 10_000
 _SEPARATORS = ".-_~"
 _CANDIDATES = 8
-_NUMBERED = re.compile(r"(?:[-._~]\d.*)?(?:\.gz)?\Z")
+_NUMBERED = re.compile(rf"(?:[-._~]\d.*)?(?:{'|'.join(map(re.escape, ENDINGS))})?\Z")
 
 
 def _root(path: str) -> str:
@@ -38,7 +39,7 @@ def _root(path: str) -> str:
 def _is_unseen(stream: Stream) -> bool:
     """Whether a file, as it seems a plain one, has content that was not looked at yet."""
     it, scanned = stream.identity, stream.sighting.scanned
-    is_packed = it.compressed or it.path.endswith(".gz")
+    is_packed = it.compressed or it.path.endswith(ENDINGS)
     return it.file is not None and not is_packed and scanned is not None and stream.is_behind(scanned[0])
 
 
@@ -92,8 +93,8 @@ class Known:
             self.by_file[stream.file] = stream
         else:
             self.gone[stream] = None
-        self._paths[stream].append(stream.path)
-        self._by_path[stream.path].append(stream)
+        for path in stream.identity.paths:
+            self._note_path(stream, path)
         self._index(stream)
         return stream
 
@@ -127,6 +128,16 @@ class Known:
         stream.identity = replace(stream.identity, path=path)
         if by_root:
             self._index(stream)
+        self._note_path(stream, path)
+
+    def aim(self, stream: Stream, target: str) -> None:
+        """Its path is a link that leads there, or (if empty) none."""
+        if stream.identity.target != target:
+            stream.identity = replace(stream.identity, target=target)
+            if target:
+                self._note_path(stream, target)
+
+    def _note_path(self, stream: Stream, path: str) -> None:
         if path not in self._paths[stream]:
             self._paths[stream].append(path)
             self._by_path[path].append(stream)
@@ -135,7 +146,7 @@ class Known:
         """Its file was found elsewhere, perhaps on a device with another number."""
         if stream.file is not None and self.by_file.get(stream.file) is stream:
             del self.by_file[stream.file]
-        stream.identity = replace(stream.identity, file=file, ended=False, left=0)
+        stream.identity = replace(stream.identity, file=file, ended=False, left=0, target="")
         self.by_file[file] = stream
         self.move(stream, path)
 

@@ -6,6 +6,13 @@ several lines) takes a path with Python per line, some µs each, with the true o
 
 A line longer than `max_line_bytes` is cut and marked by `log.flags: [truncated]`; the rest of it is skipped, however
 long, without keeping it.
+
+NULs are filler, and no text: of a file that was truncated under a writer that goes on at its old offset, of one that
+lost its last pages in a crash, of a sparse one. A hole ends a line, and an event of several lines, as a line end does,
+and counts for no limit. It is a run of NULs where a line begins, or of at least `HOLE` within one; fewer there are a
+separator of the program that wrote them (or text in an encoding other than `encoding`), and stay. Those before a line
+end are taken off. A hole at the end of what is there waits for the text behind it, as a program may yet write into it,
+unless it is longer than a line may be.
 """
 
 from __future__ import annotations
@@ -30,6 +37,9 @@ _NOTATIONS = frozenset({"idna", "punycode", "unicode-escape", "raw-unicode-escap
 """Codecs from text to bytes that are not for files: host names, literals of Python."""
 _NO_ENCODING = "there is no such encoding for text files; write one such as latin-1 or utf-16"
 LONGEST_MARK = max(map(len, _BOMS.values()))
+HOLE = 4
+"""So many NULs within a line are no text: more than there are between two letters of UTF-32."""
+_HOLES = re.compile(rb"\0{%d,}|(?:\A|(?<=\n))\0+" % HOLE)
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,9 +95,31 @@ class Charset:
         edges = dict.fromkeys([0, *found, len(block)])
         return [block[a:b] for a, b in pairwise(edges)]
 
+    def holes(self, chunk: bytes) -> Iterator[tuple[int, int]]:
+        """Where filler begins and ends, in a chunk that begins with a line; a line end behind one belongs to it."""
+        pattern = _HOLES if self.newline == b"\n" else re.compile(rb"\0{%d,}" % self.width)
+        for match in pattern.finditer(chunk):
+            start = match.start() + -match.start() % self.width
+            end = match.end() - match.end() % self.width
+            least = 1 if start == 0 or chunk.endswith(self.newline, 0, start) else HOLE
+            if end - start >= least * self.width:
+                yield start, self._line_end(chunk, end)
+
+    def _line_end(self, chunk: bytes, at: int) -> int:
+        behind = chunk[at : at + 2 * self.width]
+        if behind == self.carriage:  # half of one
+            return len(chunk)
+        return at + next(
+            (len(end) for end in (self.newline, self.carriage + self.newline) if behind.startswith(end)), 0
+        )
+
     def text(self, line: bytes, limit: int) -> tuple[str, bool]:
-        """A line without its end, and whether it was cut to `limit` bytes, never inside a character."""
+        """A line without its end and filler before that, and whether it was cut to `limit` bytes, never inside a
+        character."""
         body = line[: -self.width].removesuffix(self.carriage) if line.endswith(self.newline) else line
+        if body.endswith(b"\0"):
+            filler = len(body) - len(body.rstrip(b"\0"))
+            body = body[: len(body) - filler // self.width * self.width]
         if len(body) <= limit:
             return body.decode(self.name, "replace"), False
         return codecs.getincrementaldecoder(self.name)("replace").decode(body[:limit], False), True
@@ -106,6 +138,11 @@ class Cut:
     """Bytes after those consumed that are whole lines of an unfinished event."""
     filtered: int = 0
     """Events that were left out of the batches."""
+
+    def behind(self, batch: Batch | None, size: int) -> Cut:
+        """What the chunk gave with so many bytes before it, which gave this batch."""
+        before = () if batch is None else (batch,)
+        return replace(self, batches=(*before, *self.batches), consumed=size + self.consumed)
 
 
 @dataclass(frozen=True, slots=True)
@@ -133,13 +170,40 @@ class Cutter:
         return cut if self.filter is None else _filtered(self.filter, cut)
 
     def _cut(self, chunk: bytes, at: int, *, skipping: bool, final: bool, flush: bool) -> Cut:
-        start = 0
+        if b"\0" not in chunk:
+            return self._cut_text(chunk, at, skipping=skipping, final=final, flush=flush)
+        events, done = list[bytes](), 0
+        for start, end in self.charset.holes(chunk):
+            if end == len(chunk) and not final and not self._is_passed(chunk, done, start):
+                chunk = chunk[:start]
+                break
+            events += self._complete(chunk[done:start], at + done, skipping=skipping)
+            skipping, done = False, end
+        cut = self._cut_text(chunk[done:], at + done, skipping=skipping, final=final, flush=flush)
+        return cut.behind(self._batch(events) if events else None, done)
+
+    def _is_passed(self, chunk: bytes, done: int, start: int) -> bool:
+        """Whether a hole at the end, with the beginning of a line before it, is longer than a line may be."""
+        return len(chunk) - done - self.charset.rfind(chunk[done:start]) > self.max_line_bytes + self.charset.width
+
+    def _complete(self, piece: bytes, at: int, *, skipping: bool) -> list[bytes]:
+        """All events of what ends at a hole."""
+        start = (self.charset.find(piece) or len(piece)) if skipping else self._begin(piece, at)
+        lines, at = self.charset.split(piece[start:]), at + start
+        if self.multiline is None or not lines:
+            return self._events(lines, at)
+        return self._grouped(self.multiline, lines, at, flush=True)[0]
+
+    def _begin(self, chunk: bytes, at: int) -> int:
+        """The length of the byte order mark at the beginning of a file."""
+        return len(self.charset.bom) if at == 0 and self.charset.bom and chunk.startswith(self.charset.bom) else 0
+
+    def _cut_text(self, chunk: bytes, at: int, *, skipping: bool, final: bool, flush: bool) -> Cut:
+        start = self._begin(chunk, at)
         if skipping:
             start = self.charset.find(chunk)
             if not start:
                 return Cut(consumed=len(chunk) - len(chunk) % self.charset.width, skipping=True)
-        elif at == 0 and self.charset.bom and chunk.startswith(self.charset.bom):
-            start = len(self.charset.bom)
         end = len(chunk) if final and self.multiline is not None else self.charset.rfind(chunk)
         if end > start:
             return self._block(chunk[start:end], at, start, flush or final)
@@ -147,21 +211,23 @@ class Cutter:
         if len(rest) > self.max_line_bytes + self.charset.width:
             return self._long(rest, at, start)
         if final and rest:
-            return Cut((self._events([rest], at + start),), len(chunk))
+            return Cut((self._batch(self._events([rest], at + start)),), len(chunk))
         return Cut(consumed=start if skipping else 0)
 
     def _block(self, block: bytes, at: int, start: int, flush: bool) -> Cut:
         """Whole lines."""
         at += start
         if self.multiline is not None:
-            return self._grouped(self.multiline, self.charset.split(block), at, start, flush)
+            events, pending = self._grouped(self.multiline, self.charset.split(block), at, flush=flush)
+            consumed = start + len(block) - pending if events else start
+            return Cut((self._batch(events),) if events else (), consumed, pending=pending)
         fast = self._fast(block, at)
-        batch = fast if fast is not None else self._events(self.charset.split(block), at)
+        batch = fast if fast is not None else self._batch(self._events(self.charset.split(block), at))
         return Cut((batch,), start + len(block))
 
     def _fast(self, block: bytes, at: int) -> Batch | None:
         """The block as it is, or None if its lines have to be looked at one by one."""
-        if self.charset.name != "utf-8" or self._too_long(block):
+        if self.charset.name != "utf-8" or b"\0" in block or self._too_long(block):
             return None
         if not block.isascii():
             try:
@@ -186,14 +252,17 @@ class Cutter:
         event = self._event(*self.charset.text(rest[: kept + self.charset.width], kept), at + start)
         return Cut((self._batch([event]),), start + kept, skipping=True)
 
-    def _events(self, lines: Sequence[bytes], at: int) -> Batch:
+    def _events(self, lines: Sequence[bytes], at: int) -> list[bytes]:
         events = []
         for line in lines:
             events.append(self._event(*self.charset.text(line, self.max_line_bytes), at))
             at += len(line)
-        return self._batch(events)
+        return events
 
-    def _grouped(self, multiline: Multiline, lines: Sequence[bytes], at: int, start: int, flush: bool) -> Cut:
+    def _grouped(
+        self, multiline: Multiline, lines: Sequence[bytes], at: int, *, flush: bool
+    ) -> tuple[list[bytes], int]:
+        """Events of several lines, and the bytes of the last one if it is unfinished."""
         read = [self.charset.text(line, self.max_line_bytes) for line in lines]
         texts = [text for text, _ in read]
         ends = [at, *(end for end in _ends(lines, at))]
@@ -207,8 +276,7 @@ class Cutter:
             several = ["multiline"] if last - first > 1 else []
             cut = any(is_cut for _, is_cut in read[first:last])
             events.append(self._event("\n".join(texts[first:last]), cut, ends[first], several))
-        consumed = ends[-1] - pending - at + start
-        return Cut((self._batch(events),) if events else (), consumed if events else start, pending=pending)
+        return events, pending
 
     def _event(self, text: str, cut: bool, at: int, flags: Sequence[str] = ()) -> bytes:
         log = {**self.shared.get("log", {}), "offset": at}

@@ -1,11 +1,12 @@
 """Files that left the globs while nobody looked: rotated by rename when the input did not run, or was not quick enough.
 
-A rotated file is a known file that no glob finds, or a stream whose file has other content now. It is
-looked for by its inode in the directory of its last path (and of the link's target, where that path is a link), and
-taken if its first bytes are those that were read. Where the inode is gone, a compressed copy with the old name and
-something added may have replaced it. If either is found, so may be others that were born after it and rotated away
-before anyone saw them: files with the old name and a number or date added, not written before the rotated_file was. An
-excluded file is taken only if it is the rotated file itself.
+A rotated file is a known file that no glob finds, or a stream whose file has other content now. It is looked for by its
+inode in the directory of its last path, and taken if its first bytes are those that were read. Where the inode is gone,
+a compressed copy with the old name and something added may have replaced it. If either is found, so may be others that
+were born after it and rotated away before anyone saw them: files with the old name and a number or date added, not
+written before the rotated_file was. An excluded file is taken only if it is the rotated file itself. Where the path was
+a link, all of that is done by the name and in the directory of the link's target as well, which is stored: a kubelet
+rotates behind its links, and takes them away.
 
 Each directory is listed once for all its rotated files, without a `stat` for each entry: among 10,000
 entries, one rotated file takes 10 ms and 10,000 take 250. Other directories are not searched: where a rotation moves
@@ -28,14 +29,15 @@ from shipper_plugins.inputs.tail.calls import at
 from shipper_plugins.inputs.tail.content import File, open_content
 from shipper_plugins.inputs.tail.copies import Verdict, compare
 from shipper_plugins.inputs.tail.discovery import Found
-from shipper_plugins.inputs.tail.identity import Remembered
+from shipper_plugins.inputs.tail.identity import Identity, Remembered
+from shipper_plugins.inputs.tail.packing import READ
 
 ENTRIES = 50_000
 """Entries of a directory that are looked at."""
 RECENT = 300.0
 """Seconds after its last write or rename for which a rotated file that was read to its end is still followed."""
 _COPIES = 16
-_ADDED = re.compile(r"[-._~](?=\d|gz\Z)")
+_ADDED = re.compile(rf"[-._~](?=\d)|(?={'|'.join(map(re.escape, READ))}\Z)")
 _NUMBER = re.compile(r"[-._~]\d[-._\d]*\Z")
 
 
@@ -70,21 +72,28 @@ def search(rotated_files: Iterable[Remembered], files: Collection[File], exclude
     places: defaultdict[str, list[Remembered]] = defaultdict(list)
     for rotated_file in rotated_files:
         result.sought.add(rotated_file.key)
-        for directory in _directories(rotated_file.identity.path):
+        for directory in _directories(rotated_file.identity):
             places[directory].append(rotated_file)
     for directory, streams in places.items():
         try:
             _Place(directory, streams, files, excluded).look(result)
         except OSError:
             result.sought.difference_update(rotated_file.key for rotated_file in streams)
-    result.recovered = list({recovered.found.file: recovered for recovered in result.recovered}.values())
+    known_last = sorted(result.recovered, key=lambda recovered: recovered.key is not None)
+    result.recovered = list({recovered.found.file: recovered for recovered in known_last}.values())
     result.recovered.sort(key=lambda recovered: recovered.found.changed)
     return result
 
 
-def _directories(path: str) -> set[str]:
-    at(path)
-    return {os.path.dirname(p) for p in (path, os.path.realpath(path) if os.path.islink(path) else path)}
+def is_rotated(path: str) -> bool:
+    """Whether a rotation gave a file its name, as it seems: such a file is not written any more."""
+    return bool(_NUMBER.search(path))
+
+
+def _directories(it: Identity) -> set[str]:
+    at(it.path)
+    now = os.path.realpath(it.path) if os.path.islink(it.path) else it.path
+    return {os.path.dirname(path) for path in (*it.paths, now)}
 
 
 class _Place:
@@ -98,7 +107,7 @@ class _Place:
         self._files = files
         self._excluded = excluded
         self._by_inode: dict[int, list[str]] = {s.identity.file[1]: [] for s in rotated_files if s.identity.file}
-        self._added: dict[str, list[str]] = {name: [] for s in rotated_files for name in _names(s.identity.path)}
+        self._added: dict[str, list[str]] = {name: [] for s in rotated_files for name in _names(s.identity)}
         self._unknown: dict[str, list[Found]] = {}
 
     def look(self, result: Search) -> None:
@@ -111,15 +120,13 @@ class _Place:
         except OSError as error:
             _raise_if_short(error)
             return
-        latest: dict[str, Found] = {}
+        latest: dict[str, tuple[Found, Identity]] = {}
         for rotated_file in self._rotated_files:
-            found = self._seek(rotated_file, result)
-            if found is not None and (
-                rotated_file.identity.path not in latest or found.changed > latest[rotated_file.identity.path].changed
-            ):
-                latest[rotated_file.identity.path] = found
-        for path, found in latest.items():
-            result.recovered += [Recovered(other, path) for other in self._younger(path, found)]
+            found, it = self._seek(rotated_file, result), rotated_file.identity
+            if found is not None and (it.path not in latest or found.changed > latest[it.path][0].changed):
+                latest[it.path] = found, it
+        for path, (found, it) in latest.items():
+            result.recovered += [Recovered(other, path) for other in self._younger(it, found)]
 
     def _note(self, entry: os.DirEntry[str]) -> None:
         inode = entry.inode()
@@ -145,21 +152,22 @@ class _Place:
                 result.replaced.add(rotated_file.key)
         return found
 
-    def _younger(self, path: str, than: Found) -> Iterator[Found]:
-        for found in self._siblings(os.path.basename(path)):
-            if found.size and found.changed >= than.changed and found.file != than.file:
-                yield found
+    def _younger(self, it: Identity, than: Found) -> Iterator[Found]:
+        for name in dict.fromkeys(map(os.path.basename, it.paths)):
+            for found in self._siblings(name):
+                if found.size and found.changed >= than.changed and found.file != than.file:
+                    yield found
 
     def _itself(self, rotated_file: Remembered) -> Found | None:
         if rotated_file.identity.file is None:
             return None
-        name = os.path.basename(rotated_file.identity.path)
+        names = tuple(map(os.path.basename, rotated_file.identity.paths))
         for other in sorted(
-            self._by_inode[rotated_file.identity.file[1]], key=lambda other: not other.startswith(name)
+            self._by_inode[rotated_file.identity.file[1]], key=lambda other: not other.startswith(names)
         ):
             found = self._found(other)
             # Without first bytes to compare, the name has to do.
-            alike = bool(rotated_file.identity.head_length) or (found is not None and other.startswith(name))
+            alike = bool(rotated_file.identity.head_length) or (found is not None and other.startswith(names))
             if found is not None and found.file not in self._files and alike and _begins_like(found, rotated_file):
                 return found
         return None
@@ -169,8 +177,8 @@ class _Place:
         if not rotated_file.place.offset or rotated_file.identity.compressed:
             return None
         gone = replace(rotated_file, identity=replace(rotated_file.identity, file=None))
-        siblings = (found for name in _names(rotated_file.identity.path) for found in self._siblings(name))
-        packed = [found for found in siblings if found.path.endswith(".gz")]
+        siblings = (found for name in _names(rotated_file.identity) for found in self._siblings(name))
+        packed = [found for found in siblings if found.path.endswith(READ)]
         for found in sorted(packed, key=lambda f: -f.changed)[:_COPIES]:
             try:
                 if compare(found.path, found.file, gone).verdict is Verdict.COVERED:
@@ -203,10 +211,10 @@ def _exists(path: str) -> bool:
     return os.path.exists(path)
 
 
-def _names(path: str) -> set[str]:
-    """The name, and that without the number or date that a former rotation added."""
-    name = os.path.basename(path)
-    return {name, _NUMBER.sub("", name)}
+def _names(it: Identity) -> set[str]:
+    """The names, and those without the number or date that a former rotation added."""
+    names = set(map(os.path.basename, it.paths))
+    return names | {_NUMBER.sub("", name) for name in names}
 
 
 def _begins_like(found: Found, rotated_file: Remembered) -> bool:

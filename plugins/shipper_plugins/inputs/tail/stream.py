@@ -66,6 +66,8 @@ class Position(msgspec.Struct, frozen=True, omit_defaults=True):
     """The checksum of the bytes from there to the offset."""
     left: int = 0
     """Wall-clock nanoseconds at which its file was found to be gone or to have other content; 0 while it is there."""
+    target: str = ""
+    """Where the file really is, if its path is a link."""
 
 
 @dataclass(eq=False, slots=True)
@@ -124,7 +126,7 @@ class Stream:
         since = p.offset if p.since is None else p.since
         return cls(
             key,
-            Identity(p.path, file, p.head, p.head_length, p.compressed, ended=p.ended, left=p.left),
+            Identity(p.path, file, p.head, p.head_length, p.compressed, p.target, ended=p.ended, left=p.left),
             Place(p.offset, p.tail, p.crc, since, p.skipping, p.done),
             sighting=Sighting(behind=p.behind),
             kinship=Kinship(settled=True),
@@ -150,6 +152,7 @@ class Stream:
             since=place.since,
             crc=place.crc,
             left=it.left,
+            target=shown(it.target),
         )
         return msgspec.json.encode(stored)
 

@@ -11,7 +11,7 @@ from shipper_plugins.inputs.tail.followed import Followed
 from shipper_plugins.inputs.tail.identity import Remembered
 from shipper_plugins.inputs.tail.known import KEPT
 from shipper_plugins.inputs.tail.place import Place
-from shipper_plugins.inputs.tail.rotated import Recovered, Search
+from shipper_plugins.inputs.tail.rotated import Recovered, Search, is_rotated
 from shipper_plugins.inputs.tail.stream import Stream
 
 
@@ -68,6 +68,7 @@ class Survey:
         followed.scans += 1
         here = self._chosen(scan)
         before = len(known.detached)
+        self._part_with_reused(traces, is_open)
         recovered = {self._recover(one) for one in traces.recovered}
         changed = new = len(known.detached) > before
         followed.wake(followed.stale)
@@ -84,6 +85,7 @@ class Survey:
                 changed |= self._missing(stream, traces, is_open)
         for found in here.values():
             stream = known.reunite(found) or self._first_seen(found)
+            known.aim(stream, found.target)
             stream.sighting.scan(found.size, found.changed)
             followed.wake([stream])
             changed = new = True
@@ -125,10 +127,20 @@ class Survey:
             followed.rotated[path] = stream
             known.move(stream, found.path)
             stream.sighting.open()
+        known.aim(stream, found.target)
         same &= known.attach(stream)
         if not same or stream.path in followed.problems or stream.is_behind(found.size):
             followed.wake([stream])
         return not same
+
+    def _part_with_reused(self, traces: Search, is_open: Set[Stream]) -> None:
+        """The inode of a file that is gone was given to another one, which was rotated away as well."""
+        for one in traces.recovered:
+            stream = self._followed.known.by_file.get(one.found.file)
+            if one.key is None and stream is not None and stream not in is_open:
+                if _has_more(stream, traces):
+                    self._followed.note_loss(stream)
+                self._followed.lose(stream, missing=False)
 
     def _recover(self, one: Recovered) -> Stream | None:
         """Read a file that the globs do not find to its end; its successor completes its last line."""
@@ -168,11 +180,12 @@ class Survey:
 
 
 def _has_more(stream: Stream, traces: Search) -> bool:
-    """Whether a file that is gone had more to read: it had when last looked at, or (if that was in a former run)
-    another file has its path, so it was rotated and will hardly have been complete."""
-    if stream.identity.ended or stream.key in traces.ended:
+    """Whether a file that is gone had more to read: it had when last looked at, or (if that was in a former run) may
+    have been written since: another file has its path, or its path was a link, which others take away."""
+    it, sighting = stream.identity, stream.sighting
+    if it.ended or stream.key in traces.ended or stream.place.done is not None:
         return False
-    sighting = stream.sighting
     if sighting.scanned is None:
-        return sighting.behind or stream.key in traces.replaced
-    return sighting.behind or (not stream.identity.compressed and sighting.scanned[0] > stream.offset)
+        is_behind_link = bool(it.target) and not is_rotated(it.target)
+        return sighting.behind or stream.key in traces.replaced or is_behind_link
+    return sighting.behind or (not it.compressed and sighting.scanned[0] > stream.offset)

@@ -91,11 +91,9 @@ class Tailer:
 
     def figures(self) -> dict[str, int]:
         """See `Source.change`."""
-        followed = self._followed.known.by_file.values()
-        return {
-            "files": len(followed),
-            "unread_bytes": sum(stream.unread for stream in followed),
-        }
+        followed, lost = self._followed.known.by_file.values(), self._followed.lost_files
+        figures = {"files": len(followed), "unread_bytes": sum(stream.unread for stream in followed)}
+        return {**figures, "lost_files": lost} if lost else figures
 
     async def run(self) -> None:
         """See `Source.run`."""
@@ -252,7 +250,9 @@ class Tailer:
     def _cut_short(self) -> dict[str, str]:
         """The compressed files that nobody seems to go on writing."""
         latest = time.time_ns() - (0 if self._options.stop_at_end else int(CUT_SHORT * 1e9))
-        return {s.path: "the gzip file is cut short" for s, at in self._followed.cut_short.items() if at <= latest}
+        return {
+            s.path: "the compressed file is cut short" for s, at in self._followed.cut_short.items() if at <= latest
+        }
 
     def _report(self) -> None:
         """Tell the shipper what cannot be read, if that has changed."""

@@ -8,11 +8,12 @@ from __future__ import annotations
 
 from shipper_plugins.inputs.tail.asks import CutUp, LookAgain, Steps
 from shipper_plugins.inputs.tail.chunk import Taken
-from shipper_plugins.inputs.tail.content import HEAD, MAGIC, Look, Moved
+from shipper_plugins.inputs.tail.content import HEAD, Look, Moved
 from shipper_plugins.inputs.tail.copying import Copying
 from shipper_plugins.inputs.tail.followed import Followed
 from shipper_plugins.inputs.tail.ignoring import Ignoring
 from shipper_plugins.inputs.tail.lines import Cut, Cutter
+from shipper_plugins.inputs.tail.packing import LONGEST_START, may_become_packed, packing_of
 from shipper_plugins.inputs.tail.sight import Sight
 from shipper_plugins.inputs.tail.stream import Stream, shown
 
@@ -75,12 +76,16 @@ class Turning:
     def _turns_packed(self, stream: Stream, sight: Sight) -> bool | None:
         """A file that was empty, or nearly, when it was opened may become a compressed one: returns whether it did, or
         None where it cannot."""
-        head = (sight.head or b"")[: len(MAGIC)]
-        if stream.identity.head_length or sight.compressed or not head or not MAGIC.startswith(head):
+        head = (sight.head or b"")[:LONGEST_START]
+        if stream.identity.head_length or sight.compressed:
+            return None
+        is_packed = packing_of(head) is not None
+        is_text = head.isascii() and head.decode().isprintable() and self._is_final(stream)
+        if not is_packed and (is_text or not may_become_packed(head)):
             return None
         self._followed.close(stream)
         stream.sighting.rest(len(head))
-        return head == MAGIC
+        return is_packed
 
     def _cut(self, stream: Stream, cutter: Cutter, look: Look, chunk_bytes: int) -> Steps[Taken]:
         # Of a compressed file that is not complete, the last line is perhaps a half one.
