@@ -42,6 +42,7 @@ from shipper.pipeline.tap import Taps
 from shipper.plugin import Confirms, Output, OutputContext, Principal, Requests, Sender
 from shipper.process import log
 from shipper.process.environment import REAL, Environment
+from shipper.process.groups import contained
 from shipper.sdk.aio import Asyncio
 from shipper.sdk.codes import Code, Why, checked
 from shipper.sdk.errors import NotBegun, raised_at
@@ -513,7 +514,8 @@ class Lane:
         if self._client is None or self._says_no_principal:
             return None
         try:
-            return self._client.principal()
+            with contained():
+                return self._client.principal()
         except Exception as error:
             self._says_no_principal = True
             _log.error("an output cannot say whom it relays to", output=self.key.output, error=raised_at(error))
