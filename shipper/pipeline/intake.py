@@ -335,8 +335,10 @@ class Intake:
         def link(output: str, number: int, processor: Processor) -> Link:
             place = output, number
             unit = _unit_of(name, place, processor)
-            stage = opened[place].stage if place in opened else None
-            return Link(processor, self.panel.of(*unit), unit[0], stage)
+            meters = self.panel.of(*unit)
+            if place not in opened:
+                return Link(processor, meters, unit[0])
+            return Link(processor, meters, unit[0], opened[place].stage, opened[place].rest)
 
         return chained(input.outputs, input.processors, input.branches, link)
 
