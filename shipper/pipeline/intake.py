@@ -33,7 +33,7 @@ from shipper.pipeline.port import Port
 from shipper.pipeline.sources import Sources
 from shipper.pipeline.stages import Opened, Place, open_all
 from shipper.plugin import Edge, Processor, Source, StageContext
-from shipper.process import log
+from shipper.process import log, stalls
 from shipper.process.environment import REAL, Environment
 from shipper.process.groups import contained, failures_apart
 from shipper.sdk.aio import Asyncio
@@ -404,6 +404,7 @@ class Intake:
     async def _run(self, running: Running, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
         """Opens the input, waits for the cut, reads; an input that fails later is opened again after a while."""
         waits = backoff(1.0, 60.0, draw=self.environment.draw)
+        stalls.unit.set(f"inputs.{running.port.name}")
         try:
             with running.scope:
                 while not running.ended:

@@ -40,7 +40,7 @@ from shipper.pipeline.slots import Slot, Slots
 from shipper.pipeline.sources import Sources
 from shipper.pipeline.tap import Taps
 from shipper.plugin import Confirms, Output, OutputContext, Principal, Requests, Sender
-from shipper.process import log
+from shipper.process import log, stalls
 from shipper.process.environment import REAL, Environment
 from shipper.process.groups import contained
 from shipper.sdk.aio import Asyncio
@@ -325,6 +325,7 @@ class Lane:
 
     async def run(self) -> None:
         """Delivers until the lane is retired and empty. On cancel, requests under way are aborted."""
+        stalls.unit.set(f"outputs.{self.key.output}")
         while not self._gone:
             if self._suspended:
                 await self._rest()

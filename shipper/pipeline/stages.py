@@ -28,7 +28,7 @@ import trio
 
 from shipper.pipeline.chain import Chain, Rest
 from shipper.plugin import Processor, Stage, StageContext
-from shipper.process import log
+from shipper.process import log, stalls
 from shipper.process.environment import REAL, Clock
 from shipper.process.groups import contained, failures_apart
 from shipper.sdk.codes import Code
@@ -475,6 +475,7 @@ class Opened:
     async def run(self, context: StageContext, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
         """Opens it. Raises StartFailed; a later failure is logged."""
         is_open = False
+        stalls.unit.set(f"inputs.{context.name}")
 
         def failed(error: Exception) -> None:
             if not is_open:

@@ -157,6 +157,8 @@ class Observer:
         if module is None:
             return units
         at_fault = blame.units(module, self._plugins())
+        if self.stalls.unit in at_fault:
+            at_fault = {self.stalls.unit}
         problem = f"{module} held up all others for {self.stalls.seconds:.0f} s or more"
         return [health.also(unit, problem, Code.PLUGIN_FAULT) if unit.id in at_fault else unit for unit in units]
 
