@@ -70,8 +70,8 @@ def named(error: Exception) -> str:
 
 def _is_ours(error: BaseException) -> bool:
     """Whether nothing in it is a plugin's: a cancel that we asked for, or the key that a person has pressed."""
-    if isinstance(error, KeyboardInterrupt):
-        return _interrupts()
+    if any(isinstance(one, KeyboardInterrupt) for one in _foreign(error)) and _interrupts():
+        return True
     rest = error.split(trio.Cancelled)[1] if isinstance(error, BaseExceptionGroup) else error
     return (rest is None or isinstance(rest, trio.Cancelled)) and _are_cancelled()
 

@@ -95,6 +95,8 @@ async def test_a_cancel_of_ours_goes_on_and_a_failure_beside_it_is_told() -> Non
 async def test_an_interrupt_is_a_persons_only_where_the_key_raises_it() -> None:
     with pytest.raises(KeyboardInterrupt), contained():
         raise KeyboardInterrupt
+    with pytest.raises(BaseExceptionGroup), contained():
+        raise BaseExceptionGroup("", [ValueError(), KeyboardInterrupt()])
     with trio.open_signal_receiver(signal.SIGINT), pytest.raises(PluginFault), contained():
         raise KeyboardInterrupt
 
