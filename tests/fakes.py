@@ -466,6 +466,7 @@ class _Counting(Stage):
         self.count = self.counted = 0
         self.held: list[Part] = []
         self._due: float | None = None
+        self.has_failed = False
 
     def process(self, part: Part) -> Sequence[Part]:
         numbers = range(self.count + 1, self.count + part.batch.count + 1)
@@ -481,13 +482,18 @@ class _Counting(Stage):
         return []
 
     def flush(self) -> Sequence[Part]:
-        if self.settings.does == "fail":
+        if self.settings.does == "fail" or (self.settings.does == "fail once" and not self.has_failed):
+            self.has_failed = True
             raise ZeroDivisionError("a secret")
+        if self.settings.does == "exit":
+            raise SystemExit("a secret")
         held, self.held, self._due = self.held, [], None
         return held
 
     @property
     def due(self) -> float | None:
+        if self.settings.does == "no due":
+            raise ZeroDivisionError("a secret")
         return self._due
 
     def commit(self) -> None:

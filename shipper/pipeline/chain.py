@@ -16,6 +16,7 @@ which shows that it changes nothing.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
@@ -27,6 +28,8 @@ from shipper.pipeline.conditional import on_those_that_meet
 from shipper.pipeline.tap import Taps
 from shipper.plugin import Part, Processor, Stage
 from shipper.process import log
+from shipper.process.environment import REAL, Clock
+from shipper.process.groups import contained
 from shipper.sdk.errors import PluginFault, raised_at
 from shipper.sdk.event import Batch, tagged
 from shipper.sdk.meters import Meters, measured
@@ -38,20 +41,51 @@ MOST_FAILURES = 128
 """Failures of one processor on one batch until the rest of what failed is tagged as a whole. To find one event among
 16384 takes 15; a plugin that fails on each would be called 32768 times."""
 
+REST_SECONDS = (60.0, 3600.0)
+"""For how long a stage that has failed to give what it holds is passed by: at first, and at most."""
+
 _OURS = "shipper_plugins"
 
 Clothe = Callable[[Batch], Batch]
 
 
+class Rest:
+    """Whether a stage is passed by: it failed to give what it holds, and would hold up its input for ever.
+
+    Events go on unchanged and tagged meanwhile, as those do on which a processor fails.
+    """
+
+    def __init__(self, clock: Clock = REAL.monotonic) -> None:
+        self.reason: str | None = None
+        """Why, until the stage has given something again."""
+        self._clock, self._until, self._seconds = clock, -math.inf, 0.0
+
+    @property
+    def is_on(self) -> bool:
+        """Whether the stage gets no events now."""
+        return self._clock() < self._until
+
+    def begin(self, reason: str) -> None:
+        """The stage has failed; each time in a row it rests twice as long."""
+        first, most = REST_SECONDS
+        self._seconds = min(2 * self._seconds, most) or first
+        self.reason, self._until = reason, self._clock() + self._seconds
+
+    def end(self) -> None:
+        """The stage works."""
+        self.reason, self._seconds = None, 0.0
+
+
 @dataclass(frozen=True, slots=True)
 class Link:
-    """A processor at its place in the policy; `stage` is its open stage, if it is one."""
+    """A processor at its place in the policy; `stage` is its open stage, if it is one, and `rest` that of the stage."""
 
     processor: Processor
     meters: Meters
     point: str
     """The name of this place for `Taps`."""
     stage: Stage | None = None
+    rest: Rest = field(default_factory=Rest)
     is_foreign: bool = field(init=False)
     """Whether it is of another distribution."""
 
@@ -69,6 +103,8 @@ class Link:
             return self._apart(part, chosen)  # the condition may fail too
 
     def _attempted(self, part: Part) -> list[Part]:
+        if self.stage is not None and self.rest.is_on:
+            return [part._replace(batch=_tagged(part.batch, self.rest.reason or ""))]
         return self._apart(part, self._made)
 
     def _apart(self, part: Part, run: Callable[[Part], list[Part]]) -> list[Part]:
@@ -89,9 +125,10 @@ class Link:
 
     def _made(self, part: Part) -> list[Part]:
         given = part._replace(batch=_lent(part.batch)) if self.is_foreign else part
-        if self.stage is None:
-            return _processed(self.processor, given)
-        made = [_anew(one) for one in _parts(self.stage.process(given))]
+        with contained():
+            if self.stage is None:
+                return _processed(self.processor, given)
+            made = [_anew(one) for one in _parts(self.stage.process(given))]
         return [one._replace(outputs=part.outputs) if one.outputs is None else one for one in made]
 
     @property
@@ -100,16 +137,21 @@ class Link:
         return self.processor.is_slow or (self.processor.when is not None and self.processor.when.searches())
 
     def flush(self, clothe: Clothe) -> list[Part]:
-        """Returns what the stage still holds, in the envelope. Raises PluginFault if the stage fails."""
-        if self.stage is None:
+        """Returns what the stage still holds, in the envelope. Raises PluginFault if the stage fails, which has a
+        `Rest` then."""
+        if self.stage is None or self.rest.is_on:
             return []
         try:
-            with measured(self.meters):
+            with measured(self.meters), contained():
                 parts = [_anew(one) for one in _parts(self.stage.flush())]
-            return [one._replace(batch=clothe(one.batch)) for one in parts if one.batch.count]
+            made = [one._replace(batch=clothe(one.batch)) for one in parts if one.batch.count]
         except Exception as error:
             self._report(error)
+            self.rest.begin(self._reason(error))
             raise PluginFault(self._reason(error)) from None
+        if made:
+            self.rest.end()
+        return made
 
     def _report(self, error: Exception) -> None:
         _log.error("a processor failed", processor=type(self.processor).__name__, error=_describe(error))

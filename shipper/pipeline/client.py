@@ -15,7 +15,11 @@ from shipper.pipeline.counted import Counted
 from shipper.pipeline.fenced import Fenced
 from shipper.pipeline.libraries import load
 from shipper.plugin import Output, OutputContext, Principal, Sender
-from shipper.process.groups import failures_apart
+from shipper.process import log
+from shipper.process.groups import contained, failures_apart
+from shipper.sdk.errors import raised_at
+
+_log = log.get(__name__)
 
 STUCK_SECONDS = 5.0
 """Seconds of opening or closing after which that is reported."""
@@ -50,8 +54,14 @@ class Client:
 
     def ending(self) -> None:
         """Tells the sender that the lane hands out no more for a while."""
-        if self._sender is not None and (say := getattr(self._sender, "ending", None)) is not None:
-            say()
+        if self._sender is None or (say := getattr(self._sender, "ending", None)) is None:
+            return
+        try:
+            with contained():
+                say()
+        except Exception as error:
+            self.is_stale = True
+            _log.error("an output failed", output=self._context.name, error=raised_at(error))
 
     async def live(self, work: Callable[[Sender], Awaitable[None]], failed: Callable[[Exception], None]) -> None:
         """Opens the output, does the work with it, and closes it.

@@ -33,9 +33,9 @@ from shipper.pipeline.port import Port
 from shipper.pipeline.sources import Sources
 from shipper.pipeline.stages import Opened, Place, open_all
 from shipper.plugin import Edge, Processor, Source, StageContext
-from shipper.process import log
+from shipper.process import log, stalls
 from shipper.process.environment import REAL, Environment
-from shipper.process.groups import failures_apart
+from shipper.process.groups import contained, failures_apart
 from shipper.sdk.aio import Asyncio
 from shipper.sdk.codes import Code, of_os_error
 from shipper.sdk.errors import NotOrdered, PluginFault, StartFailed, raised_at
@@ -96,9 +96,11 @@ class Running:
 
     def figures(self) -> dict[str, int]:
         """Returns the counters of the input and the figures of its source, without those if they are not numbers."""
-        count, counted = getattr(self.source, "figures", dict), self.port.meters.numbers()
+        counted = self.port.meters.numbers()
         try:
-            said = {} if self._has_no_figures else {str(name): int(number) for name, number in count().items()}
+            with contained():
+                count = dict if self._has_no_figures else getattr(self.source, "figures", dict)
+                said = {str(name): int(number) for name, number in count().items()}
         except Exception as error:
             self._has_no_figures = True
             _log.error("an input cannot say its figures", input=self.port.name, error=raised_at(error))
@@ -111,7 +113,8 @@ class Running:
         if say is None or self._has_no_edges:
             return ()
         try:
-            return tuple(Edge(*edge) for edge in say())
+            with contained():
+                return tuple(Edge(*edge) for edge in say())
         except Exception as error:
             self._has_no_edges = True
             _log.error("an input cannot say its edges", input=self.port.name, error=raised_at(error))
@@ -119,13 +122,30 @@ class Running:
 
     def answered(self, keys: Sequence[str]) -> None:
         """Tells a source that wants to know that batches have all their answers."""
-        if (tell := getattr(self.source, "answered", None)) is not None:
-            tell(keys)
+        self._tell("answered", keys)
 
     def adopted(self, owners: Collection[str]) -> None:
         """Tells a source that wants to know that keys of these owners were taken from a destination."""
-        if (tell := getattr(self.source, "adopted", None)) is not None:
-            tell(owners)
+        self._tell("adopted", owners)
+
+    def _tell(self, what: str, names: Collection[str]) -> None:
+        """Calls a method of the source that it need not have; if it fails, the input is opened again."""
+        try:
+            with contained():
+                if (tell := getattr(self.source, what, None)) is not None:
+                    tell(names)
+        except Exception as error:
+            self.note_failure(error)
+            self.opened.cancel("it failed on what it was told")
+
+    def note_failure(self, error: Exception | None) -> None:
+        """Shows why it has failed, or that it has not."""
+        failure, code = (None, Code.OK) if error is None else (_describe(error), _code(error))
+        if failure is not None:
+            _log.error("an input failed", input=self.port.name, error=failure)
+        if (failure, code) != (self.failure, self.code):
+            self.failure, self.code = failure, code
+            self.port.show()
 
     async def quiesce(self) -> None:
         """Lets the source, if it can, stop reading and emit what it has read."""
@@ -134,7 +154,8 @@ class Running:
             return
         self.is_quiet = True
         try:
-            await quiesce()
+            with contained():
+                await quiesce()
         except Exception as error:
             _log.error("an input failed to end its reading", input=self.port.name, error=_describe(error))
 
@@ -320,8 +341,10 @@ class Intake:
         def link(output: str, number: int, processor: Processor) -> Link:
             place = output, number
             unit = _unit_of(name, place, processor)
-            stage = opened[place].stage if place in opened else None
-            return Link(processor, self.panel.of(*unit), unit[0], stage)
+            meters = self.panel.of(*unit)
+            if place not in opened:
+                return Link(processor, meters, unit[0])
+            return Link(processor, meters, unit[0], opened[place].stage, opened[place].rest)
 
         return chained(input.events, input.processors, input.branches, link)
 
@@ -349,9 +372,10 @@ class Intake:
         if running.source is None:
             return []
         try:
-            running.source.change(running.plan.spec.config, running.port.credentials)
+            with contained():
+                running.source.change(running.plan.spec.config, running.port.credentials)
         except Exception as error:
-            self._note_failure(running, error)
+            running.note_failure(error)
             running.opened.cancel("it could not be changed")
             return []
         settle = getattr(running.source, "changed", None)
@@ -371,7 +395,7 @@ class Intake:
         """Sets `closed` when a changed input no longer uses anything old; if it cannot say when, at its end."""
         settled = False
         try:
-            with failures_apart(lambda error: self._note_failure(running, error)):
+            with failures_apart(running.note_failure):
                 await changed()
                 settled = True
         finally:
@@ -386,6 +410,7 @@ class Intake:
     async def _run(self, running: Running, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
         """Opens the input, waits for the cut, reads; an input that fails later is opened again after a while."""
         waits = backoff(1.0, 60.0, draw=self.environment.draw)
+        stalls.unit.set(f"inputs.{running.port.name}")
         try:
             with running.scope:
                 while not running.ended:
@@ -399,7 +424,7 @@ class Intake:
                             await running.go.wait()
                             if (running.plan.spec.config, running.port.credentials) != (settings, credentials):
                                 running.source.change(running.plan.spec.config, running.port.credentials)
-                            self._note_failure(running, None)
+                            running.note_failure(None)
                             await running.source.run()
                             if running.is_quiet:
                                 await trio.sleep_forever()
@@ -418,15 +443,7 @@ class Intake:
     def _failed(self, running: Running, error: Exception) -> None:
         if not running.go.is_set():
             raise _as_start_failed(running, error) from error
-        self._note_failure(running, error)
-
-    def _note_failure(self, running: Running, error: Exception | None) -> None:
-        failure, code = (None, Code.OK) if error is None else (_describe(error), _code(error))
-        if failure is not None:
-            _log.error("an input failed", input=running.port.name, error=failure)
-        if (failure, code) != (running.failure, running.code):
-            running.failure, running.code = failure, code
-            self.on_change()
+        running.note_failure(error)
 
     def edges(self) -> dict[str, Sequence[Edge]]:
         """Returns, by input that relays, the shippers that it takes events from."""
@@ -440,7 +457,8 @@ class Intake:
         async with trio.open_nursery() as nursery:
             nursery.start_soon(_cancel_when, running.closed, nursery.cancel_scope)
             try:
-                deleted = int(await source.forget_edge(edge, keys))
+                with contained():
+                    deleted = int(await source.forget_edge(edge, keys))
             except Exception as error:
                 failure = error
             nursery.cancel_scope.cancel("the order has ended")

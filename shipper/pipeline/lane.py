@@ -41,8 +41,9 @@ from shipper.pipeline.slots import Slot, Slots
 from shipper.pipeline.sources import Sources
 from shipper.pipeline.tap import Taps
 from shipper.plugin import Confirms, Output, OutputContext, Principal, Requests, Sender
-from shipper.process import log
+from shipper.process import log, stalls
 from shipper.process.environment import REAL, Environment
+from shipper.process.groups import contained
 from shipper.sdk.aio import Asyncio
 from shipper.sdk.codes import Code, Why, checked
 from shipper.sdk.errors import NotBegun, raised_at
@@ -344,6 +345,7 @@ class Lane:
 
     async def run(self) -> None:
         """Delivers until the lane is retired and empty. On cancel, requests under way are aborted."""
+        stalls.unit.set(f"outputs.{self.key.output}")
         while not self._gone:
             if self._suspended:
                 await self._rest()
@@ -550,7 +552,8 @@ class Lane:
         if self._client is None or self._says_no_principal:
             return None
         try:
-            return self._client.principal()
+            with contained():
+                return self._client.principal()
         except Exception as error:
             self._says_no_principal = True
             _log.error("an output cannot say whom it relays to", output=self.key.output, error=raised_at(error))

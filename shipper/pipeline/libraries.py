@@ -11,6 +11,7 @@ from collections.abc import Mapping
 import trio
 
 from shipper.plugin import Input, Output
+from shipper.process.groups import contained
 from shipper.sdk.codes import Code
 from shipper.sdk.errors import StartFailed, raised_at
 
@@ -25,7 +26,8 @@ async def load(unit: str, config: Input | Output) -> None:
     if type(config) in _loaded or type(config).load in (Input.load, Output.load):
         return
     try:
-        await trio.to_thread.run_sync(config.load, abandon_on_cancel=True)
+        with contained():
+            await trio.to_thread.run_sync(config.load, abandon_on_cancel=True)
     except ImportError as error:
         missing = isinstance(error, ModuleNotFoundError) and error.name
         cause = f"{missing} is not installed" if missing else f"a library cannot be imported: {raised_at(error)}"

@@ -20,7 +20,9 @@ from __future__ import annotations
 
 import trio
 
-REQUEST_BYTES = 2 << 20
+from shipper.sdk.feeding import MOST_BYTES
+
+REQUEST_BYTES = MOST_BYTES
 """What an ordinary request takes, and what each head has as its own."""
 SHARED_BYTES = 32 << 20
 CAREFUL_REQUESTS = 32

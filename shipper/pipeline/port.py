@@ -200,6 +200,14 @@ class Port:
         """See `stages.Owner`."""
         self._count(group.events, group.bytes, group.made, group.failures)
 
+    def stage_failed(self) -> None:
+        """See `stages.Owner`."""
+        self.show()
+
+    def show(self) -> None:
+        """Shows what has changed."""
+        self._on_change()
+
     def _there(self) -> Route:
         assert self._route is not None, "stages are asked for nothing before there is a route"
         return self._route

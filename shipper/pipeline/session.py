@@ -43,6 +43,7 @@ from shipper.pipeline.tap import Taps
 from shipper.plugin import Sender
 from shipper.process import log
 from shipper.process.environment import InThread
+from shipper.process.groups import contained
 from shipper.sdk.codes import Code
 from shipper.sdk.errors import Held, Later, StartFailed, TooLarge, raised_at
 from shipper.sdk.event import Batch, together
@@ -487,7 +488,8 @@ class Session:
         on the event that is the cause."""
         try:
             inline = len(batch.body) <= INLINE_BYTES
-            targets = self._targets(batch) if inline else await self._in_thread(self._targets, batch)
+            with contained():
+                targets = self._targets(batch) if inline else await self._in_thread(self._targets, batch)
             if len(targets) == batch.count and set(map(type, targets)) <= {str}:
                 return targets
             error = f"{len(targets)} targets for {batch.count} events, or targets that are no texts"
@@ -538,7 +540,7 @@ class Session:
             positions, events = piece
             self._taps.offer(f"outputs.{self._output}", events)
             try:
-                with under_way():
+                with under_way(), contained():
                     answers = await sender.send(events)
                 self._on_answer()
                 attempt.answered(positions, answers)

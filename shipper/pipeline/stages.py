@@ -26,13 +26,13 @@ from typing import Protocol
 
 import trio
 
-from shipper.pipeline.chain import Chain
+from shipper.pipeline.chain import Chain, Rest
 from shipper.plugin import Processor, Stage, StageContext
-from shipper.process import log
+from shipper.process import log, stalls
 from shipper.process.environment import REAL, Clock
-from shipper.process.groups import failures_apart
+from shipper.process.groups import contained, failures_apart
 from shipper.sdk.codes import Code
-from shipper.sdk.errors import Backpressure, Outdated, StartFailed, anew, raised_at
+from shipper.sdk.errors import Backpressure, Outdated, PluginFault, StartFailed, anew, raised_at
 from shipper.sdk.event import Batch
 from shipper.spool.queue import Packed
 
@@ -157,6 +157,9 @@ class Owner(Protocol):
     def read_again(self) -> None:
         """Opens the input again: what it has emitted was not stored."""
 
+    def stage_failed(self) -> None:
+        """Shows that a stage has failed, see `Stages.fault`."""
+
 
 class Stages:
     """The stages of one running input; `run` is their task, `clock` that of their `due`."""
@@ -185,6 +188,11 @@ class Stages:
     def is_idle(self) -> bool:
         """Whether nothing is held or being stored."""
         return self._group is None and not self._is_lost and self._goes_on.is_set()
+
+    @property
+    def fault(self) -> str | None:
+        """Returns why a stage is passed by, or was until it works again."""
+        return next((one.rest.reason for one in self.opened.values() if one.rest.reason is not None), None)
 
     async def emit(self, emission: Emission) -> bool:
         """Processes an emission and waits until it is stored, or held; returns False if it must run again. See
@@ -328,9 +336,13 @@ class Stages:
                 await news.wait()
 
     async def _store(self, group: Group) -> None:
-        """Stores the group. Raises only Cancelled, after a rollback."""
+        """Stores the group. Raises only Cancelled, after a rollback.
+
+        If a stage fails to give what it holds, the emits run again, and pass it by.
+        """
         try:
-            group.add(*await self._owner.flush())
+            if not await self._flushed(group):
+                return
             if group.is_void:
                 self._take_back(group)
                 return
@@ -347,9 +359,21 @@ class Stages:
             else:
                 self._take_back(group)
 
+    async def _flushed(self, group: Group) -> bool:
+        """Adds what the stages hold; if one fails, takes the group back and returns False."""
+        try:
+            group.add(*await self._owner.flush())
+        except PluginFault:
+            if not any(one.rest.is_on for one in self.opened.values()):  # it would be the same again
+                raise
+            self._take_back(group)
+            self._owner.stage_failed()
+            return False
+        return True
+
     def _commit(self, group: Group) -> None:
         for stage in group.stages:
-            _call(stage.commit)
+            self._call(stage, stage.commit)
         self._owner.stored(group)
         for emission in group.waiting:
             emission.end(is_stored=True)
@@ -358,7 +382,7 @@ class Stages:
 
     def _take_back(self, group: Group, error: Exception | None = None) -> None:
         for stage in group.stages:
-            _call(stage.rollback)
+            self._call(stage, stage.rollback)
         for emission in group.waiting:
             emission.end(error=None if _is_of_others(error, emission) else error)
         if group.has_returned:
@@ -399,12 +423,34 @@ class Stages:
 
     def _due(self, group: Group) -> float:
         """Returns when the group must be stored: at once if nothing is held, or too much."""
+        resting = [one.stage for one in self.opened.values() if one.rest.is_on]
+        due = [self._due_of(stage) for stage in group.stages if stage not in resting]
+        held = [at for at in due if at is not None]
+        return -math.inf if self._hurries or not held or group.is_full else min(held)
+
+    def _due_of(self, stage: Stage) -> float | None:
         try:
-            due = [due for stage in group.stages if (due := stage.due) is not None]
+            with contained():
+                return stage.due
         except Exception as error:
-            _log.error("a stage failed", error=raised_at(error))
-            due = []
-        return -math.inf if self._hurries or not due or group.is_full else min(due)
+            self._note(stage, error)
+            return None
+
+    def _call(self, stage: Stage, what: Callable[[], None]) -> None:
+        try:
+            with contained():
+                what()
+        except Exception as error:
+            self._note(stage, error)
+
+    def _note(self, stage: Stage, error: Exception) -> None:
+        """A stage has failed in what it alone can do: it rests, and what it holds is rolled back."""
+        for one in self.opened.values():
+            if one.stage is stage:
+                one.rest.begin(one.failed(error))
+        if self._group is not None and not self._group.is_storing:
+            self._void(self._group)
+        self._owner.stage_failed()
 
 
 def _is_of_others(error: Exception | None, emission: Emission) -> bool:
@@ -412,13 +458,6 @@ def _is_of_others(error: Exception | None, emission: Emission) -> bool:
     if isinstance(error, Outdated):
         return error.key not in emission.expect
     return isinstance(error, Backpressure) and emission.wait
-
-
-def _call(what: Callable[[], None]) -> None:
-    try:
-        what()
-    except Exception as error:
-        _log.error("a stage failed", error=raised_at(error))
 
 
 # -- what is open ------------------------------------------------------------------------------------------------------
@@ -430,16 +469,18 @@ class Opened:
     def __init__(self, processor: Processor) -> None:
         self.processor = processor
         self.stage: Stage
+        self.rest = Rest()
         self._scope = trio.CancelScope()
 
     async def run(self, context: StageContext, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
         """Opens it. Raises StartFailed; a later failure is logged."""
         is_open = False
+        stalls.unit.set(f"inputs.{context.name}")
 
         def failed(error: Exception) -> None:
             if not is_open:
                 raise _as_start_failed(context, self.processor, error) from error
-            _log.error("a stage failed", input=context.name, error=raised_at(error))
+            self.rest.reason = self.failed(error)
 
         with self._scope, failures_apart(failed):
             async with self.processor.open(context) as self.stage:
@@ -448,6 +489,12 @@ class Opened:
                 is_open = True
                 task_status.started()
                 await trio.sleep_forever()
+
+    def failed(self, error: Exception) -> str:
+        """Logs that the stage has failed; returns what to say of it."""
+        name = type(self.processor).__name__
+        _log.error("a stage failed", processor=name, error=raised_at(error))
+        return f"{name} failed: {type(error).__name__}"
 
     def close(self) -> None:
         """Closes it soon."""

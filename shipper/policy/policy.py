@@ -15,11 +15,12 @@ from typing import Any, Literal, TypeVar
 
 import msgspec
 
-from shipper.plugin import Duration, Input, Material, Output, Processor, Settings, Size
+from shipper.plugin import Duration, Endpoint, Input, Material, Output, Processor, Settings, Size
 from shipper.policy.document import Node, below, followed, read, shown, suggest
 from shipper.policy.registry import Kind, Registry, UnknownType
 from shipper.policy.settings import Reader, TooMany, digest, exported, fields_of, restored
 from shipper.policy.uses import uses
+from shipper.process.groups import contained, named
 from shipper.sdk.codes import Code
 from shipper.sdk.errors import PluginFault, PolicyError, StartFailed, raised_at
 from shipper.sdk.feeding import Feeding
@@ -30,6 +31,7 @@ NAME = r"[a-z0-9][a-z0-9_-]{0,62}"
 LogLevel = Literal["debug", "info", "warning", "error"]
 
 T = TypeVar("T")
+Said = TypeVar("Said")
 
 
 class InputSpec(msgspec.Struct, frozen=True):
@@ -189,12 +191,16 @@ class _PolicyReader(Reader):
         processors = self.processors(entries.get("processors"), below(path, "processors"), outputs)
         if config is None:
             return None
-        self.listener(name, config, node, path)
+        try:
+            said("an input cannot say what its state belongs to", config.identity)
+            self.listener(name, said("an input cannot say where it listens", config.listens), node, path)
+        except PluginFault as error:
+            self.problem(path, node.mark, str(error), error.code)
         return InputSpec(name, type, config, processors, outputs)
 
-    def listener(self, name: str, config: Input, node: Node, path: str) -> None:
+    def listener(self, name: str, listens: Sequence[Endpoint], node: Node, path: str) -> None:
         """Adds a problem for an address that an earlier input has: peers would reach either of them, by chance."""
-        for place in dict.fromkeys(endpoint.place for endpoint in config.listens()):
+        for place in dict.fromkeys(endpoint.place for endpoint in listens):
             first = name if place is None else self.listeners.setdefault(place, name)
             if first != name:
                 message = f"this input and inputs.{first} listen on the same address; give each its own"
@@ -240,7 +246,7 @@ class _PolicyReader(Reader):
         if config is None:
             return None
         try:
-            check_feeding(config)
+            check_statements(config)
         except PluginFault as error:
             self.problem(path, node.mark, str(error), error.code)
         return OutputSpec(name, type, config, processors)
@@ -270,9 +276,10 @@ class _PolicyReader(Reader):
 
     def named_outputs(self, processor: Processor, node: Node, path: str) -> Sequence[tuple[Sequence[str | int], str]]:
         try:
-            return [(list(within), str(output)) for within, output in processor.named_outputs()]
+            with contained():
+                return [(list(within), str(output)) for within, output in processor.named_outputs()]
         except Exception as error:
-            text = f"{type(processor).__name__} cannot say which outputs it names: {type(error).__name__}"
+            text = f"{type(processor).__name__} cannot say which outputs it names: {named(error)}"
             self.problem(path, node.mark, text, Code.BAD_OPTION)
             return ()
 
@@ -352,7 +359,8 @@ def _refused(input: Input, output: Output) -> list[str]:
 
 def _takes(asked: Callable[[], bool]) -> bool:
     try:
-        return bool(asked())
+        with contained():
+            return bool(asked())
     except Exception:
         return False
 
@@ -417,7 +425,7 @@ def restore_output(type: str, settings: Mapping[str, Any], registry: Registry) -
     """
     try:
         output = restored(registry.find("outputs", type), settings)
-        check_feeding(output)
+        check_statements(output)
         return output
     except UnknownType as error:
         raise StartFailed(str(error), code=error.code) from None
@@ -427,13 +435,21 @@ def restore_output(type: str, settings: Mapping[str, Any], registry: Registry) -
         raise StartFailed(f"the installed plugin {type}: {error}", code=error.code) from None
 
 
-def check_feeding(output: Output) -> None:
-    """Raises PluginFault if the output has no valid `feeding`."""
+def check_statements(output: Output) -> None:
+    """Raises PluginFault if the output fails to say what it is asked for, or has no valid `feeding`."""
+    for what, ask in (("which hosts it asks", output.contacts), ("what to warn of", output.warnings)):
+        said(f"an output cannot say {what}", ask)
+    feeding = said("an output cannot say how it is to be fed", output.feeding)
+    if not isinstance(feeding, Feeding):
+        raise PluginFault(f"an output says how it is to be fed by {type(feeding).__name__}, not by Feeding")
+
+
+def said(cannot: str, ask: Callable[[], Said]) -> Said:
+    """Returns what a plugin states; raises PluginFault, which begins with `cannot`, if it fails to."""
     try:
-        feeding = output.feeding()
+        with contained():
+            return ask()
     except PluginFault:
         raise
     except Exception as error:
-        raise PluginFault(f"an output cannot say how it is to be fed: {raised_at(error)}") from None
-    if not isinstance(feeding, Feeding):
-        raise PluginFault(f"an output says how it is to be fed by {type(feeding).__name__}, not by Feeding")
+        raise PluginFault(f"{cannot}: {raised_at(error)}") from None

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Literal, TypeVar, overload
 from shipper.plugin import Input, Output, Processor
 from shipper.policy.document import shown, suggest
 from shipper.policy.uses import shapes_of
+from shipper.process.groups import contained, named
 from shipper.sdk.codes import Code
 from shipper.sdk.credentials import Shape
 from shipper.sdk.errors import ShipperError
@@ -100,9 +101,10 @@ def loaded(point: EntryPoint, base: type[_Base], noun: str) -> type[_Base]:
     A plugin is foreign code: any exception of its import becomes an error that names it.
     """
     try:
-        plugin = point.load()
+        with contained():
+            plugin = point.load()
     except Exception as error:
-        cause = f"{type(error).__name__}: {error}" if isinstance(error, ImportError) else type(error).__name__
+        cause = f"{type(error).__name__}: {error}" if isinstance(error, ImportError) else named(error)
         raise UnknownType(f"the {noun} {point.name} ({point.value}) cannot be loaded: {cause}") from error
     if not (isinstance(plugin, type) and issubclass(plugin, base)):
         raise UnknownType(f"the {noun} {point.name} ({point.value}) is not a subclass of {base.__name__}")

@@ -22,6 +22,7 @@ from typing import Annotated, Any, Literal, TypeVar, Union, get_args, get_origin
 import msgspec
 
 from shipper.policy.document import MOST_PROBLEMS, Mark, Node, below, children_of, followed, plain, shown, suggest
+from shipper.process.groups import contained, named
 from shipper.sdk.codes import Code
 from shipper.sdk.credentials import CredentialId
 from shipper.sdk.errors import BadOption, Problem
@@ -172,7 +173,8 @@ class Reader:
     def made(self, struct: type[S], values: dict[str, Any], node: Node, path: str) -> S | None:
         """Makes the struct; a plugin is foreign code, so any exception becomes a problem of this place."""
         try:
-            made = struct(**values)
+            with contained():
+                made = struct(**values)
             if isinstance(made, ClientTls) and made.ca is not None:
                 client_context(made)
             return made
@@ -180,7 +182,7 @@ class Reader:
             node, path = followed(node, path, error.at if isinstance(error, BadOption) else ())
             self.problem(path, node.mark, str(error), Code.BAD_OPTION)
         except Exception as error:
-            text = f"{struct.__name__} failed on these settings: {type(error).__name__}"
+            text = f"{struct.__name__} failed on these settings: {named(error)}"
             self.problem(path, node.mark, text, Code.BAD_OPTION)
         return None
 
@@ -266,13 +268,14 @@ class Reader:
     def convert(self, type: Any, value: Any, node: Node, path: str) -> Any:
         """Returns a plain value converted by msgspec."""
         try:
-            return msgspec.convert(value, type, dec_hook=_written)
+            with contained():
+                return msgspec.convert(value, type, dec_hook=_written)
         except msgspec.ValidationError as error:
             message, _, place = str(error).partition(" - at `$")
             node, path = followed(node, path, [key or int(at) for key, at in _PLACE.findall(place)])
             self.problem(path, node.mark, _described(type, message) or _reworded(message))
         except Exception as error:
-            text = f"the plugin's option cannot take this: {error.__class__.__name__}"
+            text = f"the plugin's option cannot take this: {named(error)}"
             self.problem(path, node.mark, text, Code.BAD_OPTION)
         return None
 

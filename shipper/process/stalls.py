@@ -1,5 +1,8 @@
 """Finds the plugin that holds up the event loop: a thread inspects the stack of the main thread.
 
+Several units may use one plugin. The task that runs says which of them it was: `unit` is set in the tasks of a unit,
+and so in all that they start.
+
 The whole process runs in one thread, so a plugin that computes, waits or sleeps there without a checkpoint stops all
 others, their answers and the heartbeat. It cannot be stopped from outside; it can be named. The thread logs it during
 the stall, and remembers it for some time, for the next observation.
@@ -13,7 +16,8 @@ from __future__ import annotations
 import math
 import sys
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextvars import ContextVar
 from types import FrameType
 
 import trio
@@ -29,6 +33,9 @@ LONG_SECONDS = 2.0
 """The time without a sign of life after which the loop counts as held up."""
 REMEMBERED_SECONDS = 60.0
 """For how long a plugin is named after a stall."""
+
+unit: ContextVar[str] = ContextVar("unit")
+"""The unit for which a task runs, such as `inputs.app`."""
 
 Modules = tuple[str, ...]
 """The modules of the main thread's frames, innermost first."""
@@ -52,6 +59,9 @@ class Stalls:
         self._ticked = math.inf
         self._seen: tuple[str, float] | None = None
         self._until = -math.inf
+        self._root: trio.lowlevel.Task | None = None
+        self.unit: str | None = None
+        """The unit whose task held up the loop, if that is known."""
 
     @property
     def module(self) -> str | None:
@@ -66,6 +76,7 @@ class Stalls:
     async def run(self) -> None:
         """Gives signs of life of the loop, and runs the watching thread, until cancelled."""
         ended, main = threading.Event(), threading.get_ident()
+        self._root = trio.lowlevel.current_root_task()
         self._start_thread(lambda: self._watch(main, ended), "watch the loop")
         try:
             while True:
@@ -87,19 +98,38 @@ class Stalls:
 
     def _look(self, main: int, held: float, logged: str | None) -> str | None:
         """Records the module at fault, and logs it once for each stall; returns the module that is logged."""
-        module = self._blamed(_modules(sys._current_frames().get(main)))
+        stack = list(_stack(sys._current_frames().get(main)))
+        module = self._blamed(tuple([str(frame.f_globals.get("__name__", "")) for frame in stack]))
         if module is None:
             return logged
+        self.unit = self._unit_of(stack)
         self._seen, self._until = (module, held), self._clock() + REMEMBERED_SECONDS
         if module != logged:
-            _log.error("a plugin holds up the event loop", module=module, seconds=round(held, 1))
+            _log.error("a plugin holds up the event loop", module=module, unit=self.unit, seconds=round(held, 1))
             self._on_stall(module)
         return module
 
+    def _unit_of(self, stack: list[FrameType]) -> str | None:
+        """Returns the unit of the task that runs: the one whose outermost frame is in the stack."""
+        frames = set(map(id, stack))
+        try:
+            running = (task for task in _tasks(self._root) if id(getattr(task.coro, "cr_frame", None)) in frames)
+            return next((task.context.get(unit) for task in running), None)
+        except RuntimeError:  # the loop has gone on, and the tasks have changed meanwhile
+            return None
 
-def _modules(frame: FrameType | None) -> Modules:
-    found = []
+
+def _tasks(root: trio.lowlevel.Task | None) -> Iterator[trio.lowlevel.Task]:
+    """Yields a task, and all that it and its tasks have started."""
+    left = [] if root is None else [root]
+    while left:
+        task = left.pop()
+        yield task
+        left += [child for nursery in task.child_nurseries for child in nursery.child_tasks]
+
+
+def _stack(frame: FrameType | None) -> Iterator[FrameType]:
+    """Yields the frames of a thread, the innermost first."""
     while frame is not None:
-        found.append(str(frame.f_globals.get("__name__", "")))
+        yield frame
         frame = frame.f_back
-    return tuple(found)

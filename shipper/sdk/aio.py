@@ -60,7 +60,7 @@ class Asyncio:
 
         sslproto.SSLProtocol.max_size = _TLS_BUFFER
         loop = asyncio.new_event_loop()
-        self._thread = threading.Thread(target=loop.run_forever, name="asyncio", daemon=True)
+        self._thread = threading.Thread(target=_run, args=(loop,), name="asyncio", daemon=True)
         self._thread.start()
         return loop
 
@@ -179,6 +179,15 @@ async def open_asyncio() -> AsyncIterator[Asyncio]:
         yield aio
     finally:
         await aio.close()
+
+
+def _run(loop: asyncio.AbstractEventLoop) -> None:
+    """Runs the loop until it is stopped; what ends a program elsewhere ends only the task that raised it."""
+    while True:
+        try:
+            return loop.run_forever()
+        except (SystemExit, KeyboardInterrupt) as error:
+            forget_frames(error)
 
 
 def _cancel_again() -> None:

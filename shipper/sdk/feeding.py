@@ -11,6 +11,8 @@ from shipper.sdk.errors import PluginFault
 MOST_LINGER = 5.0
 """Seconds. A lane that delivers nothing for 10 s, though it holds events, does not look healthy."""
 MOST_IN_FLIGHT = 64
+MOST_BYTES = 2 << 20
+"""What one request may take of the memory for all requests."""
 
 Life = Literal["session", "lane"]
 
@@ -20,8 +22,8 @@ class Feeding:
     """The value of `Output.feeding`. Raises PluginFault for an impossible value."""
 
     bytes: int = 2 << 20
-    """The most bytes of text that are joined for one request. A batch that entered larger is still sent as one: the
-    output splits it, or raises TooLarge. More than 2 MiB are never joined."""
+    """The most bytes of text that are joined for one request, at most 2 MiB. A batch that entered larger is still sent
+    as one: the output splits it, or raises TooLarge."""
     events: int = 4000
     """The most events that are joined for one request."""
     linger: float = 0.05
@@ -63,32 +65,41 @@ class Feeding:
     or with which it agrees on keyed state. It is called again after a failure. Only of an active lane."""
 
     def __post_init__(self) -> None:
-        first_and_longest = self.backoff if isinstance(self.backoff, tuple) and len(self.backoff) == 2 else (0, 0)
-        first, longest = first_and_longest
-        sound = {
-            "bytes": _is_count(self.bytes),
-            "events": _is_count(self.events),
-            "linger": _is_number(self.linger) and 0 <= self.linger <= MOST_LINGER,
-            "in_flight": _is_count(self.in_flight) and self.in_flight <= MOST_IN_FLIGHT,
-            "ordered": isinstance(self.ordered, bool),
-            "mixes": isinstance(self.mixes, bool),
-            "is_open_idle": isinstance(self.is_open_idle, bool),
-            "apart": isinstance(self.apart, bool),
-            "answers_later": isinstance(self.answers_later, bool),
-            "backoff": _is_number(first) and _is_number(longest) and 0 < first <= longest < math.inf,
-            "grouping": isinstance(self.grouping, tuple) and all(isinstance(name, str) for name in self.grouping),
-            "client": self.client in get_args(Life),
-        }
-        wrong = [name for name, is_sound in sound.items() if not is_sound]
-        if wrong:
-            raise PluginFault(f"an output cannot be fed as it states: {', '.join(wrong)}")
+        for name, (is_sound, must) in self._bounds().items():
+            if not is_sound:
+                given = repr(getattr(self, name))[:_LONGEST_VALUE]
+                raise PluginFault(f"an output cannot be fed as it states: {name} must be {must}, not {given}")
         if self.ordered:
             object.__setattr__(self, "in_flight", 1)
+
+    def _bounds(self) -> dict[str, tuple[bool, str]]:
+        """Returns, by field, whether its value is possible, and what it must be."""
+        pair = self.backoff if isinstance(self.backoff, tuple) and len(self.backoff) == 2 else (0, 0)
+        waits = all(map(_is_number, pair)) and 0 < pair[0] <= pair[1] < math.inf
+        linger = _is_number(self.linger) and 0 <= self.linger <= MOST_LINGER
+        names = isinstance(self.grouping, tuple) and all(isinstance(name, str) for name in self.grouping)
+        flags = ("answers_later", "ordered", "mixes", "apart", "is_open_idle")
+        return {
+            "bytes": (_is_count(self.bytes, MOST_BYTES), f"a whole number of bytes from 1 to {MOST_BYTES}"),
+            "events": (_is_count(self.events), "a whole number of events, at least 1"),
+            "linger": (linger, f"a number of seconds from 0 to {MOST_LINGER:g}"),
+            "in_flight": (
+                _is_count(self.in_flight, MOST_IN_FLIGHT),
+                f"a whole number of requests from 1 to {MOST_IN_FLIGHT}",
+            ),
+            "backoff": (waits, "two numbers of seconds above 0, the first one not above the second"),
+            "grouping": (names, "a tuple of the names of fields"),
+            "client": (self.client in get_args(Life), f"one of {', '.join(get_args(Life))}"),
+            **{name: (isinstance(getattr(self, name), bool), "True or False") for name in flags},
+        }
+
+
+_LONGEST_VALUE = 100
 
 
 def _is_number(value: object) -> bool:
     return isinstance(value, int | float) and not isinstance(value, bool)
 
 
-def _is_count(value: object) -> bool:
-    return isinstance(value, int) and not isinstance(value, bool) and value > 0
+def _is_count(value: object, most: float = math.inf) -> bool:
+    return isinstance(value, int) and not isinstance(value, bool) and 0 < value <= most

@@ -158,6 +158,8 @@ class Observer:
         if module is None:
             return units
         at_fault = blame.units(module, self._plugins())
+        if self.stalls.unit in at_fault:
+            at_fault = {self.stalls.unit}
         problem = f"{module} held up all others for {self.stalls.seconds:.0f} s or more"
         return [health.also(unit, problem, Code.PLUGIN_FAULT) if unit.id in at_fault else unit for unit in units]
 
@@ -267,6 +269,10 @@ def _input_unit(name: str, running: Running, full: Why | None, failure: Why | No
     return Unit(f"inputs.{name}", "input", running.plan.spec.type, state, message, figures, code)
 
 
+def _passed_by(fault: str | None) -> str | None:
+    return None if fault is None else f"{fault}: events pass it by, unchanged and tagged"
+
+
 def _input_state(running: Running, full: Why | None, failure: Why | None) -> tuple[State, str, str]:
     port = running.port
     if running.failure is not None:
@@ -277,8 +283,8 @@ def _input_state(running: Running, full: Why | None, failure: Why | None) -> tup
         return "STOPPED", f"{READ_TO_THE_END}, but {port.problem}", port.code
     if running.ended:
         return "STOPPED", READ_TO_THE_END, Code.END_OF_INPUT
-    if port.fault:
-        return "DEGRADED", port.fault, Code.PLUGIN_FAULT
+    if fault := port.fault or _passed_by(port.stages.fault):
+        return "DEGRADED", fault, Code.PLUGIN_FAULT
     if port.problem:
         return "DEGRADED", port.problem, port.code
     waits = full if port.waiting else failure if port.storing else None

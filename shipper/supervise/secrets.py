@@ -25,6 +25,7 @@ from shipper.policy.registry import Kind, Registry, UnknownType
 from shipper.policy.secret_sources import SecretSources, installed
 from shipper.policy.uses import changed
 from shipper.process import log
+from shipper.process.groups import contained
 from shipper.sdk.codes import Code
 from shipper.sdk.credentials import BARE, SHAPE_FIELDS, Credential, Shape, recognized
 from shipper.sdk.credentials import in_words as shapes_in_words
@@ -199,7 +200,8 @@ def read(reference: Reference, environment: Mapping[str, str], shapes: Collectio
     Raises Absent where the secret may appear later; systemd's credentials and the environment change only at a restart.
     """
     try:
-        raw = reference.source.read(environment)
+        with contained():
+            raw = reference.source.read(environment)
     except Absent as error:
         raise Absent(f"the secret {reference} {error}") from None
     except OSError as error:

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import asyncio
 import re
+import sys
+from collections.abc import Awaitable, Callable
 from dataclasses import replace
 from datetime import UTC, datetime
 from itertools import repeat
@@ -23,6 +26,7 @@ from shipper.plugin import (
     PluginFault,
     StartFailed,
 )
+from shipper.sdk.aio import open_asyncio
 from shipper.sdk.event import Batch
 from shipper.sdk.weights import MOST_EVENTS
 from shipper.spool.queue import NotActive
@@ -963,3 +967,73 @@ async def test_before_its_revision_is_active_an_input_waits_or_is_turned_away(tm
 
         assert told == ["events are not taken yet"]
         await DESTINATIONS["main"].until(lambda: DESTINATIONS["main"].received == [2])
+
+
+# -- whatever a plugin raises ------------------------------------------------------------------------------------------
+
+
+async def _cancelled_task(context: InputContext) -> None:
+    """A coroutine of asyncio that awaits a task which somebody has cancelled."""
+
+    async def wait_for_cancelled() -> None:
+        task = asyncio.ensure_future(asyncio.sleep(9))
+        task.cancel()
+        await task
+
+    async with open_asyncio() as aio:
+        await aio.call(wait_for_cancelled)
+
+
+async def _exit(context: InputContext) -> None:
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(trio.sleep_forever)
+        sys.exit(1)
+
+
+async def _old_cancel(context: InputContext) -> None:
+    with trio.CancelScope() as scope:
+        scope.cancel()
+        try:
+            await trio.lowlevel.checkpoint()
+        except trio.Cancelled as error:
+            old = error
+    raise old
+
+
+@pytest.mark.parametrize("raises", [_cancelled_task, _exit, _old_cancel])
+async def test_whatever_an_input_raises_stays_with_it_and_names_it(
+    tmp_path: Path, raises: Callable[[InputContext], Awaitable[None]]
+) -> None:
+    async with theatre(tmp_path) as on:
+        SPRINGS["other"] = Spring()
+        await on.offer(1, policy(inputs="inputs:\n  in: {type: scripted}\n  other: {type: scripted, of: other}\n"))
+        await on.ack(1, "active")
+        running = on.intake.running["in"]
+        spring = SPRINGS["in"]
+        await spring.until(lambda: "run" in spring.log)
+        spring.on_run = raises
+        running.opened.cancel("so that it runs again")
+        await spring.until(lambda: running.failure is not None)
+
+        assert (running.failure or "").startswith("the plugin raised ")
+        assert running.code == Code.PLUGIN_FAULT
+        await SPRINGS["other"].context.emit(events(1))
+        assert on.intake.running["other"].failure is None
+
+
+async def test_a_source_that_fails_on_what_it_is_told_is_opened_again(tmp_path: Path) -> None:
+    async with theatre(tmp_path) as on:
+        await on.offer(1, policy())
+        await on.ack(1, "active")
+        spring, running = SPRINGS["in"], on.intake.running["in"]
+        await spring.until(lambda: "run" in spring.log)
+
+        def fails(keys: object) -> None:
+            raise SystemExit
+
+        setattr(running.source, "answered", fails)  # noqa: B010
+        running.answered(["a"])
+
+        assert running.code == Code.PLUGIN_FAULT
+        await spring.until(lambda: spring.log.count("run") == 2)
+        assert running.failure is None

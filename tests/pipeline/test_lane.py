@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import sqlite3
 from collections import Counter
 from collections.abc import AsyncIterator, Awaitable, Callable
@@ -1980,3 +1981,64 @@ async def test_an_open_output_can_ask_whether_a_request_may_begin(tmp_path: Path
         on.keyring.withdraw(["k1"])
 
         assert not context.may_begin()
+
+
+# -- whatever an output raises -----------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "error",
+    [SystemExit(1), asyncio.CancelledError(), GeneratorExit(), BaseExceptionGroup("", [SystemExit(1)])],
+    ids=repr,
+)
+async def test_whatever_an_output_raises_stays_with_its_lane_and_names_it(tmp_path: Path, error: BaseException) -> None:
+    async with bench(tmp_path) as on:
+        await on.activate(1, main=None, other=None)
+        script, other = DESTINATIONS["main"], DESTINATIONS["other"]
+
+        async def send(batch: Batch) -> Answers:
+            raise error
+
+        script.send = send
+        await on.enter()
+        await script.until(lambda: bool(on.active["main"].problem))
+
+        assert (on.active["main"].problem or "").startswith("the plugin raised ")
+        assert on.active["main"].code == Code.PLUGIN_FAULT
+        await other.until(lambda: len(other.received) == 1)
+        script.send = script.deliver
+        poke(on.delivery)
+        await on.empty()
+
+
+@pytest.mark.parametrize(
+    ("error", "code"),
+    [(Later("not now"), Code.UNAVAILABLE), (Held("no"), Code.REFUSED), (TooLarge("big"), Code.TOO_LARGE)],
+)
+async def test_an_outcome_that_is_alone_in_a_group_is_this_outcome(tmp_path: Path, error: Exception, code: str) -> None:
+    """A plugin that sends in a nursery raises nothing else."""
+    async with one_output(tmp_path) as (on, script):
+
+        async def send(batch: Batch) -> Answers:
+            raise ExceptionGroup("", [error])
+
+        script.send = send
+        await on.enter()
+        await script.until(lambda: bool(on.active["main"].problem))
+
+        assert (on.active["main"].code, on.active["main"].is_held) == (code, code == Code.REFUSED)
+
+
+async def test_a_sender_that_fails_when_it_is_told_of_the_end_does_not_end_the_rest(tmp_path: Path) -> None:
+    async with one_output(tmp_path) as (on, script):
+
+        def fails() -> None:
+            raise SystemExit
+
+        script.on_ending = fails
+        script.send = script.raising(Later("not now"))
+        await on.enter()
+        await script.until(lambda: on.active["main"].problem == "not now")
+        script.send = script.deliver
+        poke(on.delivery)
+        await on.empty()

@@ -50,6 +50,11 @@ async def stored(on: Theatre, output: str = "main") -> list[dict[str, Any]]:
     return sorted(found, key=lambda event: (event["at"], event["count"]))
 
 
+async def loaded(on: Theatre, lane: int) -> list[dict[str, Any]]:
+    entries = [entry for entry in await on.spool.window(lane, 0, 1000) if not entry.is_barrier]
+    return [event for entry in entries for event in (await on.spool.load(lane, entry)).own()]
+
+
 async def held(on: Theatre, count: int = 1) -> None:
     """Wait until a stage holds so many parts."""
     await SPRINGS["in"].until(lambda: bool(WORKSHOP.open) and len(WORKSHOP.open[0].held) == count)
@@ -208,13 +213,54 @@ async def test_an_input_that_has_read_to_its_end_has_stored_what_was_held(tmp_pa
         assert await on.spool.positions("rereading/in") == {"a": b"1"}
 
 
-async def test_a_flush_that_fails_loses_nothing(tmp_path: Path) -> None:
+@pytest.mark.parametrize("does", ["fail", "exit", "no due"])
+async def test_a_stage_that_cannot_give_what_it_holds_is_passed_by_and_said_to_be_at_fault(
+    tmp_path: Path, does: str
+) -> None:
+    """Otherwise its input would begin again for ever. Its events go on as they came, tagged, and nothing is lost."""
     async with theatre(tmp_path) as on:
-        spring = await running(on, policy(more="processors:\n  - {type: stage, holds: 0, does: fail}\n"))
-        with pytest.raises(Exception, match="ScriptedStage failed: ZeroDivisionError"):
-            await spring.context.emit(events(1), positions={"a": b"1"})
+        spring = await running(on, policy(more=f"processors:\n  - {{type: stage, holds: 0, does: {does}}}\n"))
+        stuck()
+        await spring.context.emit(events(1), events(2), positions={"a": b"1"})
+        await spring.context.emit(events(3), positions={"a": b"2"})
+        found = [event for lane in on.delivery.lanes.values() for event in await loaded(on, lane.id)]
 
-        assert await spring.context.positions() == {}
+        assert [(event["n"], event["tags"], "count" in event) for event in found] == [
+            (n, ["processor_error"], False) for n in (1, 2, 3)
+        ]
+        assert await spring.context.positions() == {"a": b"2"}
+        assert (on.intake.running["in"].port.stages.fault or "").startswith("ScriptedStage failed: ")
+
+
+async def test_an_input_that_rereads_gets_past_a_stage_that_cannot_give_what_it_holds(tmp_path: Path) -> None:
+    async def emits(context: InputContext) -> None:
+        await context.emit(events(1), positions={"a": b"1"})
+        await trio.sleep_forever()
+
+    async with theatre(tmp_path) as on:
+        stuck()
+        SPRINGS["in"].on_run = emits
+        await on.offer(1, policy(inputs=REREADING, more="processors:\n  - {type: stage, holds: 0.01, does: fail}\n"))
+        await on.ack(1, "active")
+        await SPRINGS["in"].until(lambda: on.spool.figures.total().events > 0)
+
+        assert (on.intake.running["in"].port.stages.fault or "").startswith("ScriptedStage failed: ")
+
+
+async def test_a_stage_that_rested_gets_events_again_and_is_well_when_it_gives_something(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("shipper.pipeline.chain.REST_SECONDS", (0.0, 0.0))
+    async with theatre(tmp_path) as on:
+        spring = await running(on, policy(more="processors:\n  - {type: stage, holds: 0, does: fail once}\n"))
+        stuck()
+        with pytest.raises(PluginFault):  # it does not rest at all here, so the fault is told
+            await spring.context.emit(events(1))
+        assert on.intake.running["in"].port.stages.fault == "ScriptedStage failed: ZeroDivisionError"
+        await spring.context.emit(events(1))
+
+        assert numbers(await stored(on)) == [(1, 1, 1)]
+        assert on.intake.running["in"].port.stages.fault is None
 
 
 # -- the cut -----------------------------------------------------------------------------------------------------------

@@ -81,7 +81,12 @@ class Sink(Output, frozen=True, kw_only=True):
                 return "plenty"
             case "bug":
                 raise KeyError("hunter2")
+            case "exit":
+                raise SystemExit("hunter2")
         return super().feeding()
+
+    def contacts(self):
+        return super().contacts() if self.fed != "nowhere" else (1 // 0,)
 
 
 class Unreadable:
@@ -273,9 +278,16 @@ def test_a_mistake_is_named_at_its_place():
         ("version: 1\noutputs: {main: {type: sink}}", (2, 17), "outputs.main.hosts", 'the key "hosts" is missing'),
         (SINK + "    workers: 99", (6, 14), "outputs.main.workers", "expected integer <= 64"),
         (SINK + "    workers: '2'", (6, 14), "outputs.main.workers", "expected integer, got string"),
-        (SINK + "    fed: nothing", (4, 5), "outputs.main", "an output cannot be fed as it states: bytes"),
+        (SINK + "    fed: nothing", (4, 5), "outputs.main", "an output cannot be fed as it states: bytes must be"),
         (SINK + "    fed: text", (4, 5), "outputs.main", "says how it is to be fed by str, not by Feeding"),
         (SINK + "    fed: bug", (4, 5), "outputs.main", "an output cannot say how it is to be fed: KeyError at"),
+        (SINK + "    fed: exit", (4, 5), "outputs.main", "the plugin raised SystemExit at test_policy.py:"),
+        (
+            SINK + "    fed: nowhere",
+            (4, 5),
+            "outputs.main",
+            "an output cannot say which hosts it asks: Zero",
+        ),
         (SINK + "    batch: 5", (6, 12), "outputs.main.batch", "expected a size with a unit"),
         (SINK + "    batch: 99999999999TiB", (6, 12), "outputs.main.batch", "this size is too large"),
         (SINK + "    timeout: 5", (6, 14), "outputs.main.timeout", "expected a duration with a unit"),

@@ -614,3 +614,23 @@ async def test_an_error_of_an_answer_is_freed_with_what_was_handed_over(aio: Asy
     ended = await failed(lambda: aio.call(aio.answer, refuse, bytes(BODY)), aio)
 
     assert ended == (f"Later: {BODY} bytes", set())
+
+
+@pytest.mark.parametrize("error", [SystemExit(1), KeyboardInterrupt()], ids=repr)
+async def test_a_task_that_would_end_a_program_ends_no_loop(error: BaseException) -> None:
+    """The loop's thread would end, and each call wait for ever."""
+
+    async def ends() -> None:
+        raise error
+
+    async def begin() -> None:
+        task = asyncio.ensure_future(ends())
+        task.add_done_callback(lambda task: task.exception())
+
+    async def five() -> int:
+        return 5
+
+    async with open_asyncio() as aio:
+        await aio.call(begin)
+        with trio.fail_after(30):
+            assert [await aio.call(five) for _ in range(3)] == [5, 5, 5]

@@ -20,6 +20,7 @@ def test_a_statement_that_cannot_be_is_a_fault_that_names_it() -> None:
         ("bytes", 0),
         ("bytes", True),
         ("bytes", "1MiB"),
+        ("bytes", (2 << 20) + 1),
         ("events", -1),
         ("events", 1.5),
         ("linger", -0.1),
@@ -40,7 +41,19 @@ def test_a_statement_that_cannot_be_is_a_fault_that_names_it() -> None:
         ("client", "ever"),
         ("client", []),
     ]:
-        with pytest.raises(PluginFault, match=f"cannot be fed as it states: {name}$"):
+        with pytest.raises(PluginFault, match=f"cannot be fed as it states: {name} must be ") as raised:
+            replace(Feeding(), **{name: value})
+        assert str(raised.value).endswith(f", not {value!r}")
+
+
+def test_a_bound_that_is_passed_is_told_with_its_number_and_unit() -> None:
+    for name, value, told in [
+        ("bytes", 8 << 20, "bytes must be a whole number of bytes from 1 to 2097152, not 8388608"),
+        ("linger", 10, "linger must be a number of seconds from 0 to 5, not 10"),
+        ("in_flight", 100, "in_flight must be a whole number of requests from 1 to 64, not 100"),
+        ("backoff", (5, 1), "backoff must be two numbers of seconds above 0, the first one not above the second"),
+    ]:
+        with pytest.raises(PluginFault, match=told):
             replace(Feeding(), **{name: value})
 
 

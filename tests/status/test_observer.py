@@ -18,7 +18,7 @@ from shipper.sdk.event import Batch
 from shipper.status.observer import Observer
 from shipper.values import Revision, StateFigures
 from tests.disks import small_disk
-from tests.fakes import DESTINATIONS, PATIENCE, SPRINGS, Theatre, active_again, events, policy, theatre
+from tests.fakes import DESTINATIONS, PATIENCE, SPRINGS, Spring, Theatre, active_again, events, policy, theatre
 
 
 def observing(on: Theatre, deadline: str | None = None) -> Observer:
@@ -81,14 +81,20 @@ async def test_a_plugin_that_held_up_all_others_is_degraded(tmp_path: Path, monk
             computed.set()
             await trio.sleep_forever()
 
-        SPRINGS["in"].on_run = computing
-        await on.offer(1, policy())
+        async def starting(context: InputContext) -> None:
+            async with trio.open_nursery() as tasks:
+                tasks.start_soon(computing, context)
+
+        SPRINGS["in"].on_run = starting
+        SPRINGS["same"] = Spring()
+        await on.offer(1, policy(inputs="inputs:\n  in: {type: scripted}\n  same: {type: scripted, of: same}\n"))
         await on.ack(1, "active")
         await computed.wait()
-        (unit,) = [unit for unit in (await observer.look()).units if unit.id == "inputs.in"]
+        units = {unit.id: unit for unit in (await observer.look()).units}
 
-        assert (unit.state, unit.code) == ("DEGRADED", Code.PLUGIN_FAULT)
-        assert unit.message.startswith("tests.status.test_observer held up all others for ")
+        assert (units["inputs.in"].state, units["inputs.in"].code) == ("DEGRADED", Code.PLUGIN_FAULT)
+        assert units["inputs.in"].message.startswith("tests.status.test_observer held up all others for ")
+        assert units["inputs.same"].state == "HEALTHY"
         nursery.cancel_scope.cancel()
 
 
