@@ -130,7 +130,7 @@ def _run(arguments: Sequence[str] | None) -> int:
     except click.Abort:
         return 130
     except click.ClickException as error:
-        error.show()
+        _show(error)
         return error.exit_code
     except (ShipperError, KeyboardInterrupt, OSError) as error:
         return _report(error)
@@ -140,6 +140,16 @@ def _run(arguments: Sequence[str] | None) -> int:
             raise
         return _report(single)
     return end if isinstance(end, int) else 0
+
+
+def _show(error: click.ClickException) -> None:
+    """Prints a wrong usage as click does, or as one error of the journal: without the usage, which is no error."""
+    from shipper.process import log
+
+    if log.is_journal(2):
+        _say(error.format_message())
+    else:
+        error.show()
 
 
 def _single(group: BaseExceptionGroup[BaseException]) -> BaseException:
@@ -177,7 +187,8 @@ def _say(text: str) -> None:
     if log.is_json():
         log.get("shipper").error(text)
     else:
-        click.echo(f"shipper: {log.printable(text)}", err=True)
+        line = f"shipper: {log.printable(text)}".encode(errors="replace")
+        click.echo(log.marked(line, "error") if log.is_journal(2) else line, err=True)
 
 
 def _flush() -> int:
