@@ -32,6 +32,7 @@ import importlib
 import os
 import sys
 from collections.abc import Sequence
+from contextlib import suppress
 from itertools import pairwise
 from typing import NoReturn
 
@@ -118,10 +119,17 @@ def shipper() -> None:
 
 def main(arguments: Sequence[str] | None = None) -> NoReturn:
     """Runs the command line and exits."""
+    _name()
     status = _run(arguments)
     status = status or _flush()
     collector.ending()
     sys.exit(status)
+
+
+def _name() -> None:
+    """Calls the process `shipper` in `ps`, `top` and the journal, and not after its interpreter."""
+    with suppress(OSError), open("/proc/self/comm", "w") as comm:
+        comm.write("shipper")
 
 
 def _run(arguments: Sequence[str] | None) -> int:

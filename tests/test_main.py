@@ -250,3 +250,11 @@ def test_a_running_shipper_is_asked_at_the_directory_of_the_environment_then_at_
     assert (neither.exit_code, "Missing option '--state'" in neither.output) == (2, True)
     assert f"{tmp_path / 'service'}" in str(by_service.exception)
     assert f"{tmp_path / 'other'}" in str(by_variable.exception)
+
+
+def test_the_process_is_called_after_the_program():
+    look = "m._run = lambda _: print(open('/proc/self/comm').read())"
+    check = f"from shipper import __main__ as m; {look}; m.main()"
+    ended = subprocess.run([sys.executable, "-c", check], capture_output=True, text=True, timeout=30)
+
+    assert ended.stdout.strip() == "shipper"
