@@ -32,6 +32,7 @@ import importlib
 import os
 import sys
 from collections.abc import Sequence
+from contextlib import suppress
 from itertools import pairwise
 from typing import NoReturn
 
@@ -118,10 +119,17 @@ def shipper() -> None:
 
 def main(arguments: Sequence[str] | None = None) -> NoReturn:
     """Runs the command line and exits."""
+    _name()
     status = _run(arguments)
     status = status or _flush()
     collector.ending()
     sys.exit(status)
+
+
+def _name() -> None:
+    """Calls the process `shipper` in `ps`, `top` and the journal, and not after its interpreter."""
+    with suppress(OSError), open("/proc/self/comm", "w") as comm:
+        comm.write("shipper")
 
 
 def _run(arguments: Sequence[str] | None) -> int:
@@ -130,7 +138,7 @@ def _run(arguments: Sequence[str] | None) -> int:
     except click.Abort:
         return 130
     except click.ClickException as error:
-        error.show()
+        _show(error)
         return error.exit_code
     except (ShipperError, KeyboardInterrupt, OSError) as error:
         return _report(error)
@@ -140,6 +148,16 @@ def _run(arguments: Sequence[str] | None) -> int:
             raise
         return _report(single)
     return end if isinstance(end, int) else 0
+
+
+def _show(error: click.ClickException) -> None:
+    """Prints a wrong usage as click does, or as one error of the journal: without the usage, which is no error."""
+    from shipper.process import log
+
+    if log.is_journal(2):
+        _say(error.format_message())
+    else:
+        error.show()
 
 
 def _single(group: BaseExceptionGroup[BaseException]) -> BaseException:
@@ -177,7 +195,8 @@ def _say(text: str) -> None:
     if log.is_json():
         log.get("shipper").error(text)
     else:
-        click.echo(f"shipper: {log.printable(text)}", err=True)
+        line = f"shipper: {log.printable(text)}".encode(errors="replace")
+        click.echo(log.marked(line, "error") if log.is_journal(2) else line, err=True)
 
 
 def _flush() -> int:

@@ -6,6 +6,7 @@ import pytest
 from click.testing import CliRunner
 
 from shipper.commands.setup import command
+from tests.plugins.test_elasticsearch_asked import serving
 
 POLICY = """
 version: 1
@@ -37,6 +38,16 @@ def test_templates_are_shown_though_no_host_answers(set_up):
         "outputs.main: destination main: 127.0.0.1:2: connection refused",
     ]
     assert '"logs-app-*"' in result.stdout
+
+
+def test_another_web_server_is_not_taken_for_a_node_and_nothing_is_written_to_it(set_up):
+    with serving({"GET /": (200, {}, b"<html>welcome")}) as (host, asked):
+        result = set_up(
+            "elasticsearch", "--write", text=POLICY.replace('["http://127.0.0.1:1", "http://127.0.0.1:2"]', f"[{host}]")
+        )
+
+    assert (result.exit_code, "neither Elasticsearch nor OpenSearch" in result.stdout) == (1, True)
+    assert [path for _, path, _ in asked] == ["/"]
 
 
 def test_programs_get_the_templates_too(set_up):

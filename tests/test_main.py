@@ -8,8 +8,10 @@ import sys
 
 import click
 import pytest
+from click.testing import CliRunner
 
 from shipper import __main__ as program
+from shipper import commands
 from shipper.__main__ import FOR_MACHINES, FOR_PEOPLE
 from shipper.sdk.errors import OptionError, PolicyError, Problem, ShipperError, StartFailed, StateBusy, StateLocked
 
@@ -230,3 +232,29 @@ def test_orders_for_dead_letters_that_do_not_go_together_are_refused():
 
         assert ended.returncode == 2
         assert told in ended.stderr
+
+
+@pytest.mark.parametrize(
+    "verb", [["status"], ["top", "--once"], ["tap"], ["order", "dead-letters"], ["fleet", "leave"]]
+)
+def test_a_running_shipper_is_asked_at_the_directory_of_the_environment_then_at_that_of_the_service(
+    verb, tmp_path, monkeypatch
+):
+    monkeypatch.setattr(commands, "SERVICE", tmp_path / "service")
+    runner = CliRunner()
+    neither = runner.invoke(program.shipper, verb)
+    (tmp_path / "service").mkdir()
+    by_service = runner.invoke(program.shipper, verb)
+    by_variable = runner.invoke(program.shipper, verb, env={"SHIPPER_STATE": str(tmp_path / "other")})
+
+    assert (neither.exit_code, "Missing option '--state'" in neither.output) == (2, True)
+    assert f"{tmp_path / 'service'}" in str(by_service.exception)
+    assert f"{tmp_path / 'other'}" in str(by_variable.exception)
+
+
+def test_the_process_is_called_after_the_program():
+    look = "m._run = lambda _: print(open('/proc/self/comm').read())"
+    check = f"from shipper import __main__ as m; {look}; m.main()"
+    ended = subprocess.run([sys.executable, "-c", check], capture_output=True, text=True, timeout=30)
+
+    assert ended.stdout.strip() == "shipper"

@@ -104,6 +104,18 @@ def test_a_pem_file_that_is_not_here_is_a_warning_with_its_place_and_with_secret
     assert compared.stdout.splitlines()[:2] == [f"{path}: ok, 0 inputs, 1 output", "  changes nothing"]
 
 
+def test_an_absent_certificate_and_an_absent_secret_are_both_warnings_and_both_errors_with_secrets(tmp_path):
+    path = tmp_path / "p.yaml"
+    output = "{type: elasticsearch, hosts: ['https://a'], tls: {ca: /no/ca.pem}, credential: {file: /no/key}}"
+    path.write_text(f"version: 1\noutputs:\n  a: {output}\n")
+    warned, strict = validate(path), validate("--secrets", path)
+
+    for told in (warned.stdout, strict.stdout):
+        assert "outputs.a.tls.ca: cannot read this file: No such file or directory" in told
+        assert "outputs.a.credential: the secret file:/no/key " in told
+    assert (warned.exit_code, strict.exit_code) == (0, REFUSED)
+
+
 def test_an_absent_pem_file_hides_no_mistake(tmp_path):
     path, ca = tmp_path / "p.yaml", tmp_path / "ca.pem"
     path.write_text(

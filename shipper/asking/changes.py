@@ -53,7 +53,7 @@ def between(old: Path, new: Path, environment: Mapping[str, str], registry: Regi
     Without the secrets, two references count as two secrets; with them, those of equal content count as one.
     """
     if not with_secrets:
-        before, after = (planned(path, environment, registry, imagined) for path in (old, new))
+        before, after = (planned([path], environment, registry, imagined) for path in (old, new))
         return compared(before.plan, after.plan, before.names)
     first = Desired(PolicyFiles((old,)), environment, registry).read({})
     known = {kept.canonical: id for id, kept in first.credentials.items()}

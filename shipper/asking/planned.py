@@ -40,16 +40,17 @@ class Planned:
 
 
 def planned(
-    path: Path,
+    paths: Sequence[Path],
     environment: Mapping[str, str],
     registry: Registry,
     material: Callable[[str], Material] = Material.read,
 ) -> Planned:
-    """Returns the plan of a policy file, or of a directory of files; `material` returns the content of a PEM file.
+    """Returns the plan of the policy of files and directories of files, merged as a supervisor does; `material`
+    returns the content of a PEM file.
 
     Raises PolicyError with all problems. Blocks on files.
     """
-    read = sources.read([path], environment)
+    read = sources.read(paths, environment)
     tree = read.tree
     references: dict[str, Reference] = {}
     names: dict[str, str] = {}

@@ -2,22 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any
 
 import click
+from click.core import ParameterSource
 
-from shipper.commands import PATH
-
-Verb = TypeVar("Verb", bound=Callable[..., Any])
+from shipper.commands import Verb, with_state
 
 
 def _to_supervisor(verb: Verb) -> Verb:
     """Adds the options of every order."""
     verb = click.option("--json", is_flag=True, help="The result as one JSON object.")(verb)
-    state = click.option("--state", required=True, type=PATH, help="The supervisor's --state.")
-    return state(verb)
+    return with_state("The supervisor's --state.")(verb)
 
 
 _WHAT_DRAINS = "What drains, as `shipper status` lists it."
@@ -176,7 +173,7 @@ def forget_edge(edge: str, keys: str, input: str | None, state: Path, json: bool
 )
 @click.option("--events", is_flag=True, help="With --export: the events alone, for a file input with parse.")
 @click.option("--delete", type=int, metavar="ID", help="Delete those up to this id, which an export has printed.")
-@click.option("--state", type=PATH, help="The supervisor's --state.  [required]")
+@with_state("The supervisor's --state.", needed=False)
 @click.option("--json", is_flag=True, help="The result as one JSON object.")
 @click.pass_context
 def dead_letters(
@@ -198,7 +195,7 @@ def dead_letters(
       shipper order dead-letters requeue --output main --state /var/lib/shipper
     """
     if context.invoked_subcommand is not None:
-        if after or export is not None or delete is not None or events or state is not None or json:
+        if any(context.get_parameter_source(name) is ParameterSource.COMMANDLINE for name in context.params):
             raise click.UsageError(f"write the options after `{context.invoked_subcommand}`")
         return 0
     if state is None:

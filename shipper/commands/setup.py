@@ -86,7 +86,7 @@ def _set_up(
     from shipper.asking.planned import planned
     from shipper.policy.registry import Registry
 
-    found = planned(file, os.environ, Registry.installed())
+    found = planned([file], os.environ, Registry.installed())
     given = None if secret is None else destinations.given(secret, shape, os.environ)
     held = destinations.Secrets(found, os.environ, given)
     names = [name for name in destinations.chosen(found.plan, outputs) if found.plan.outputs[name].spec.type == type]

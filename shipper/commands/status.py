@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from shipper.commands import PATH
+from shipper.commands import with_state
 
 if TYPE_CHECKING:
     from shipper.supervise.show import Screen
@@ -17,7 +17,7 @@ HEALTHY, DEGRADED, FAILED, NOT_RUNNING = 0, 1, 2, 3
 
 
 @click.command(short_help="Show the state of a running shipper.")
-@click.option("--state", required=True, type=PATH, help="The supervisor's --state directory.")
+@with_state("The supervisor's --state directory.")
 @click.option("--json", is_flag=True, help="All of it as one JSON object.")
 @click.option(
     "--watch",

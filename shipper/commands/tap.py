@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from shipper.commands import PATH
+from shipper.commands import with_state
 
 if TYPE_CHECKING:
     from shipper.control.asking import Answers
@@ -20,7 +20,7 @@ _LEAVE_SECONDS = 10.0
 
 @click.command("tap", short_help="Show a sample of the events that pass a point.")
 @click.argument("point", required=False)
-@click.option("--state", required=True, type=PATH, help="The --state of the supervisor, or of `shipper run`.")
+@with_state("The --state of the supervisor, or of `shipper run`.")
 @click.option(
     "--limit", default=20, show_default=True, type=click.IntRange(1, 10_000), help="End after so many events."
 )

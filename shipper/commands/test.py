@@ -107,14 +107,14 @@ def _outcomes(path: Path, registry: Registry) -> Sequence[Outcome]:
     from shipper.asking.planned import cases_of, imagined, planned
     from shipper.asking.trial import tried
 
-    found = planned(path, os.environ, registry, imagined)
+    found = planned([path], os.environ, registry, imagined)
     return trio.run(tried, cases_of(found.tests, found.plan.policy), found.plan.inputs)
 
 
 # -- asking destinations -----------------------------------------------------------------------------------------------
 
 _ASKING = (
-    click.argument("file", type=PATH),
+    click.argument("files", nargs=-1, required=True, type=PATH, metavar="FILE..."),
     click.option("--output", "outputs", multiple=True, metavar="NAME", help="Ask this output only; may be repeated."),
     click.option("--place", "places", multiple=True, metavar="NAME", help="Ask about one more index, stream or topic."),
     click.option("--secret", type=PATH, metavar="FILE", help="Ask with this secret, and not with that of the policy."),
@@ -141,6 +141,7 @@ def ask_outputs(as_json: bool, **options: Any) -> None:
     """Ask the destinations of a policy whether they would take its events.
 
     Addresses, TLS, the login, and what the credential may do at each place to which events would go. No event is sent.
+    Several FILEs are one policy, as for `shipper supervise`.
     The exit status is 1 if something is refused or missing.
 
     \b
@@ -201,7 +202,7 @@ def _ask(
     tell: Callable[[str, Finding], None],
     *,
     with_inputs: bool,
-    file: Path,
+    files: Sequence[Path],
     outputs: Sequence[str],
     places: Sequence[str],
     secret: Path | None,
@@ -216,7 +217,7 @@ def _ask(
     from shipper.asking.planned import planned
     from shipper.policy.registry import Registry
 
-    found = planned(file, os.environ, Registry.installed())
+    found = planned(files, os.environ, Registry.installed())
     given = None if secret is None else destinations.given(secret, shape, os.environ)
     held = destinations.Secrets(found, os.environ, given)
     names = destinations.chosen(found.plan, outputs)

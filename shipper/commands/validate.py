@@ -83,25 +83,23 @@ def check(path: Path, registry: Registry, *, with_secrets: bool = False) -> Chec
     """Checks the policy of a file or a directory as a supervisor does; reads secrets only `with_secrets`."""
     from shipper.asking.planned import cases_of
     from shipper.policy.idle import idle
-    from shipper.policy.policy import build
     from shipper.supervise import sources
 
     problems: list[Problem] = []
-    absent: Sequence[Problem]
     try:
         read = sources.read([path], os.environ)
         tree = read.tree
         substituted = references(tree, registry, problems)
-        policy, absent = (build(substituted, registry), []) if with_secrets else built(substituted, registry)
+        policy, absent = built(substituted, registry)
         cases_of(read.tests, policy)
     except PolicyError as error:
         problems += error.problems
         return Checked(path, None, problems)
     missing, exposed = secret_files(tree, registry, os.environ, with_secrets=with_secrets) if not problems else ([], [])
     if with_secrets:
-        problems += missing
+        problems += [*absent, *missing]
     unused = [*read.idle, *idle(policy, tree)]
-    found = [*unused, *absent, *(exposed if with_secrets else [*missing, *exposed])]
+    found = [*unused, *(exposed if with_secrets else [*absent, *missing, *exposed])]
     warnings = [*_warnings(policy), *map(str, found)]
     return Checked(path, None if problems else policy, problems, warnings)
 

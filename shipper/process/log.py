@@ -7,6 +7,8 @@
   room again. (A blocking write would let a full pipe stop the shipping of events.)
 - All of standard error has this format: the `logging` module, warnings and uncaught exceptions of threads and
   destructors are routed here too. Of libraries, only warnings and errors are shown unless the level is `debug`.
+- Where the descriptor is a stream of systemd's journal (`JOURNAL_STREAM`), each line begins with its level as the
+  journal reads it, such as `<3>`; the journal takes that off (sd-daemon(3)).
 - Callers pass no secrets; as a second safeguard, every text that was given to `hide` is replaced in every line,
   tracebacks included. Tracebacks never show values of variables.
 - No logging library: structlog took 40 ms and 5 MB of each start.
@@ -39,6 +41,9 @@ FORMAT = "SHIPPER_LOG_FORMAT"
 """The variable that chooses `json` or `text`."""
 LEVELS = {"debug": 10, "info": 20, "warning": 30, "error": 40, "critical": 50}
 
+_PRIORITIES = {"debug": 7, "info": 6, "warning": 4, "error": 3, "critical": 2}
+"""The levels as syslog and the journal number them."""
+
 _QUEUED_LINES = 1024
 _LINE_BYTES = 16384
 _KEPT_CHARACTERS = 2000
@@ -53,6 +58,21 @@ Event = dict[str, Any]
 # -- writing -----------------------------------------------------------------------------------------------------------
 
 
+def is_journal(descriptor: int) -> bool:
+    """Whether a descriptor is the stream to systemd's journal that the environment names."""
+    try:
+        found = os.fstat(descriptor)
+    except OSError:
+        return False
+    return os.environ.get("JOURNAL_STREAM") == f"{found.st_dev}:{found.st_ino}"
+
+
+def marked(text: bytes, level: str) -> bytes:
+    """Returns the text with the level of each of its lines, as the journal reads it."""
+    mark = b"<%d>" % _PRIORITIES[level]
+    return b"\n".join(mark + line for line in text.split(b"\n"))
+
+
 class Writer:
     """Writes lines to a file descriptor from a thread of its own; `write` never waits."""
 
@@ -60,18 +80,19 @@ class Writer:
         """`loss` makes the line that reports the number of dropped lines."""
         self.dropped = 0
         self._descriptor, self._loss = descriptor, loss
+        self._is_journal = is_journal(descriptor)
         # Not queue.Queue: its lock is not reentrant, and a destructor may log in the middle of a put.
         self._lines: queue.SimpleQueue[bytes | threading.Event] = queue.SimpleQueue()
         self._started = False
         self._starting = threading.RLock()
 
-    def write(self, line: bytes) -> None:
-        """Queues a line without its end; if too many wait, counts it as dropped."""
+    def write(self, line: bytes, level: str = "info") -> None:
+        """Queues a line of a level, without its end; if too many wait, counts it as dropped."""
         if self._lines.qsize() >= _QUEUED_LINES:
             self.dropped += 1
             return
         self._start()
-        self._lines.put(line + b"\n")
+        self._lines.put(self._marked(line, level) + b"\n")
 
     def flush(self, seconds: float = _FLUSH_SECONDS) -> bool:
         """Waits at most `seconds` until every queued line is written; returns whether it is."""
@@ -80,6 +101,9 @@ class Writer:
         written = threading.Event()
         self._lines.put(written)
         return written.wait(seconds)
+
+    def _marked(self, line: bytes, level: str) -> bytes:
+        return marked(line, level) if self._is_journal else line
 
     def _start(self) -> None:
         with self._starting:
@@ -96,7 +120,8 @@ class Writer:
                 if isinstance(line, bytes):
                     _write_all(self._descriptor, line)
                 if self.dropped > told and self._lines.empty():
-                    _write_all(self._descriptor, self._loss(self.dropped - told) + b"\n")
+                    loss = self._marked(self._loss(self.dropped - told), "warning")
+                    _write_all(self._descriptor, loss + b"\n")
                     told = self.dropped
             if isinstance(line, threading.Event):
                 line.set()
@@ -144,7 +169,7 @@ class Logger:
                 fields["error.stack_trace"] = "".join(traceback.format_exception(error))
             event = {"event": message % args if args else message, "logger": self._name, **fields, "level": level}
             line = _log.render(event)
-            _log.writer.write(line)
+            _log.writer.write(line, level)
             if _log.follow is not None:
                 pass_on(line if _log.render is as_json else as_json(event))
 

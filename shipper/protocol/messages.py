@@ -159,6 +159,8 @@ class Supervision(msgspec.Struct, frozen=True):
     pid: int = 0
     directory: str = ""
     """Its state directory, for commands to copy; empty if it takes none."""
+    policy: Sequence[str] = ()
+    """The paths of its policy, for commands to copy; none if it comes from elsewhere."""
     wanted: Sequence[int] | None = None
     """Epoch and number of the revision that it wants."""
     credentials: Sequence[Known] = ()

@@ -184,10 +184,17 @@ class StateDirectory:
     def generations(self) -> list[int]:
         """Returns the complete generations, ascending; the last one counts. Raises StartFailed if one is no plain file
         of ours."""
+        numbers = self.any_generations()
+        for path in map(self.database, numbers):
+            _check_owner(path, path.lstat())
+        return numbers
+
+    def any_generations(self) -> list[int]:
+        """The same whoever they belong to: for one that only reads. Raises StartFailed if one is no plain file."""
         names = (_DATABASE.fullmatch(name) for name in os.listdir(self.path))
         numbers = sorted(int(found[1]) for found in names if found)
         for path in map(self.database, numbers):
-            _check(path, path.lstat(), stat.S_ISREG, "a regular file")
+            _check_kind(path, path.lstat(), stat.S_ISREG, "a regular file")
         return numbers
 
     def database(self, generation: int) -> Path:
@@ -286,8 +293,16 @@ def _make(path: Path) -> None:
 
 
 def _check(path: Path, found: os.stat_result, is_kind: Callable[[int], bool], kind: str) -> None:
+    _check_kind(path, found, is_kind, kind)
+    _check_owner(path, found)
+
+
+def _check_kind(path: Path, found: os.stat_result, is_kind: Callable[[int], bool], kind: str) -> None:
     if not is_kind(found.st_mode):
         raise StartFailed(f"{path} is not {kind}", code=Code.STATE_UNUSABLE)
+
+
+def _check_owner(path: Path, found: os.stat_result) -> None:
     if found.st_uid not in (os.geteuid(), 0):
         raise StartFailed(f"{path} belongs to another user (uid {found.st_uid})", code=Code.STATE_UNUSABLE)
 

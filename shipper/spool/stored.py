@@ -1,5 +1,7 @@
 """Reads a state directory without keys and without its owner: for people, while no sidecar runs.
 
+It reads the directory of any user, if the system lets it: root looks after the service of another user.
+
 It makes, changes and locks nothing, not even the WAL of a killed process. SQLite would make an index for that WAL, or
 write to it; with a read-only index it makes one in memory. A database without a WAL is read as immutable. A WAL without
 its index is not read.
@@ -103,7 +105,7 @@ def is_locked(path: Path) -> bool:
 def read(path: Path) -> Stored | None:
     """Returns the content of the newest database of a directory; None if there is none yet. Raises NotReadable."""
     try:
-        generations = StateDirectory(path).generations()
+        generations = StateDirectory(path).any_generations()
         if not generations:
             return None
         with closing(_open(StateDirectory(path).database(generations[-1]))) as db:

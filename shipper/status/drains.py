@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import Any, Literal, TypeAlias
 
 from shipper.status.rates import NO_RATES, Rates
-from shipper.status.remedies import Remedy, of_drain
+from shipper.status.remedies import Remedy, of_drain, passing
 
 Place: TypeAlias = tuple[int, int]
 """Epoch and number."""
@@ -36,6 +36,11 @@ class Wait:
     """How fast it shrinks; None: not known, or it does not."""
     remedies: tuple[Remedy, ...] = ()
     """Commands that end it, the gentlest first."""
+
+    @property
+    def ends(self) -> str:
+        """What ends it without an order, in words."""
+        return passing(self.code)
 
     @property
     def seconds_left(self) -> float | None:

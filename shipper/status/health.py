@@ -28,7 +28,7 @@ MOST_OUTPUTS = 64
 LONGEST_REASON = 300
 """In a drain, in characters; that of its unit may be longer."""
 LONG_SECONDS = 60.0
-"""After which the message of an output names the batch that fails, and the orders that end it."""
+"""After which the message of an output names the batch that fails."""
 _SEVERITY: dict[State, int] = {
     "STOPPED": 0,
     "HEALTHY": 0,
@@ -90,7 +90,7 @@ def _output_unit(lane: LaneView) -> Unit:
         return Unit(id, "output", lane.type, "DEGRADED", message, code=lane.code)
     batch, seconds = lane.failing
     if seconds > LONG_SECONDS:
-        message += f"; it is batch {batch} that fails: the order dead_letter or drop ends it"
+        message += f"; it is batch {batch} that fails"
     return Unit(id, "output", lane.type, "DEGRADED", message, code=lane.code, failing=Failing(batch, round(seconds, 3)))
 
 

@@ -111,6 +111,11 @@ class Output:
     """What to do about a credential that is refused."""
 
     @property
+    def ends(self) -> str:
+        """What ends its problem without an order, in words."""
+        return remedies.passing(self.code)
+
+    @property
     def tone(self) -> Tone:
         return TONES.get(self.state, "idle")
 
@@ -366,6 +371,7 @@ def _outputs(
     directory: str,
     orders: Collection[str],
 ) -> Iterator[Output]:
+    policy = (document.get("supervisor") or {}).get("policy") or ()
     all_counters, all_requests = document.get("counters") or {}, document.get("outputs") or {}
     for name, unit in _units(observed, "output").items():
         counters, requests, failing = all_counters.get(name, {}), all_requests.get(name, {}), unit.get("failing") or {}
@@ -381,7 +387,7 @@ def _outputs(
             batch=failing.get("batch"),
             batch_seconds=failing.get("seconds", 0.0),
             remedies=tuple(remedies.of_batch(unit, directory, orders)) if directory else (),
-            refusal=tuple(remedies.of_refusal(unit, observed)) if directory else (),
+            refusal=tuple(remedies.of_refusal(unit, observed, policy)) if directory else (),
         )
 
 

@@ -272,7 +272,9 @@ class Member:
                 await self._observed.wait()
         pid = self._child.pid if self._child else None
         waiting = self._around.waiting()
-        found = standing.status(self._conversation, self.troubles, self._phase, pid, self._restarts, waiting)
+        found = standing.status(
+            self._conversation, self.troubles, self._phase, pid, self._restarts, waiting, self._options.paths
+        )
         return {**found, **self._around.status()}
 
     def _say(self, what: str, **fields: Any) -> None:
@@ -471,7 +473,12 @@ class Member:
 
     def _supervision(self) -> dict[str, Any]:
         return standing.supervision(
-            self._conversation, self.troubles, self._restarts, self.state, self._around.waiting()
+            self._conversation,
+            self.troubles,
+            self._restarts,
+            self.state,
+            self._around.waiting(),
+            self._options.paths,
         )
 
     def _launch_failed(self, reason: str, seconds: float) -> None:

@@ -14,6 +14,7 @@ answer.
 
 from __future__ import annotations
 
+import os
 import socket
 from collections.abc import Awaitable, Callable, Mapping
 from contextlib import suppress
@@ -127,7 +128,8 @@ def ask(directory: Path, question: Question) -> dict[str, Any]:
     except (TimeoutError, BlockingIOError):  # BlockingIOError: so many wait that no other may
         raise Silent(f"the supervisor of {directory} does not answer") from None
     if not raw:
-        causes = "it has ended, belongs to another user, or has too many questions at once"
+        foreign = "belongs to another user, " if os.geteuid() else ""
+        causes = f"it has ended, {foreign}or has too many questions at once"
         raise Unanswered(f"the supervisor of {directory} gave no answer: {causes}")
     answer: dict[str, Any] = msgspec.json.decode(raw)
     return answer

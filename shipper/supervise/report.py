@@ -63,7 +63,7 @@ class Report:
     def say(self, what: str, fields: Fields | None = None) -> None:
         """Reports an event: its kind, and its fields. Never waits."""
         for line in self._lines(what, fields or {}):
-            self._writer.write(line)
+            self._writer.write(line, _level(what, fields or {}))
         if is_followed():
             pass_on(_as_json(what, fields or {}))
 

@@ -129,7 +129,7 @@ def of_status(status: Mapping[str, Any], directory: str = "DIR", orders: Collect
     `directory` and `orders` are for proposed commands: the `--state`, and the supported orders. Without a supervisor
     that answers none is proposed.
     """
-    observed = status["observed"] or {}
+    observed, supervisor = status["observed"] or {}, status["supervisor"] or {}
     candidates: list[Table] = [
         (_headline(status), list(_overview(status, observed))),
         ("troubles", [(one["cause"], one["message"]) for one in status["troubles"]]),
@@ -139,31 +139,43 @@ def of_status(status: Mapping[str, Any], directory: str = "DIR", orders: Collect
         ("principals", [_principal(one) for one in observed.get("principals", ())]),
         ("edges", list(_edges(observed))),
         ("draining", [row for lane in observed.get("draining", ()) for row in _draining(lane)] + _left_out(observed)),
-        *_remedies(observed, directory, orders if status["supervisor"] else ()),
+        *_remedies(observed, directory, orders if supervisor else (), supervisor.get("policy") or ()),
         ("credentials", [_credential(one, observed) for one in status["credentials"]]),
     ]
     return [(title, rows) for number, (title, rows) in enumerate(candidates) if rows or not number]
 
 
-def _remedies(observed: Mapping[str, Any], directory: str, orders: Collection[str]) -> Iterator[Table]:
+def _remedies(
+    observed: Mapping[str, Any], directory: str, orders: Collection[str], policy: Sequence[str]
+) -> Iterator[Table]:
     """Yields a table of commands, each with its effect, for each problem that a person can solve."""
     for drain in observed.get("draining", ()):
         for output in drain["outputs"]:
-            if found := remedies.of_drain(drain, output, directory, orders):
-                at = _revision((drain["epoch"], drain["revision"]))
-                choice = ", one of" if len(found) > 1 else ""
-                yield f"to end the drain of revision {at} on {output}{choice}", _lines(found)
+            found = remedies.of_drain(drain, output, directory, orders)
+            yield from _ending(
+                f"the drain of revision {_revision((drain['epoch'], drain['revision']))} on {output}", found
+            )
     for unit in observed.get("units", ()):
-        if orders and (refusal := remedies.of_refusal(unit, observed)):
+        if orders and (refusal := remedies.of_refusal(unit, observed, policy)):
             yield f"to have {unit['id']} accepted again", _lines(refusal)
         if found := remedies.of_batch(unit, directory, orders):
-            yield f"to end batch {unit['failing']['batch']}, which holds up {unit['id']}, one of", _lines(found)
+            yield from _ending(f"batch {unit['failing']['batch']}, which holds up {unit['id']}", found)
     if observed.get("dead_letters", {}).get("events") and "dead-letters" in orders:
-        yield "to deliver dead letters", _lines([remedies.of_letters(directory)])
+        yield "what can be done with dead letters", _lines(remedies.all_of_letters(directory))
+
+
+def _ending(what: str, found: Sequence[Remedy]) -> Iterator[Table]:
+    """Yields the table of what ends something."""
+    if found:
+        choice = ", one of" if len(found) > 1 else ""
+        only = f"if nothing else ends {what}" if found[0].gives_up else f"to end {what}"
+        yield f"{only}{choice}", _lines(found)
 
 
 def _lines(found: Sequence[Remedy]) -> list[Row]:
-    return [row for remedy in found for row in ((f"{remedy.words}:",), (f"  {remedy.command}",))]
+    return [
+        row for words, command, _ in found for row in ([(f"{words}:",), (f"  {command}",)] if command else [(words,)])
+    ]
 
 
 def _headline(status: Mapping[str, Any]) -> str:
@@ -229,7 +241,13 @@ def _settled(counts: Mapping[str, int]) -> str:
 
 
 def _unit(unit: Mapping[str, Any]) -> Row:
-    return unit["id"], unit["type"], unit["state"], "; ".join(filter(None, (unit["message"], _followed(unit))))
+    said = (unit["message"], _passing(unit), _followed(unit))
+    return unit["id"], unit["type"], unit["state"], "; ".join(filter(None, said))
+
+
+def _passing(unit: Mapping[str, Any]) -> str:
+    """Returns what ends the problem of an output by itself."""
+    return remedies.passing(unit.get("code", "")) if unit["id"].startswith("outputs.") else ""
 
 
 def _followed(unit: Mapping[str, Any]) -> str:
@@ -300,7 +318,8 @@ def _draining(lane: Mapping[str, Any]) -> Iterator[Row]:
     for name, output in lane["outputs"].items():
         oldest = f"oldest {lane['oldest_seconds']:,.1f} s"
         needs = f"needs {', '.join(output['credentials'])}" if output.get("credentials") else ""
-        yield at, name, events_in_words(output["events"]), oldest, needs, output["reason"]
+        why = "; ".join(filter(None, (output["reason"], remedies.passing(output.get("code", "")))))
+        yield at, name, events_in_words(output["events"]), oldest, needs, why
 
 
 def _left_out(observed: Mapping[str, Any]) -> list[Row]:

@@ -130,11 +130,12 @@ def supervision(
     restarts: int,
     directory: Path,
     waiting: Mapping[str, Wait] = MappingProxyType({}),
+    paths: Sequence[Path] = (),
 ) -> dict[str, Any]:
     """Returns the `messages.Supervision` for the sidecar's status server.
 
-    `directory` is the state directory, for commands to copy. `waiting` are the released credentials that wait: they
-    cannot be revoked yet, and so do not count as released.
+    `directory` is the state directory, and `paths` are those of the policy, for commands to copy. `waiting` are the
+    released credentials that wait: they cannot be revoked yet, and so do not count as released.
 
     The places that secrets are read from are left out, since that server may answer anybody on this host.
     """
@@ -144,7 +145,8 @@ def supervision(
         "unrevoked": sum(one.id not in waiting for one in conversation.ledger.pending),
         "version": __version__,
         "pid": os.getpid(),
-        "directory": os.fspath(directory.absolute()).encode(errors="replace").decode(),
+        "directory": _written(directory),
+        "policy": [_written(path) for path in paths],
         "wanted": list(conversation.ledger.at),
         "credentials": [
             *(
@@ -154,6 +156,10 @@ def supervision(
             *({name: one[name] for name in one if name != "sources"} for one in _absent(conversation)),
         ],
     }
+
+
+def _written(path: Path) -> str:
+    return os.fspath(path.absolute()).encode(errors="replace").decode()
 
 
 def gone(kept: Kept, *, revoked: bool) -> dict[str, Any]:
@@ -190,8 +196,10 @@ def status(
     pid: int | None,
     restarts: int = 0,
     waiting: Mapping[str, Wait] = MappingProxyType({}),
+    paths: Sequence[Path] = (),
 ) -> dict[str, Any]:
-    """Returns the answer to `shipper status`; no secrets. `phase`, `pid` and `restarts` are the sidecar's.
+    """Returns the answer to `shipper status`; no secrets. `phase`, `pid` and `restarts` are the sidecar's, `paths`
+    those of the policy.
 
     Of the forgotten credentials (`Ledger.gone`) it has those that a person can revoke, since no `on_release` did. A
     released one that is `waiting` has the id of the one that it waits for, `waits_for`, and `waits_until` that is
@@ -203,7 +211,7 @@ def status(
         "message": message,
         "running": True,
         "troubles": troubles.rows(),
-        "supervisor": {"pid": os.getpid(), "version": __version__},
+        "supervisor": {"pid": os.getpid(), "version": __version__, "policy": [_written(path) for path in paths]},
         "sidecar": {
             "state": phase,
             "pid": pid,

@@ -37,7 +37,7 @@ def plan(tmp_path: Path):
     def make(text=POLICY, secret="id:hunter2"):
         (tmp_path / "secret").write_text(secret)
         (tmp_path / "policy.yaml").write_text(text)
-        return planned(tmp_path / "policy.yaml", {}, Registry.installed())
+        return planned([tmp_path / "policy.yaml"], {}, Registry.installed())
 
     return make
 

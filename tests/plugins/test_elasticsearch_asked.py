@@ -194,6 +194,32 @@ async def test_what_is_no_elasticsearch_gives_findings_and_no_traceback(root, wh
     assert any(finding.verdict in ("bad", "unknown") for finding in told[1:])
 
 
+@pytest.mark.parametrize(
+    "answers",
+    [
+        {"GET /": (200, {}, b"<html>welcome")},
+        {"GET /": (404, {}, b"<html>not found")},
+        {"GET /": (200, {}, b"<html>"), OPEN_WHO: (200, {}, b"<html>")},
+        {"GET /": (200, {}, {"version": "1.2"}), OPEN_WHO: (200, {}, {})},
+    ],
+)
+async def test_another_web_server_is_not_taken_for_a_node_and_asked_no_more(answers):
+    told, asked = await findings(answers, credential="k", pipeline="geo")
+
+    assert verdicts(told) == [("address", "good"), ("destination", "bad")]
+    assert "neither Elasticsearch nor OpenSearch" in told[1].text
+    assert [path for _, path, _ in asked] == ["/", "/_plugins/_security/authinfo"]
+
+
+async def test_opensearch_that_does_not_show_its_version_to_this_user_is_a_node():
+    hidden = (403, {}, {"error": {"type": "security_exception", "reason": "no permissions"}, "status": 403})
+    told, _ = await findings({"GET /": hidden, OPEN_WHO: OPEN_ME})
+    without_plugin, _ = await findings({"GET /": hidden})
+
+    assert verdicts(told)[1:3] == [("login", "good"), ("destination", "unknown")]
+    assert ("destination", "bad") not in verdicts(without_plugin)
+
+
 async def test_names_of_a_backend_that_are_no_names_are_not_repeated():
     told, _ = await findings({"GET /": ROOT, WHO: (200, ELASTIC, {"username": "\x1b[31m<evil>"})})
 

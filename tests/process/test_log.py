@@ -61,6 +61,48 @@ def test_the_level_can_be_changed_while_it_runs():
     assert [line["message"] for line in seen] == ["b", "c", "e"]
 
 
+def in_journal(arguments, **environment):
+    """Returns what a program writes to a standard error that the environment names as the journal's."""
+    reader, writer = os.pipe()
+    there = os.fstat(writer)
+    stream = {"JOURNAL_STREAM": f"{there.st_dev}:{there.st_ino}"}
+    with open(reader, "rb") as written:
+        with open(writer, "wb") as error:
+            subprocess.run(
+                [sys.executable, *arguments], stderr=error, env={**os.environ, **stream, **environment}, timeout=30
+            )
+        return written.read().decode().splitlines()
+
+
+LEVELS = """
+from shipper.process import log
+log.configure("debug")
+it = log.get("x")
+it.debug("a"), it.info("b"), it.warning("c"), it.error("d\\ne"), it.critical("f")
+"""
+
+
+@pytest.mark.parametrize("form", ["json", "text"])
+def test_the_journal_gets_the_level_of_each_line(form):
+    seen = in_journal(["-c", LEVELS], SHIPPER_LOG_FORMAT=form)
+
+    assert [line[:3] for line in seen] == ["<7>", "<6>", "<4>", "<3>", "<2>"]
+
+
+def test_a_pipe_that_is_not_the_journals_gets_no_marks():
+    program = 'log.configure()\nlog.get("x").error("a")'
+
+    assert run(program, env={**os.environ, "JOURNAL_STREAM": "8:1"}).stderr[0] == "{"
+
+
+def test_what_ends_the_program_is_an_error_in_the_journal_too():
+    (usage,) = in_journal(["-m", "shipper", "validate"])
+    (absent,) = in_journal(["-m", "shipper", "status", "--state", "/no/state"])
+
+    assert usage == "<3>shipper: Missing argument 'FILE...'."
+    assert absent.startswith("<3>shipper: --state /no/state: ")
+
+
 def test_an_unknown_level_is_refused():
     with pytest.raises(ValueError, match="debug, info, warning"):
         log.set_level("loud")

@@ -108,6 +108,7 @@ SERVED: dict[str, Any] = {
         "restarts": 1,
         "unrevoked": 1,
         "directory": "/var/lib/shipper",
+        "policy": ["/etc/shipper/policy.d"],
         "version": "0.4.0",
         "pid": 812,
         "wanted": [0, 8],

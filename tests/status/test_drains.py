@@ -31,7 +31,7 @@ def test_each_revision_has_its_step_and_what_it_waits_for():
 def test_a_drain_comes_with_the_commands_that_end_it():
     ((wait,),) = drains.waits(SERVED, directory="DIR", orders=("rebind", "drop")).values()
 
-    assert [remedy.command.split()[2] for remedy in wait.remedies] == ["rebind", "drop"]
+    assert [remedy.command.split()[2] for remedy in wait.remedies] == ["rebind"]
 
 
 def test_a_drain_that_moves_says_when_it_ends():

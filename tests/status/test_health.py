@@ -42,12 +42,12 @@ def failing(seconds: float, problem: str | None = "503", *, active: bool = True)
     return found
 
 
-def test_a_batch_that_fails_is_named_by_its_output_and_after_long_the_orders_that_end_it_too() -> None:
+def test_a_batch_that_fails_is_named_by_its_output_and_after_long_by_its_message_too() -> None:
     soon, late = failing(1.23456), failing(LONG_SECONDS + 1)
 
     assert (soon.failing, soon.message) == (Failing(7, 1.235), "503")
     assert late.failing == Failing(7, LONG_SECONDS + 1)
-    assert late.message == "503; it is batch 7 that fails: the order dead_letter or drop ends it"
+    assert late.message == "503; it is batch 7 that fails"
     assert failing(LONG_SECONDS + 1, active=False).message.startswith("draining: 503; it is batch 7")
     assert (soon.code, late.code) == ("code_503", "code_503")
 

@@ -139,7 +139,7 @@ async def test_a_shipper_that_is_silent_has_a_page_that_says_so(monkeypatch):
 
 
 def test_a_refused_credential_has_its_command_on_the_page():
-    assert "shipper test credential policy.yaml --output main" in shown(draining=[])
+    assert "shipper test credential /etc/shipper/policy.d --output main" in shown(draining=[])
 
 
 def test_a_page_of_thousands_of_edges_has_a_bound():

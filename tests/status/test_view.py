@@ -62,7 +62,8 @@ def test_an_output_has_its_answers_by_status_and_its_next_attempt():
 
 
 def test_the_batch_that_holds_up_an_output_comes_with_the_commands_that_end_it():
-    main, _ = view.of(SERVED).outputs
+    units = [{**unit, "code": "plugin_fault"} for unit in SERVED["units"]]
+    main, _ = view.of({**SERVED, "units": units}).outputs
 
     assert main.batch == 41
     assert [remedy.command for remedy in main.remedies] == [
@@ -74,7 +75,9 @@ def test_the_batch_that_holds_up_an_output_comes_with_the_commands_that_end_it()
 def test_a_refused_credential_without_a_drain_comes_with_what_to_do_about_it():
     main, copy = view.of({**SERVED, "draining": []}).outputs
 
-    assert [remedy.command for remedy in main.refusal] == ["shipper test credential policy.yaml --output main"]
+    assert [remedy.command for remedy in main.refusal] == [
+        "shipper test credential /etc/shipper/policy.d --output main"
+    ]
     assert copy.refusal == view.of(SERVED).outputs[0].refusal == ()
 
 

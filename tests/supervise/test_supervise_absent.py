@@ -96,3 +96,15 @@ async def test_who_listens_and_gives_no_answer_has_failed_and_what_waits_is_not_
     assert (told["state"], exit_status(told)) == ("FAILED", 2)
     assert drain["outputs"]["main"]["reason"] == "not known"
     assert drain["outputs"]["main"]["rebind_to"] == "k2"
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can look after another user")
+async def test_root_reads_the_directory_of_the_service_while_that_is_stopped(tmp_path: Path) -> None:
+    async with bench(tmp_path / "state") as on:
+        await on.activate(1, main="k1")
+    for path in [tmp_path / "state", *(tmp_path / "state").iterdir()]:
+        os.chown(path, 65534, 65534)
+    told = absent.status(tmp_path / "state", None)
+
+    assert (told["state"], told["troubles"]) == ("STOPPED", [])
+    assert told["observed"]["credentials_in_use"] == ("k1",)

@@ -141,17 +141,31 @@ def test_a_batch_that_holds_up_an_output_comes_with_the_orders_that_end_it() -> 
     seen = status(units=[unit | {"failing": {"batch": 1207, "seconds": 61.0}}])
     tables = dict(of_status(seen, "/x", ["dead-letter", "drop"]))
 
-    rows = tables["to end batch 1207, which holds up outputs.main, one of"]
+    rows = tables["if nothing else ends batch 1207, which holds up outputs.main, one of"]
     assert rows[-1] == ("  shipper order drop --output main --batch 1207 --state /x",)
 
 
 def test_a_refused_credential_comes_with_what_to_do_about_it() -> None:
     unit = {"id": "outputs.main", "type": "fake", "state": "DEGRADED", "message": "401", "code": "unauthorized"}
-    tables = dict(of_status(status(units=[unit]), "/x", ["drop"]))
+    seen = status(units=[unit])
+    (unknown,) = dict(of_status(seen, "/x", ["drop"]))["to have outputs.main accepted again"]
+    seen["supervisor"]["policy"] = ["/etc/shipper/policy.d", "/srv/my policy.yaml"]
+    words, command = (row[0] for row in dict(of_status(seen, "/x", ["drop"]))["to have outputs.main accepted again"])
 
-    words, command = (row[0] for row in tables["to have outputs.main accepted again"])
     assert words.startswith("put a valid credential")
-    assert command == "  shipper test credential policy.yaml --output main"
+    assert command == "  shipper test credential /etc/shipper/policy.d '/srv/my policy.yaml' --output main"
+    assert f"{unknown[0]}:" == words
+
+
+def test_an_ordinary_outage_shows_what_ends_it_and_no_order_that_gives_events_up() -> None:
+    unit = {"id": "outputs.main", "type": "fake", "state": "DEGRADED", "message": "refused", "code": "unreachable"}
+    waiting = {"events": 3, "reason": "refused", "code": "unreachable", "forward": False}
+    drain = {"epoch": 0, "revision": 6, "oldest_seconds": 7000.0, "outputs": {"main": waiting}}
+    tables = of_status(status(units=[unit], draining=[drain]), "/x", ["forward", "dead-letter", "drop"])
+    (row,) = dict(tables)["units"]
+
+    assert row[-1] == "refused; ends when the host answers"
+    assert not [title for title, _ in tables if "nothing else ends" in title or title.startswith("to end")]
 
 
 def test_dead_letters_come_with_the_command_that_delivers_them() -> None:

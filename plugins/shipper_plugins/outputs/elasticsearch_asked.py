@@ -32,16 +32,30 @@ _NAME = re.compile(r"[\w.@ -]{1,128}")
 _CREATES = ("auto_configure", "create_index")
 """Either of them lets a bulk request create the place that it names."""
 _BROKEN = b'{"shipper":\n'
+NEITHER = "what answers is neither Elasticsearch nor OpenSearch: is this the address, and the port, of a node?"
+_NO_PAGE = (400, 404, 405, 500)
+"""How a node without security answers the question who asks."""
 _UNTOLD = "OpenSearch does not tell what a user may do; --try asks by a document that it must refuse"
 
 
 class _Version(msgspec.Struct):
-    number: str = ""
+    number: str
     distribution: str = "elasticsearch"
 
 
 class _Root(msgspec.Struct):
-    version: _Version = msgspec.field(default_factory=_Version)
+    version: _Version
+
+
+class _Reason(msgspec.Struct):
+    type: str
+
+
+class _Error(msgspec.Struct):
+    """The answer to what was refused, of either."""
+
+    error: _Reason
+    status: int
 
 
 class _Key(msgspec.Struct):
@@ -127,11 +141,11 @@ async def ask(
 
 async def _login(node: Node, output: ElasticsearchOutput, tell: Tell) -> bool | None:
     """Tells what a host is and whether it knows the credential; returns whether it is Elasticsearch, None if there is
-    no login."""
+    no login, or no node."""
     answered = await node.request("GET", "/")
     for finding in reached(node.where, is_tls=node.host.startswith("https://")):
         tell(finding)
-    is_elasticsearch = "elastic" in answered.headers.get("X-Elastic-Product", "").lower()
+    is_elasticsearch = _is_elasticsearch(answered)
     path = "/_security/_authenticate" if is_elasticsearch else "/_plugins/_security/authinfo"
     try:
         said, _ = await node.ask("GET", path)
@@ -143,16 +157,45 @@ async def _login(node: Node, output: ElasticsearchOutput, tell: Tell) -> bool | 
             refused = bulk.refusal(answered.status, answered.headers, answered.body, node.where)
             tell(Finding("login", node.where, "bad", str(refused), refused.code))
             return None
-        if error.status not in (400, 404, 405, 500):  # of a node without security
+        if not is_node(answered) and (error.code == Code.BAD_ANSWER or error.status in _NO_PAGE):
+            tell(Finding("destination", node.where, "bad", NEITHER, Code.BAD_ANSWER))
+            return None
+        if error.status not in _NO_PAGE:
             tell(Finding("login", node.where, "bad", str(error), error.code))
             return None
         is_used = output.credential is not None
         text = "no login is asked for" + (", so the credential is of no use" if is_used else "")
         tell(Finding("login", node.where, "unknown" if is_used else "good", text))
     else:
+        if not is_node(answered) and not _is_user(said):
+            tell(Finding("destination", node.where, "bad", NEITHER, Code.BAD_ANSWER))
+            return None
         tell(Finding("login", node.where, "good", _who(said)))
     tell(_version(node, answered, is_elasticsearch=is_elasticsearch))
     return is_elasticsearch
+
+
+def is_node(answered: Response) -> bool:
+    """Whether the answer to `GET /` is that of Elasticsearch or OpenSearch, or refuses to say.
+
+    A user may lack the privilege to see the version: then the form of the refusal tells.
+    """
+    if _is_elasticsearch(answered) or answered.status == 401:
+        return True
+    try:
+        text = bulk.inflated(answered.body, answered.headers.get("Content-Encoding", ""))
+        msgspec.json.decode(text, type=_Root if answered.status == 200 else _Error)
+    except (Later, msgspec.MsgspecError, ValueError, RecursionError):
+        return False
+    return True
+
+
+def _is_elasticsearch(answered: Response) -> bool:
+    return "elastic" in answered.headers.get("X-Elastic-Product", "").lower()
+
+
+def _is_user(said: Any) -> bool:
+    return isinstance(said, Mapping) and ("username" in said or "user_name" in said)
 
 
 def _who(said: Any) -> str:

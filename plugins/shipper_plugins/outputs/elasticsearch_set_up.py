@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from shipper.plugin import Code, Prepared, Question, State, TellPrepared
 from shipper.sdk.http_answer import NoAnswer
-from shipper_plugins.outputs.elasticsearch_asked import Node, Refused
+from shipper_plugins.outputs.elasticsearch_asked import NEITHER, Node, Refused, is_node
 from shipper_plugins.outputs.elasticsearch_templates import Template, stock, templates
 
 if TYPE_CHECKING:
@@ -43,16 +43,16 @@ async def set_up(
 async def _reached(
     output: ElasticsearchOutput, client: Client, authority: Authority | None
 ) -> tuple[Node, NoAnswer | None]:
-    """Returns the first host that answers; the last one, and why it does not, if none does."""
+    """Returns the first host that answers as a node does; the last one, and why it does not, if none does."""
     error: NoAnswer | None = None
     for host in output.urls:
         node = Node(client, host, authority)
         try:
-            await node.request("GET", "/")
+            if is_node(await node.request("GET", "/")):
+                return node, None
+            error = NoAnswer(f"{node.where}: {NEITHER}", "broken", Code.BAD_ANSWER)
         except NoAnswer as why:
             error = why
-        else:
-            return node, None
     return node, error
 
 

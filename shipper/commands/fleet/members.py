@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from shipper.commands import PATH
+from shipper.commands import with_state
 from shipper.commands.fleet.options import with_config, with_json
 from shipper.commands.fleet.output import result, warn
 from shipper.commands.fleet.work import run
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 
 @click.command(short_help="Take this host out of its fleet.")
-@click.option("--state", required=True, type=PATH, help="The supervisor's --state directory.")
+@with_state("The supervisor's --state directory.")
 def leave(state: Path) -> int:
     """Take the host of --state out of its fleet: its supervisor delivers what it can, tells the fleet, and stops.
 

@@ -12,11 +12,11 @@ from pathlib import Path
 
 import click
 
-from shipper.commands import PATH
+from shipper.commands import with_state
 
 
 @click.command("top", short_help="Watch a running shipper on a terminal.")
-@click.option("--state", required=True, type=PATH, help="The --state of the supervisor, or of `shipper run`.")
+@with_state("The --state of the supervisor, or of `shipper run`.")
 @click.option(
     "--every",
     default=1.0,

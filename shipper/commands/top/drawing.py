@@ -128,7 +128,7 @@ def _output(one: Output, width: int) -> Row:
         right("" if seconds is None else f"{seconds * 1000:,.0f} ms" if seconds < 1 else span(seconds)),
         text(tried, STYLES["warn"]),
     )
-    notes = [*_notes(_message(one.message, one.tone), _answers(one)), *_commands(one.refusal)]
+    notes = [*_notes(_message(one.message, one.tone), text(one.ends), _answers(one)), *_commands(one.refusal)]
     return Row(cells, [*notes, *_failing(one)])
 
 
@@ -199,7 +199,7 @@ def _drain(wait: Wait) -> Row:
     )
     needs = text(f"needs {', '.join(wait.credentials)}" if wait.credentials else "", "dim")
     reason = text(wait.reason, STYLES["warn"] if wait.held else "")
-    return Row(cells, [*_notes(reason, needs), *_commands(wait.remedies)])
+    return Row(cells, [*_notes(reason, text(wait.ends), needs), *_commands(wait.remedies)])
 
 
 def _letters(letters: Letters, width: int) -> list[Text]:
@@ -275,9 +275,14 @@ def _notes(*notes: Text) -> list[Text]:
 
 
 def _commands(remedies: Iterable[Remedy]) -> Iterator[Text]:
-    for remedy in remedies:
-        yield text(f"{remedy.words}:", "dim")
-        yield Text(f"  {printable(remedy.command)}", no_wrap=True)
+    is_last = False
+    for words, command, gives_up in remedies:
+        if gives_up and not is_last:
+            is_last = True
+            yield text("if nothing else ends it:", STYLES["warn"])
+        yield text(f"{words}:" if command else words, "dim")
+        if command:
+            yield Text(f"  {printable(command)}", no_wrap=True)
 
 
 def _comma(line: Text) -> Text:

@@ -129,7 +129,8 @@ def behind(one: Input) -> str:
 def _said(one: Input | Output, columns: int, *more: Child) -> Iterator[Markup]:
     """Yields a row below another, over its whole width, with what is wrong and its code; none without content."""
     if one.message or any(more):
-        words = tag("p", one.message, " ", quiet(one.code)) if one.message else None
+        ends = f"; {one.ends}" if isinstance(one, Output) and one.ends else ""
+        words = tag("p", one.message, ends, " ", quiet(one.code)) if one.message else None
         yield tag("tr", tag("td", words, more, colspan=str(columns)), class_="said")
 
 
@@ -160,9 +161,9 @@ def _output(one: Output) -> Iterator[Markup]:
         ],
         id=f"output-{one.name}",
     )
-    title = f"batch {one.batch} has failed for {span(one.batch_seconds)}; one of these ends it"
+    title = f"batch {one.batch} has failed for {span(one.batch_seconds)}; if nothing else ends it"
     refusal = commands("the destination refuses the credential", one.refusal) if one.refusal else None
-    yield from _said(one, 7, refusal, commands(title, one.remedies) if one.remedies else None)
+    yield from _said(one, 7, refusal, commands(title, one.remedies, is_open=False) if one.remedies else None)
 
 
 def _outcomes(one: Output) -> str:
@@ -231,21 +232,26 @@ def wait_in_words(wait: Wait) -> str:
     left = f"{span(wait.seconds_left)} at this rate" if wait.seconds_left is not None else ""
     held = "waits for a person" if wait.held else ""
     of = f"{counted(wait.events, 'event')} of revision {wait.revision} on {wait.output}"
-    return f"{of}: " + ", ".join(filter(None, (wait.reason, f"oldest {span(wait.oldest_seconds)}", needs, held, left)))
+    return f"{of}: " + ", ".join(
+        filter(None, (wait.reason, wait.ends, f"oldest {span(wait.oldest_seconds)}", needs, held, left))
+    )
 
 
 def _ending(wait: Wait) -> Iterator[Markup]:
     if wait.remedies:
-        yield commands("one of these ends it" if len(wait.remedies) > 1 else "this ends it", wait.remedies)
+        gives_up = wait.remedies[0].gives_up
+        title = "one of these ends it" if len(wait.remedies) > 1 else "this ends it"
+        yield commands("if nothing else ends it" if gives_up else title, wait.remedies, is_open=not gives_up)
 
 
 def commands(title: str, found: Iterable[Remedy], *, is_open: bool = True) -> Markup:
     """Returns commands to copy, each with what it does."""
-    rows = [
-        tag("li", tag("span", one.words, class_="quiet"), tag("code", one.command, tabindex="0"), class_="command")
-        for one in found
-    ]
+    rows = [tag("li", tag("span", one.words, class_="quiet"), _copied(one.command), class_="command") for one in found]
     return tag("details", tag("summary", title), tag("ul", rows), open=is_open)
+
+
+def _copied(command: str) -> Markup | None:
+    return tag("code", command, tabindex="0") if command else None
 
 
 def credentials(view: View) -> Markup:
