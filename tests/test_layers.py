@@ -164,7 +164,7 @@ INSIDE = {
             "recent",
         }
         | {"slots", "sources", "tap"},
-        {"suspects"},
+        {"fences", "suspects"},
     ],
     "policy": [
         {"idle"},
