@@ -165,7 +165,7 @@ INSIDE = {
             "recent",
         }
         | {"slots", "sources", "tap"},
-        {"suspects"},
+        {"fences", "suspects"},
     ],
     "policy": [
         {"idle"},
