@@ -106,6 +106,11 @@ def put_back(without: Rules) -> World:
     return _then(world)
 
 
+def denied(without: Rules) -> World:
+    """As the first use, just before the Secret is read again, while the right to read it goes and comes back."""
+    return _then(_world(without).until(Confirm), contents=("id:two",), denials=2)
+
+
 def crash(without: Rules) -> World:
     """A process may be killed between any two steps of a rotation."""
     return _then(_world(without).until(Confirm), contents=("id:two",), crashes=1)
@@ -149,6 +154,7 @@ STARTS: dict[str, Start] = {
         removed_while_down,
         put_back,
         crash,
+        denied,
         lost_answers,
         handed_over,
     )

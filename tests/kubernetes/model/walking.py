@@ -14,7 +14,21 @@ from tests.kubernetes.model.world import Budget, World
 from tests.march.kind import Drawn, Kind, Told, Violation
 
 LONGEST = 400
-ACTORS = ("leader", "sidecar", "sees", "answer", "does", "lists", "crash", "over", "cop", "becomes", "edited", "label")
+ACTORS = (
+    "leader",
+    "sidecar",
+    "sees",
+    "answer",
+    "does",
+    "lists",
+    "crash",
+    "over",
+    "cop",
+    "becomes",
+    "edited",
+    "label",
+    "be read",
+)
 
 
 @dataclass(frozen=True)
@@ -53,7 +67,7 @@ def _speed(what: str, speeds: dict[str, float]) -> float:
 # -- as a campaign -----------------------------------------------------------------------------------------------------
 
 CONTENTS = ("id:one", "id:two", "id:one", "id:three")
-EVERYTHING = Budget(CONTENTS, edits=2, relabels=2, crashes=2, lost=2, lapses=2, joins=2, gaps=1)
+EVERYTHING = Budget(CONTENTS, edits=2, relabels=2, crashes=2, lost=2, lapses=2, joins=2, gaps=1, denials=2)
 
 
 def two(api: Api) -> list[Host]:

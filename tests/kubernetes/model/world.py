@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
+from math import inf
 from typing import Any
 
 import msgspec
@@ -21,6 +22,7 @@ from shipper.kubernetes.member.own import status_of
 from shipper.kubernetes.member.pace import Pace
 from shipper.kubernetes.member.policies import Known
 from shipper.kubernetes.member.running import Running
+from shipper.kubernetes.member.secrets import Secrets
 from shipper.kubernetes.member.steps import (
     Adjust,
     Confirm,
@@ -64,6 +66,8 @@ class Budget:
     """Changes of the labels of the first member, which select it, and then no more."""
     gaps: int = 0
     backups: int = 0
+    denials: int = 0
+    """How often the right to read the Secret goes; it may come back at any time, and does in the end."""
 
 
 class Unpaced(Pace):
@@ -187,6 +191,10 @@ class World:
             yield "the policy is edited", World.edit
         if self.budget.relabels:
             yield "the Secret gets another label", World.relabel
+        if self.budget.denials and not self.hosts[0].denied:
+            yield "the Secret may not be read", World.deny
+        if self.hosts[0].denied:
+            yield "the Secret may be read again", World.permit
         if self.budget.joins and self.api.get("member", self.hosts[0].member.terms.name):
             yield "the labels of a member change", World.join
 
@@ -315,6 +323,15 @@ class World:
         self.budget = replace(self.budget, relabels=self.budget.relabels - 1)
         self.api.patch("secret", "es", {"metadata": {"labels": {"x": str(self.budget.relabels)}}})
 
+    def deny(self) -> None:
+        self.budget = replace(self.budget, denials=self.budget.denials - 1)
+        for host in self.hosts:
+            host.denied.add("es")
+
+    def permit(self) -> None:
+        for host in self.hosts:
+            host.denied.clear()
+
     def join(self) -> None:
         self.budget = replace(self.budget, joins=self.budget.joins - 1)
         label = "web" if self.budget.joins % 2 else "other"
@@ -438,6 +455,7 @@ class World:
         return self
 
     def _come_to_rest(self) -> str:
+        self.permit()
         for _ in range(400):
             moved = False
             for at, host in enumerate(self.hosts):
@@ -453,6 +471,9 @@ class World:
                     and host.member.standing.place in ("taken", "apart")
                 ):
                     host.now = step.until
+                    moved = True
+                elif (again := host.member.running.seen.again_at({"es"})) < inf:
+                    host.now = max(host.now, again)
                     moved = True
                 for number, watch in enumerate(host.watches()):
                     if watch.is_behind(self.api):
@@ -551,7 +572,7 @@ def _host_key(host: Host) -> list[Any]:
         sorted(agent.withdrawn),
     ]
     leased = host.lease is not None and host.now < host.lease
-    return [host.durable, watches, of_agent, leased, _member_key(member, host.now)]
+    return [host.durable, watches, of_agent, leased, sorted(host.denied), _member_key(member, host.now)]
 
 
 def _member_key(member: Any, now: float) -> list[Any]:
@@ -622,6 +643,13 @@ class _Undoubting(Usage):
         pass
 
 
+class _Unasking(Secrets):
+    """What was denied is not asked again."""
+
+    def due(self, now: float) -> frozenset[str]:
+        return frozenset()
+
+
 class _Unlabelled(Contents):
     """A version is that at which a content was seen first."""
 
@@ -650,6 +678,7 @@ MUTANTS: dict[str, type] = {
     "heed the bounds": _Unbarred,
     "doubt after a lapse": _Undoubting,
     "write labels-only versions": _Unlabelled,
+    "ask again what was denied": _Unasking,
     "introduce a policy": _Unintroduced,
     "read a policy that is new": _UnreadPolicy,
 }

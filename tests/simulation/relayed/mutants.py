@@ -19,7 +19,7 @@ from shipper_plugins.inputs.relay_edges import Edges, Refused
 from shipper_plugins.outputs.relay_awaited import Awaited
 from shipper_plugins.outputs.relay_lineage import Lineage
 from shipper_plugins.outputs.relay_state import StateSide
-from shipper_plugins.relay.frames import Answered, Part
+from shipper_plugins.relay.frames import Answered, Part, Request
 from shipper_plugins.relay.generations import Sessions
 from shipper_plugins.relay.taken import Memory
 from tests.simulation.relayed.scenario import Relayed
@@ -69,6 +69,11 @@ def ids_are_given_anew(patch: pytest.MonkeyPatch) -> None:
         return made.identified(relay_edges.os.urandom(16), made.seq), entry
 
     patch.setattr(relay_edges, "_new", new)
+
+
+def an_origin_is_of_whoever_shows_it(patch: pytest.MonkeyPatch) -> None:
+    """The proof that an edge has drawn it is not asked for."""
+    patch.setattr(Request, "check_origins", lambda self, edge: None)
 
 
 # -- 3: confirmed means persisted --------------------------------------------------------------------------------------
@@ -243,6 +248,7 @@ MUTANTS: Mapping[Callable[[pytest.MonkeyPatch], None], Mutant] = {
     remembered_in_a_transaction_of_its_own: Mutant("E1", _principals_are_killed),
     what_is_below_the_mark_enters: Mutant("E1", _parts_come_again),
     ids_are_given_anew: Mutant("E2", lambda scenario: scenario.principals > 1),
+    an_origin_is_of_whoever_shows_it: Mutant("O1", lambda scenario: scenario.lies),
     confirmed_before_the_commit: Mutant("E3", _stores_slowly),
     nobody_says_that_a_principal_went_back: Mutant("G1", _events_go_back),
     a_principal_forgets_what_it_has_confirmed: Mutant("G1", lambda scenario: not scenario.delivers),

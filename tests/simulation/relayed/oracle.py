@@ -182,6 +182,13 @@ def an_id_stays(case: Case) -> Iterator[Violation]:
             yield Violation("E2", f"{number} of {edge} has the ids {sorted(ids)}")
 
 
+def an_origin_is_of_its_edge(case: Case) -> Iterator[Violation]:
+    """O1: no edge stores an event under the origin of another one."""
+    for note in case.notes:
+        if note.kind == "lied" and note.facts["status"] == 200:
+            yield Violation("O1", f"{note.facts.get('site', 'a principal')} took an event under the id of another edge")
+
+
 def nothing_is_lost(case: Case) -> Iterator[Violation]:
     """E3: at the end every event has been at the backend, with a final answer.
 
@@ -415,6 +422,7 @@ def nothing_fails(case: Case) -> Iterator[Violation]:
 LAWS: Sequence[Callable[[Case], Iterator[Violation]]] = (
     each_event_enters_once,
     an_id_stays,
+    an_origin_is_of_its_edge,
     nothing_is_lost,
     drained_means_confirmed,
     what_is_confirmed_is_not_worth_more,

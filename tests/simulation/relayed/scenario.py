@@ -60,6 +60,8 @@ class Relayed(Scenario):
     far_delivers: bool = False
     """The same as `delivers`, of the last one."""
     edges: tuple[str, ...] = ("berlin",)
+    lies: bool = False
+    """Whether another edge reads what is on the wires, and posts its own events under the next ids of the others."""
     lost: Lost = "nothing"
     trial: Trial | None = None
 
@@ -130,6 +132,7 @@ class Relayed(Scenario):
             far=principals == 1 and far.random() < 0.5,
             far_delivers=far.random() < 0.6,
             edges=random.choice((("berlin",), ("berlin",), ("berlin", "paris"))),
+            lies=Random(f"lies {seed}").random() < 0.3,
             lost=lost,
             trial=random.choice(TRIALS if keys > 1 else (None,)),
         )

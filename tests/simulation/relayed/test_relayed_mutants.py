@@ -17,6 +17,7 @@ CAUGHT_BY = {
     "remembered_in_a_transaction_of_its_own": 2,
     "what_is_below_the_mark_enters": 301,
     "ids_are_given_anew": 9,
+    "an_origin_is_of_whoever_shows_it": 1,
     "confirmed_before_the_commit": 10,
     "nobody_says_that_a_principal_went_back": 63,
     "stored_is_enough": 32,

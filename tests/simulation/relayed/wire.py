@@ -9,8 +9,8 @@ from __future__ import annotations
 
 import base64
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
-from contextlib import asynccontextmanager
-from dataclasses import dataclass, field
+from contextlib import asynccontextmanager, suppress
+from dataclasses import dataclass, field, replace
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any, cast
 
@@ -18,12 +18,13 @@ import msgspec
 import trio
 from aiohttp import web
 
-from shipper.plugin import NotBegun
+from shipper.plugin import Batch, Credential, NotBegun
 from shipper.sdk.http import Client
 from shipper.sdk.http_answer import NoAnswer, Response, Unreachable, address
 from shipper_plugins.inputs.relay_server import RelayServer
 from shipper_plugins.relay import frames, state
 from shipper_plugins.relay.frames import Answered, Generation, Hello, Poll
+from tests.simulation.offers import secret
 from tests.simulation.relayed.site import Site, site_of
 from tests.simulation.stage import Crashed, Stage
 
@@ -31,6 +32,8 @@ if TYPE_CHECKING:
     from shipper.sdk.aio import Asyncio
 
 CONNECTING_SECONDS = 10.0
+LIAR = "liar"
+"""The name of an edge that lies, and the id of its credential."""
 LATE_SECONDS = (0.01, 1.0, 10.0, 70.0)
 _LARGEST_PART = 1 << 24
 
@@ -292,6 +295,7 @@ class WireServer(RelayServer):
         self._connections = cast(Any, _NoConnections())
         self._nursery: trio.Nursery | None = None
         self._under_way: set[Request] = set()
+        self._has_lied = False
 
     async def serve(self, listener: Any) -> None:
         """Answer requests until cancelled."""
@@ -329,6 +333,29 @@ class WireServer(RelayServer):
         )
         self._under_way.add(request)
         self._nursery.start_soon(self._respond_to, request)
+        if request.what == "parts" and not self._has_lied and self.site.world.scenario.lies:
+            self._has_lied = True
+            self._nursery.start_soon(self._lie, request)
+
+    async def _lie(self, request: Request) -> None:
+        """Another edge has read a request, and posts an event of its own under the next sequence of its origin."""
+        with suppress(Crashed):
+            hello = msgspec.json.encode(Hello(frames.PROTOCOL, "f" * 32, 1))
+            begun = await self._answer_liar(request, "session", hello)
+            if begun.status != 200:
+                return
+            welcome = frames.read(cast(bytes, begun.body), frames.Welcome)
+            of = frames.decode(request.body).parts[-1]
+            lie = Batch.documents([b'{"edge":"liar","number":1}']).identified(of.origin, of.seq + 1)
+            part = frames.part_of(replace(lie, place=1), of.proof)
+            body = b"".join(frames.encode(frames.Head(welcome.generation, 1, 0, parts=1), [part]))
+            answer = await self._answer_liar(request, "parts", body)
+            self.site.note("lied", status=answer.status)
+
+    async def _answer_liar(self, request: Request, what: str, body: bytes) -> web.Response:
+        headers = {"Authorization": Credential.parse(secret(LIAR)).authorization()}
+        made = Request(0, f"/v1/relay/{what}", headers, body, Connection(request.connection.client, self))
+        return await self._answer(cast(Any, _as_aiohttp(made)), cast(Any, self._connections))
 
     async def _respond_to(self, request: Request) -> None:
         answer = None

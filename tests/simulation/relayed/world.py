@@ -25,7 +25,7 @@ from tests.simulation.relayed.feeds import COLLECTION, Feeds, LogInput, ShelfInp
 from tests.simulation.relayed.oracle import judge
 from tests.simulation.relayed.scenario import Relayed
 from tests.simulation.relayed.site import Copy, Site, site_of
-from tests.simulation.relayed.wire import Wire, WireServer, open_client
+from tests.simulation.relayed.wire import LIAR, Wire, WireServer, open_client
 from tests.simulation.stage import Note, Stage
 from tests.simulation.world import Outcome, scheduled
 
@@ -115,6 +115,8 @@ class World:
             for edge in self.scenario.senders
             if name in self.scenario.principals_of(edge)
         }
+        if self.scenario.lies:
+            edges[LIAR] = {"credentials": [LIAR]}
         relay = {"type": "relay", "address": self.addresses[name], "edges": edges}
         relay["acknowledge"] = "delivered" if self.scenario.is_delivered_by(name) else "stored"
 
