@@ -113,7 +113,7 @@ ROWS: dict[str, list[Panel]] = {
             ],
         ),
         Panel(
-            "Peers turned away or refused, datagrams lost",
+            "Peers turned away or refused, datagrams and files lost",
             [
                 (
                     grown("turned_away_total"),
@@ -121,6 +121,7 @@ ROWS: dict[str, list[Panel]] = {
                 ),
                 (last("input_refused_peers"), "{{instance}} {{input}} refused since the start"),
                 (last("input_lost_datagrams"), "{{instance}} {{input}} datagrams lost since the start"),
+                (last("input_lost_files"), "{{instance}} {{input}} files gone before their end was read"),
             ],
         ),
     ],

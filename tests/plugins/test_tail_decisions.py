@@ -57,7 +57,10 @@ class InMemory(Plain):
     def look(self, offset: int, size: int) -> Look:
         there, node = self._node.content, self._node
         found, before = there[offset : offset + size], there[max(0, offset - WINDOW) : offset]
-        return Look(found, before, offset + len(found) >= len(there), node.links == 0, len(there))
+        return Look(found, before, offset + len(found) >= len(there), node.links == 0, len(there), node.written)
+
+    def born(self) -> int:
+        return self._node.number
 
     def read(self, offset: int, size: int) -> bytes:
         return self._node.content[offset : offset + size]

@@ -234,3 +234,12 @@ def test_a_screen_that_is_drawn_again_begins_at_the_top_and_leaves_nothing_of_be
     assert text.count("\x1b[2J") == 1
     assert text.count("\x1b[K\n") == 4
     assert text.count("\x1b[J") == 2
+
+
+@pytest.mark.parametrize(("figures", "said"), [({}, ""), ({"lost_files": 1}, ", 1 gone before their end was read")])
+def test_an_input_says_what_it_has_not_read_and_what_it_lost(figures: dict[str, int], said: str) -> None:
+    figures = {"files": 2, "unread_bytes": 0, **figures}
+    unit = {"id": "inputs.in", "type": "file", "state": "HEALTHY", "message": "", "figures": figures}
+    tables = dict(of_status(status(units=[unit])))
+
+    assert any(f"2 files, 0 bytes not read{said}" in row for rows in tables.values() for row in rows)

@@ -28,6 +28,7 @@ copies     compares a file with a stream
 sight      what a thread sees of the files whose turn it is
 content    the bytes of a file, plain or compressed, by offset
 packing    how files are compressed: which are read, and which are no text
+births     when a file was made
 open_files the open files
 calls      what may hang, in threads of one input
 

@@ -40,4 +40,4 @@ class Taken:
 
     def position(self) -> bytes:
         """What is stored with it."""
-        return self.stream.position(self.place, behind=self.behind)
+        return self.stream.position(self.place, behind=self.behind, written=0 if self.behind else self.look.written)

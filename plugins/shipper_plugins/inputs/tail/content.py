@@ -24,6 +24,7 @@ from isal import isal_zlib
 
 from shipper.plugin import is_reserved
 from shipper_plugins.inputs.tail import denied
+from shipper_plugins.inputs.tail.births import born
 from shipper_plugins.inputs.tail.calls import at
 from shipper_plugins.inputs.tail.packing import LONGEST_START, Decoder, Packing, packing_of, refuse
 from shipper_plugins.reading import read_at, read_some
@@ -65,6 +66,8 @@ class Look:
     """Whether nothing can follow: a compressed file whose last member has ended, or a file without a name."""
     size: int
     """Bytes on disk, before anything was read."""
+    written: int = 0
+    """When it was last written, in nanoseconds, before anything was read; 0: not asked, or a packed file."""
 
 
 class Content(Protocol):
@@ -94,6 +97,10 @@ class Content(Protocol):
 
     def written(self) -> int:
         """When it was last written, in nanoseconds."""
+        ...
+
+    def born(self) -> int:
+        """When the file was made, in nanoseconds; 0 if that is not known."""
         ...
 
     def close(self) -> None:
@@ -150,7 +157,8 @@ class Plain:
         found = read_some(self._fd, offset, there) if there > 0 else b""
         # After the chunk: a file that was truncated meanwhile no longer has these bytes.
         before = self.read(max(0, offset - WINDOW), min(offset, WINDOW))
-        return Look(found, before, offset + len(found) >= status.st_size, status.st_nlink == 0, status.st_size)
+        at_end, is_gone = offset + len(found) >= status.st_size, status.st_nlink == 0
+        return Look(found, before, at_end, is_gone, status.st_size, status.st_mtime_ns)
 
     def at_hand(self, offset: int, size: int) -> Look | None:
         found = self._cached(offset, size)
@@ -181,6 +189,10 @@ class Plain:
 
     def written(self) -> int:
         return self._status().st_mtime_ns
+
+    def born(self) -> int:
+        at(self._path)
+        return born(self._fd)
 
     def close(self) -> None:
         at(self._path)
@@ -256,6 +268,9 @@ class Unpacked:
 
     def written(self) -> int:
         return self._plain.written()
+
+    def born(self) -> int:
+        return self._plain.born()
 
     def close(self) -> None:
         self._drop()

@@ -48,11 +48,19 @@ class Found:
     """When the file system last noted a change of content or attributes, which no program can set; in nanoseconds."""
     target: str = ""
     """Where it really is, if the path is a link."""
+    accessed: int = 0
+    """When it was last read, in nanoseconds, as far as the file system notes that."""
 
     @classmethod
     def of(cls, path: str, status: os.stat_result, target: str = "") -> Found:
         """What the file system says of it."""
-        return cls(path, (status.st_dev, status.st_ino), status.st_size, status.st_mtime_ns, status.st_ctime_ns, target)
+        file, changed, altered = (status.st_dev, status.st_ino), status.st_mtime_ns, status.st_ctime_ns
+        return cls(path, file, status.st_size, changed, altered, target, status.st_atime_ns)
+
+    @property
+    def was_written(self) -> bool:
+        """Whether a write was the last that happened to it; a program that sets its times is another thing."""
+        return self.changed == self.altered and self.changed != self.accessed
 
 
 @dataclass(slots=True)

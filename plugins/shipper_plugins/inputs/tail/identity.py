@@ -30,11 +30,17 @@ class Identity:
     """Whether the file was given up already; nobody needs to look for it."""
     left: int = 0
     """Wall-clock nanoseconds at which its file was found to be gone or to have other content; 0 while it is there."""
+    born: int = 0
+    """When the file was made, in nanoseconds; 0 if that is not known."""
 
     @property
     def paths(self) -> list[str]:
         """The path, and where that leads to."""
         return [self.path, self.target] if self.target else [self.path]
+
+    def is_older(self, born: int, written: int) -> bool:
+        """Whether another file has its inode, one that was made and written later."""
+        return 0 < self.born != born and 0 < born <= written
 
     def begins(self, head: bytes) -> bool:
         """Whether a file has these first bytes; another one may have its inode now."""

@@ -130,6 +130,11 @@ class Known:
             self._index(stream)
         self._note_path(stream, path)
 
+    def date(self, stream: Stream, born: int) -> None:
+        """Its file was made then; 0: that is not known."""
+        if born and stream.identity.born != born:
+            stream.identity = replace(stream.identity, born=born)
+
     def aim(self, stream: Stream, target: str) -> None:
         """Its path is a link that leads there, or (if empty) none."""
         if stream.identity.target != target:
@@ -146,7 +151,7 @@ class Known:
         """Its file was found elsewhere, perhaps on a device with another number."""
         if stream.file is not None and self.by_file.get(stream.file) is stream:
             del self.by_file[stream.file]
-        stream.identity = replace(stream.identity, file=file, ended=False, left=0, target="")
+        stream.identity = replace(stream.identity, file=file, ended=False, left=0, target="", born=0)
         self.by_file[file] = stream
         self.move(stream, path)
 

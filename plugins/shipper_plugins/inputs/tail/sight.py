@@ -59,12 +59,14 @@ class Sight:
     size: int
     """Bytes on disk, before anything else was looked at."""
     written: int
-    """When it was last written, in nanoseconds; 0 for a plain file of which some is read."""
+    """When it was last written, in nanoseconds; 0 for a plain file of which some is read, and that was open."""
     was_open: bool
     head: bytes | None
     """Its first bytes, if they were wanted, or it had to be opened."""
     look: Look | None
     """What is at the offset; None where that cannot be said yet, or was read to its end."""
+    born: int = 0
+    """When the file was made, in nanoseconds; 0 if it was open already, or that is not known."""
 
 
 def at_hand(wish: Wish, open_files: OpenFiles, chunk_bytes: int) -> Sight | None:
@@ -107,9 +109,10 @@ def sight_of(wish: Wish, content: Content, chunk_bytes: int, *, was_open: bool) 
     """What is seen of an open file; raises OSError."""
     size = content.size()
     compressed = content.compressed
-    written = content.written() if compressed or not wish.offset else 0
+    written = content.written() if compressed or not wish.offset or not was_open else 0
+    born = 0 if was_open else content.born()
     if (compressed != wish.compressed and wish.is_settled) or (wish.done is not None and wish.done == size):
-        return Sight(wish, compressed, size, written, was_open, None, None)
+        return Sight(wish, compressed, size, written, was_open, None, None, born)
     head = look = None
     wants_head = wish.wants_head or not was_open
     if compressed and wants_head:  # before the look, as a compressed file is read forwards
@@ -119,4 +122,4 @@ def sight_of(wish: Wish, content: Content, chunk_bytes: int, *, was_open: bool) 
     if not compressed and wants_head:
         assert look is not None
         head = content.head() if wish.offset else look.found[:HEAD]
-    return Sight(wish, compressed, size, written, was_open, head, look)
+    return Sight(wish, compressed, size, written, was_open, head, look, born)

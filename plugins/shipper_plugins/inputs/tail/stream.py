@@ -68,6 +68,10 @@ class Position(msgspec.Struct, frozen=True, omit_defaults=True):
     """Wall-clock nanoseconds at which its file was found to be gone or to have other content; 0 while it is there."""
     target: str = ""
     """Where the file really is, if its path is a link."""
+    born: int = 0
+    """When the file was made, in nanoseconds."""
+    written: int = 0
+    """When the file was last written, in nanoseconds, if all of it was read; 0 if not, or where that is not known."""
 
 
 @dataclass(eq=False, slots=True)
@@ -126,14 +130,20 @@ class Stream:
         since = p.offset if p.since is None else p.since
         return cls(
             key,
-            Identity(p.path, file, p.head, p.head_length, p.compressed, p.target, ended=p.ended, left=p.left),
+            Identity(
+                p.path, file, p.head, p.head_length, p.compressed, p.target, ended=p.ended, left=p.left, born=p.born
+            ),
             Place(p.offset, p.tail, p.crc, since, p.skipping, p.done),
-            sighting=Sighting(behind=p.behind),
+            sighting=Sighting(behind=p.behind, whole=(p.offset, p.written) if p.written else None),
             kinship=Kinship(settled=True),
         )
 
-    def position(self, place: Place, *, behind: bool = False) -> bytes:
-        """What to store when everything before this place is stored."""
+    def position(self, place: Place, *, behind: bool = False, written: int | None = None) -> bytes:
+        """What to store when everything before this place is stored; `written` is when its file was, which ends there,
+        or 0 (None: as far as that is known)."""
+        if written is None:
+            size, at = self.sighting.whole or (0, 0)
+            written = at if size == place.offset else 0
         it = self.identity
         dev, ino = it.file or it.missing or NOWHERE
         stored = Position(
@@ -153,6 +163,8 @@ class Stream:
             crc=place.crc,
             left=it.left,
             target=shown(it.target),
+            born=it.born,
+            written=written,
         )
         return msgspec.json.encode(stored)
 

@@ -31,6 +31,8 @@ class Survey:
     def __init__(self, followed: Followed) -> None:
         self._followed = followed
         self._aliases: Mapping[str, str] = {}
+        self.hears_all = True
+        """Whether every write is told of."""
 
     def begin(self, ends: Mapping[Found, tuple[Place, bytes]]) -> dict[str, bytes | None]:
         """Files that are read from where they end now, with their first bytes; returns what to store of them."""
@@ -49,6 +51,7 @@ class Survey:
         """A file was written: it gets a turn."""
         stream = self._followed.known.at(self._aliases.get(path, path))
         if stream is not None:
+            stream.sighting.hear()
             self._followed.wake([stream])
 
     def sought(self, scan: Scan, is_open: Set[Stream]) -> tuple[list[Remembered], Set[File]]:
@@ -128,10 +131,26 @@ class Survey:
             known.move(stream, found.path)
             stream.sighting.open()
         known.aim(stream, found.target)
+        rests = same
         same &= known.attach(stream)
+        if stream.sighting.is_later(found.size, found.changed) and self._is_new(stream, found, rests=rests):
+            followed.restart(stream)
+            return True
         if not same or stream.path in followed.problems or stream.is_behind(found.size):
             followed.wake([stream])
         return not same
+
+    def _is_new(self, stream: Stream, found: Found, *, rests: bool) -> bool:
+        """Whether a file that has not grown was written anew, with what it had; `sighting` says how that is told."""
+        heard = stream.sighting.heard
+        is_quiet = heard is False and self.hears_all
+        if is_quiet or (not heard and not found.was_written):
+            stream.sighting.accept(found.changed)
+            self._followed.tidy[stream.key] = stream.position(stream.place)
+            return False
+        if not rests:  # a write may be under way that makes it longer
+            self._followed.retry_soon(stream)
+        return rests
 
     def _part_with_reused(self, traces: Search, is_open: Set[Stream]) -> None:
         """The inode of a file that is gone was given to another one, which was rotated away as well."""

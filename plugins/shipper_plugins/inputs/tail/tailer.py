@@ -178,6 +178,7 @@ class Tailer:
             fresh_watches = await self._calls.run(self._options.paths[0], partial(self._watch.follow, scan.interests))
             if not self._followed.scans and self._options.from_end and mark != begun(self._options):
                 await self._begin_at_end(scan)
+            self._survey.hears_all = self._watch.complete
             outcome = self._survey.apply(scan, traces, self._reader.open_files.streams())
             self._act()
             self._note(scan)

@@ -6,7 +6,7 @@ repeats nothing. What is decided is decided by what was seen, and only if the st
 
 from __future__ import annotations
 
-from shipper_plugins.inputs.tail.asks import CutUp, LookAgain, Steps
+from shipper_plugins.inputs.tail.asks import CutUp, Keep, LookAgain, Steps
 from shipper_plugins.inputs.tail.chunk import Taken
 from shipper_plugins.inputs.tail.content import HEAD, Look, Moved
 from shipper_plugins.inputs.tail.copying import Copying
@@ -36,6 +36,10 @@ class Turning:
         """
         stream, compressed = sight.wish.stream, sight.compressed
         stream.sighting.look(sight.size)
+        if stream.identity.is_older(sight.born, sight.written):
+            self._followed.restart(stream)
+            return False
+        self._followed.known.date(stream, sight.born)
         if stream.identity.compressed != compressed and stream.identity.head_length:
             self._followed.restart(stream)
             return False
@@ -49,6 +53,7 @@ class Turning:
             return False
         if (yield from self._ignoring.ignore(stream, sight)):
             return True
+        yield from self._keep(stream)
         look = sight.look
         if look is None or not sight.wish.is_current:
             return True
@@ -62,6 +67,13 @@ class Turning:
         is_cut_short = compressed and look.at_end and not look.complete
         self._followed.note_end(stream, sight.written if is_cut_short else None)
         return (yield from self._cut(stream, cutter, look, chunk_bytes))
+
+    def _keep(self, stream: Stream) -> Steps[None]:
+        """Store at once that the time of its last write says nothing: reading changes what told that."""
+        kept = self._followed.tidy.get(stream.key)
+        if kept is not None:
+            yield from Keep({stream.key: kept})
+            self._followed.tidied({stream.key: kept})
 
     def _stay_done(self, stream: Stream) -> None:
         """It was read to its end, and has not grown."""
@@ -135,7 +147,8 @@ class Turning:
     def _rest(self, stream: Stream, look: Look, cut: Cut, *, final: bool) -> None:
         """Nothing more to read until the file grows: everything up to its size was looked at."""
         followed = self._followed
-        stream.sighting.rest(look.size)
+        if stream.sighting.rest(look.size, look.written):
+            self._ask_names(stream, look)
         stream.assembly.rest(final=final)
         multiline = followed.options.multiline
         if not cut.pending:
@@ -145,6 +158,13 @@ class Turning:
         if stream in followed.known.detached:
             self._rest_detached(stream, look, moved=cut.consumed > 0)
         followed.wake(copied for copied in stream.kinship.copies if copied.kinship.compared != stream.offset)
+
+    def _ask_names(self, stream: Stream, look: Look) -> None:
+        """The file was written and has not grown: the next scan says what that means; for one in no glob, nothing."""
+        if stream in self._followed.known.detached:
+            stream.sighting.accept(look.written)
+        else:
+            self._followed.retry_soon(stream)
 
     def _rest_detached(self, stream: Stream, look: Look, *, moved: bool) -> None:
         """The file has left the globs: it is read to its end if it is deleted, and for a while if it was moved."""
