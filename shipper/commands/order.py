@@ -85,7 +85,7 @@ def revoke(credential: str, state: Path, json: bool) -> int:
     """
     result = _perform(state, "revoke", {"credential": credential}, json=json)
     if result is not None:
-        click.echo(f"{credential} waits no more: it is revoked")
+        click.echo(f"{credential} waits no more before it is revoked")
     return 0
 
 

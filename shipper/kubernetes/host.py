@@ -60,8 +60,11 @@ class Host:
         return self._member.held.events
 
     def using(self) -> Sequence[str]:
-        """Returns the ids of contents that the sidecar uses or may use."""
-        return sorted(id for id, kept in self._member.ledger.kept.items() if kept.shared and not kept.released)
+        """Returns the ids of contents that the sidecar uses or may use, and of those that wait for what has come in
+        their place to be accepted."""
+        ledger = self._member.ledger
+        used = {id for id, kept in ledger.kept.items() if kept.shared and not kept.released}
+        return sorted(used | (ledger.delayed().keys() if self.agent.delays else set()))
 
     def sidecar(self) -> str | None:
         """Returns the address at which the sidecar answers over HTTP; None while it does not."""

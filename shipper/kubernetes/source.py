@@ -26,6 +26,7 @@ from shipper.supervise.watch import Watch
 class KubernetesSource(SharedSource[Vector]):
     """See `policy_source.PolicySource`."""
 
+    delays = True
     name, method = "the policies of Kubernetes", "watch"
     _unheard = (
         "the member has stopped, but the API server does not answer, so policies still count it: start it, and try "

@@ -264,17 +264,23 @@ class Agent:
 
     def waiting(self) -> Mapping[str, Wait]:
         """Returns the released credentials that wait, each with what it waits for."""
-        return self._revocations.waiting
+        delayed = [pair for member in self.members for pair in member.ledger.delayed().items()] if self.delays else []
+        return {**self._revocations.waiting, **{id: Wait(newer, "accepted") for id, newer in delayed}}
+
+    @property
+    def delays(self) -> bool:
+        """Whether a credential of the source counts as used until its successor was accepted."""
+        return self._source.delays and self._options.config.release_when == "accepted"
 
     async def revoke(self, id: str) -> Result:
         """Has a released credential revoked, whatever it waits for; returns the outcome for a person."""
-        if id not in self._revocations.waiting:
+        if id not in self.waiting():
             waiting = ", ".join(self.waiting()) or "there are none"
             return refused(f"{id} is none of the released credentials that wait: {waiting}", Code.NOTHING_TO_ORDER)
         for member in self.members:
             await member.order_revocation(id)
         self.released(again=False)
-        return Result(id="", status="SUCCESS", message=f"{id} is revoked now", code=Code.OK)
+        return Result(id="", status="SUCCESS", message=f"{id} waits no more", code=Code.OK)
 
     def forget(self, ids: Iterable[str]) -> None:
         """Removes credentials of the source that it has released; those that a member may use again stay.

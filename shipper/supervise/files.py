@@ -35,7 +35,7 @@ class Files:
     """
 
     name = "the files"
-    is_shared = False
+    is_shared = delays = False
 
     def __init__(self, desired: Desired, watch: Watch, paths: Sequence[Path] = ()) -> None:
         """`paths` are the files as people wrote them."""

@@ -193,6 +193,12 @@ class Ledger(msgspec.Struct):
         newer = (self.kept[id] for id in self.ids if id != kept.id) if self.tells_accepted else ()
         return next((one.id for one in newer if not one.accepted and not outputs.isdisjoint(one.units)), "")
 
+    def delayed(self) -> dict[str, str]:
+        """Returns the shared credentials that are released and wait for another one to be accepted, unless a person has
+        ordered their revocation; each with the id of that one."""
+        released = (kept for kept in self.kept.values() if kept.shared and kept.released and not kept.ordered)
+        return {kept.id: newer for kept in released if (newer := self.unaccepted(kept))}
+
     @property
     def secret_variables(self) -> set[str]:
         """Returns the variables of the environment from which kept credentials were read."""

@@ -62,6 +62,12 @@ class PolicySource(Protocol):
         the agent, and `leave` tells the others that this host has gone."""
         ...
 
+    @property
+    def delays(self) -> bool:
+        """Whether its credentials count as used here until what has come in their place was accepted; if not, the
+        source waits for that itself, or has no credentials."""
+        ...
+
     async def may_run(self) -> None:
         """Returns when the policy of an earlier process may run again, which `changed` need not have confirmed."""
         ...

@@ -68,7 +68,7 @@ class Offering(Protocol[Offer_co]):
 class SharedSource(ABC, Generic[Offer]):
     """See `policy_source.PolicySource`; a source of a kind says what its offers mean."""
 
-    is_shared = True
+    is_shared, delays = True, False
 
     def __init__(
         self,

@@ -213,7 +213,7 @@ async def test_a_person_has_a_key_revoked_before_its_successor_is_accepted(site:
             await site.when(lambda: site.revoked)
 
     assert f"es-0 is none of the released credentials that wait: {old}".encode() in wrong.stderr
-    assert done.stdout.decode() == f"{old} waits no more: it is revoked\n"
+    assert done.stdout.decode() == f"{old} waits no more before it is revoked\n"
     assert site.revoked[0].split()[:2] == [old, "id1"]
 
 
