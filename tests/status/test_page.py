@@ -104,6 +104,7 @@ async def test_the_page_comes_with_a_policy_that_permits_its_own_two_files_alone
         "text/css",
         "text/javascript",
         "image/svg+xml",
+        "text/html",
     ]
 
 
@@ -186,3 +187,17 @@ def test_the_reasons_of_many_dead_letters_are_those_of_the_newest():
 
     assert "reasons of the newest 1,000" in shown(dead_letters=letters)
     assert "reasons of the newest" not in shown()
+
+
+def test_a_code_links_to_its_meaning_and_one_of_a_plugin_does_not():
+    units = [
+        {**unit, "message": "x", "code": code}
+        for unit, code in zip(SERVED["units"][2:], ("refused", "own"), strict=True)
+    ]
+    html = shown(units=units)
+    codes = document.file(document.CODES).body.decode()
+
+    assert re.findall('href="codes#([^"]*)"', html) == ["refused"]
+    assert 'id="refused"' in codes
+    assert "A destination refuses requests for another cause" in codes
+    assert Elements(codes).open == []

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 from functools import partial
 
+from shipper.sdk.codes import Code
 from shipper.sdk.units import size_in_words
 from shipper.status.drains import Revision, Wait
 from shipper.status.page.markup import MOST, Child, Markup, badge, bar, folded, quiet, row, section, table, tag
@@ -20,6 +21,7 @@ _USES = {
 }
 _MOST_REVISIONS, _MOST_WAITS, _MOST_CREDENTIALS = 8, 8, 20
 """That are not behind a fold."""
+_CODES = frozenset(map(str, Code))
 _STEPS = ("received", "active", "drained")
 _TONES_OF_STATUS = {"1": "good", "2": "good", "3": "warn", "4": "warn", "5": "bad"}
 _OUTCOMES = {"duplicate": ("duplicate", "duplicates"), "dead_letter": ("dead letter", "dead letters")}
@@ -137,8 +139,13 @@ def behind(one: Input) -> str:
 def _said(one: Input | Output, columns: int, *more: Child) -> Iterator[Markup]:
     """Yields a row below another, over its whole width, with what is wrong and its code; none without content."""
     if one.message or any(more):
-        words = tag("p", one.message, _passing(one), " ", quiet(one.code)) if one.message else None
+        words = tag("p", one.message, _passing(one), " ", code(one.code)) if one.message else None
         yield tag("tr", tag("td", words, more, colspan=str(columns)), class_="said")
+
+
+def code(of: str) -> Markup | None:
+    """Returns a code with a link to its meaning; one of a plugin has none."""
+    return tag("a", of, href=f"codes#{of}", class_="quiet") if of in _CODES else quiet(of)
 
 
 def _passing(one: Input | Output) -> str:
