@@ -33,6 +33,7 @@ import os
 import sys
 from collections.abc import Sequence
 from contextlib import suppress
+from difflib import get_close_matches
 from itertools import pairwise
 from typing import NoReturn
 
@@ -89,6 +90,16 @@ class Verbs(click.Group):
         except BrokenPipeError as error:
             return _report(error)
 
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        """Finds the verb; names one that is written nearly so, as click does for commands that it has imported."""
+        name = args[0]
+        if name not in _VERBS and not name.startswith("-") and not ctx.resilient_parsing:
+            near = get_close_matches(name, _VERBS, 1)
+            ctx.fail(f"No such command '{name}'." + "".join(f" Did you mean '{verb}'?" for verb in near))
+        return super().resolve_command(ctx, args)
+
     def list_commands(self, ctx: click.Context) -> list[str]:
         return list(_VERBS)
 
@@ -106,7 +117,7 @@ class Verbs(click.Group):
 
 
 @click.group(cls=Verbs, context_settings={"help_option_names": ["-h", "--help"]})
-@click.version_option(__version__, prog_name="shipper")
+@click.version_option(__version__, "-V", "--version", prog_name="shipper")
 def shipper() -> None:
     """Ships logs, and reports when an old credential can be revoked.
 
@@ -195,8 +206,8 @@ def _say(text: str) -> None:
     if log.is_json():
         log.get("shipper").error(text)
     else:
-        line = f"shipper: {log.printable(text)}".encode(errors="replace")
-        click.echo(log.marked(line, "error") if log.is_journal(2) else line, err=True)
+        line = f"shipper: {log.printable(text)}"
+        click.echo(log.marked(line.encode(errors="replace"), "error").decode() if log.is_journal(2) else line, err=True)
 
 
 def _flush() -> int:

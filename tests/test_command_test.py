@@ -243,3 +243,14 @@ def test_a_given_secret_that_fits_several_outputs_is_sent_to_none_that_is_not_na
         )
     named = asked("credential", path, "--output", "other", "--secret", tmp_path / "new", "--timeout", "5")
     assert "outputs.other\n  good     secret the given one: own" in named.stdout
+
+
+def test_programs_get_each_case_and_the_events_that_came(policy):
+    good = CliRunner().invoke(command, ["--json", str(policy(GOOD))])
+    (told,) = json.loads(good.stdout)
+    bad = CliRunner().invoke(command, ["--json", str(policy("quue: 1"))])
+
+    assert good.exit_code == 0
+    assert [one["good"] for one in told["cases"]] == [True] * len(told["cases"]) != []
+    assert told["cases"][0]["came"]["main"]
+    assert (bad.exit_code, json.loads(bad.stdout)[0]["valid"]) == (78, False)

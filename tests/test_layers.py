@@ -188,6 +188,7 @@ WITHOUT_MACHINE = {"sidecar", "control", "status", "revisions", "pipeline", "spo
 MAY_USE_THE_MACHINE = {
     "process/environment.py",
     "process/log.py",  # one for a process
+    "process/usage.py",  # of this process
     "pipeline/libraries.py",  # imports
     "pipeline/listeners.py",  # sockets
 }

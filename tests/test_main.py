@@ -258,3 +258,15 @@ def test_the_process_is_called_after_the_program():
     ended = subprocess.run([sys.executable, "-c", check], capture_output=True, text=True, timeout=30)
 
     assert ended.stdout.strip() == "shipper"
+
+
+@pytest.mark.parametrize(("written", "meant"), [("statsu", "status"), ("tset", "test"), ("validte", "validate")])
+def test_a_verb_that_is_mistyped_is_named(written, meant):
+    ended = run(written)
+
+    assert ended.returncode == 2
+    assert ended.stderr.splitlines()[-1] == f"Error: No such command '{written}'. Did you mean '{meant}'?"
+
+
+def test_the_version_is_told_by_either_option():
+    assert run("-V").stdout == run("--version").stdout != ""

@@ -14,7 +14,7 @@ import os
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 import click
 
@@ -26,6 +26,8 @@ if TYPE_CHECKING:
     from shipper.asking.trial import Outcome
     from shipper.policy.registry import Registry
     from shipper.sdk.asking import Finding
+
+    _Result: TypeAlias = tuple[Path, Sequence[Outcome] | PolicyError]
 
 FAILED, REFUSED = 1, 78
 _OWN = "cases"
@@ -75,29 +77,52 @@ def command() -> None:
 @command.command(_OWN, hidden=True)
 @click.argument("files", nargs=-1, required=True, type=PATH, metavar="FILE...")
 @click.option("--show", is_flag=True, help="Print the events that come out, to write or correct a test.")
-def run_cases(files: Sequence[Path], show: bool) -> None:
+@click.option("--json", "as_json", is_flag=True, help="Print the result for programs.")
+def run_cases(files: Sequence[Path], show: bool, as_json: bool) -> None:
     """Run the tests of policy files."""
     from shipper.policy.registry import Registry
 
     registry = Registry.installed()
-    status, good, bad = 0, 0, 0
-    for path in files:
-        try:
-            outcomes = _outcomes(path, registry)
-        except PolicyError as error:
-            click.echo("\n".join(map(str, error.problems)))
-            status = REFUSED
+    results = [_result(path, registry) for path in files]
+    if as_json:
+        click.echo(json.dumps([_for_programs(*result) for result in results], indent=2))
+    else:
+        _print_results(results, show=show)
+    refused = any(isinstance(found, PolicyError) for _, found in results)
+    good = all(isinstance(found, Sequence) and found and all(one.is_good for one in found) for _, found in results)
+    click.get_current_context().exit(REFUSED if refused else 0 if good else FAILED)
+
+
+def _result(path: Path, registry: Registry) -> _Result:
+    try:
+        return path, _outcomes(path, registry)
+    except PolicyError as error:
+        return path, error
+
+
+def _print_results(results: Sequence[_Result], *, show: bool) -> None:
+    good, bad = 0, 0
+    for path, found in results:
+        if isinstance(found, PolicyError):
+            click.echo("\n".join(map(str, found.problems)))
             continue
-        if not outcomes:
+        if not found:
             click.echo(f"{path}: there are no tests; write some below `tests:`")
-            status = status or FAILED
-        for outcome in outcomes:
+        for outcome in found:
             click.echo("\n".join(_lines(outcome, show=show)))
-        good += sum(outcome.is_good for outcome in outcomes)
-        bad += sum(not outcome.is_good for outcome in outcomes)
+        good += sum(outcome.is_good for outcome in found)
+        bad += sum(not outcome.is_good for outcome in found)
     if good or bad:
         click.echo(f"{good} good" + (f", {bad} failed" if bad else ""))
-    click.get_current_context().exit(status or (FAILED if bad else 0))
+
+
+def _for_programs(path: Path, found: Sequence[Outcome] | PolicyError) -> dict[str, Any]:
+    if isinstance(found, PolicyError):
+        return {"file": str(path), "valid": False, "errors": [asdict(problem) for problem in found.problems]}
+    cases = [
+        {"name": one.case.name, "line": one.case.mark.line, "good": one.is_good, "came": one.came} for one in found
+    ]
+    return {"file": str(path), "valid": True, "cases": cases, "errors": []}
 
 
 def _outcomes(path: Path, registry: Registry) -> Sequence[Outcome]:

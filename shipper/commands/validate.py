@@ -50,6 +50,7 @@ class Checked:
 @click.command("validate")
 @click.argument("files", nargs=-1, required=True, type=PATH, metavar="FILE...")
 @click.option("--format", "form", type=click.Choice(["text", "json"]), default="text", help="How to print the result.")
+@click.option("--json", "form", flag_value="json", help="The same as --format json.")
 @click.option("--secrets", "with_secrets", is_flag=True, help="Read the secrets too: a missing file is an error.")
 @click.option(
     "--against", type=PATH, metavar="OLD", help="Say what changes from the policy OLD, and which outputs drain."

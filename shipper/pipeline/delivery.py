@@ -299,9 +299,11 @@ class Delivery:
     def _standing(self, output: str) -> dict[str, Any]:
         lanes = [lane for lane in self.lanes.values() if lane.key.output == output]
         waits = [wait for lane in lanes if (wait := lane.next_attempt) is not None]
+        ill = [seconds for lane in lanes if (seconds := lane.ill_seconds) is not None]
         return {
             "held": any(lane.is_held for lane in lanes),
             "next_attempt_seconds": round(min(waits), 3) if waits else None,
+            "ill_seconds": round(max(ill), 3) if ill else None,
         }
 
 

@@ -164,6 +164,7 @@ class Lane:
         self._trouble: Trouble | None = None
         """What ended the last session, if it was a trouble."""
         self._failing: Failing | None = None
+        self._ill_since: float | None = None
         self._done: tuple[int, Why | None] = 0, None
         self._moved = trio.current_time()
         """When `watch` last saw the lane idle, making progress, or with a reported problem."""
@@ -331,6 +332,11 @@ class Lane:
         if self._failing is None:
             return None
         return self._failing.batch, trio.current_time() - self._failing.since
+
+    @property
+    def ill_seconds(self) -> float | None:
+        """Returns how long it has had a problem, without a moment of delivery; None: it has none."""
+        return None if self._ill_since is None else trio.current_time() - self._ill_since
 
     def _stalls(self) -> bool:
         """Whether nothing else is reported; what a lane waits for may have changed since the last look."""
@@ -653,6 +659,7 @@ class Lane:
     def _report(self, problem: str | None, code: str = Code.OK, *, held: bool = False) -> None:
         self.is_held, self.hold = held, None
         self._own = None if problem is None else Why(problem, code)
+        self._ill_since = None if problem is None else self._ill_since or trio.current_time()
         self._show()
 
     def _take_notice(self, text: str | None, code: str) -> None:

@@ -12,6 +12,7 @@ from itertools import accumulate
 from typing import TYPE_CHECKING, Any
 
 from shipper import __version__
+from shipper.process.usage import usage
 from shipper.protocol.messages import TROUBLES
 from shipper.sdk.tallies import BOUNDS, FAILURES
 
@@ -67,6 +68,15 @@ _PRINCIPALS = {
     "connected_seconds": "How long an output has been connected to its principal; missing while it is not.",
 }
 
+_PROCESS = {
+    "cpu_seconds": "Total user and system CPU time in seconds.",
+    "virtual_memory_bytes": "Virtual memory size in bytes.",
+    "resident_memory_bytes": "Resident memory size in bytes.",
+    "start_time_seconds": "Start time of the process since the Unix epoch in seconds.",
+    "open_fds": "Number of open file descriptors.",
+    "max_fds": "Maximum number of open file descriptors.",
+}
+
 Row = tuple[tuple[str, ...], float]
 
 
@@ -81,6 +91,7 @@ def exposition(status: Mapping[str, Any]) -> tuple[bytes, str]:
 
     registry = CollectorRegistry()
     registry.register(_Collector(status))
+    registry.register(_Process())
     return generate_latest(registry), CONTENT_TYPE_PLAIN_0_0_4
 
 
@@ -125,6 +136,17 @@ class _Collector:
         yield from _counted(status.get("plugins") or {})
         if (supervisor := status.get("supervisor")) is not None:
             yield from _supervisor(supervisor)
+
+
+class _Process:
+    """What this process uses, under the names that every program has for it."""
+
+    def collect(self) -> Iterator[Metric]:
+        from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
+
+        for name, value in usage().items():
+            family = CounterMetricFamily if name == "cpu_seconds" else GaugeMetricFamily
+            yield family(f"process_{name}", _PROCESS[name], value=value)
 
 
 def _gauge(name: str, text: str, labels: list[str], rows: Iterable[Row]) -> Metric:

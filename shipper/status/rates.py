@@ -97,6 +97,7 @@ def _counters(document: Mapping[str, Any]) -> Iterator[tuple[Counter, float]]:
     observed = document.get("observed") or document
     if queue := observed.get("queue"):
         yield ("queue", "", "events"), queue["events"]
+        yield ("queue", "", "bytes"), queue.get("bytes", 0)
     for drain in observed.get("draining") or ():
         for output, waiting in drain["outputs"].items():
             yield ("draining", f"{drain.get('epoch', 0)}:{drain['revision']}", output), waiting["events"]

@@ -32,6 +32,8 @@ TONES: Mapping[str, Tone] = {
     "STOPPED": "idle",
     "UNKNOWN": "idle",
 }
+MOST_LETTERS = 1000
+"""Dead letters, the newest, whose reasons a document counts."""
 _OUTCOMES = ("delivered", "duplicate", "superseded", "dead_letter", "dropped")
 
 
@@ -102,6 +104,8 @@ class Output:
     """Whether it waits for a person."""
     next_attempt_seconds: float | None = None
     """Until it tries its destination again; None: it does not wait."""
+    ill_seconds: float | None = None
+    """How long it has had its problem; None: it has none, or that is not known."""
     batch: int | None = None
     """The batch that fails again and again."""
     batch_seconds: float = 0.0
@@ -136,6 +140,15 @@ class Queue:
     oldest_seconds: float
     change: float | None = None
     """Events a second by which it grows, or shrinks."""
+    bytes_change: float | None = None
+    """The same of its bytes."""
+
+    @property
+    def seconds_to_full(self) -> float | None:
+        """When it is full at its present growth; None if it does not grow, or that is not known."""
+        if not self.limit_bytes or not self.bytes_change or self.bytes_change <= 0:
+            return None
+        return max(0, self.limit_bytes - self.bytes) / self.bytes_change
 
     @property
     def share(self) -> float | None:
@@ -289,8 +302,8 @@ def of(
         code=observed.get("code", ""),
         troubles=tuple((one.get("cause", one["kind"]), one.get("message", "")) for one in troubles),
         facts=tuple(_facts(document, observed)),
-        inputs=tuple(_inputs(document, observed, rates)),
-        outputs=tuple(_outputs(document, observed, rates, directory, orders)),
+        inputs=tuple(sorted(_inputs(document, observed, rates), key=_broken_first)),
+        outputs=tuple(sorted(_outputs(document, observed, rates, directory, orders), key=_broken_first)),
         units_left_out=observed.get("units_left_out", 0),
         queue=_queue(observed.get("queue"), rates),
         revisions=tuple(drains.revisions(observed, found, wanted)),
@@ -384,6 +397,7 @@ def _outputs(
             request_seconds=_request_seconds(requests, rates, name),
             held=requests.get("held", False),
             next_attempt_seconds=requests.get("next_attempt_seconds"),
+            ill_seconds=requests.get("ill_seconds"),
             batch=failing.get("batch"),
             batch_seconds=failing.get("seconds", 0.0),
             remedies=tuple(remedies.of_batch(unit, directory, orders)) if directory else (),
@@ -406,7 +420,11 @@ def _queue(figures: Mapping[str, Any] | None, rates: Rates) -> Queue | None:
     if not figures:
         return None
     names = ("events", "bytes", "limit_bytes", "disk_bytes", "oldest_seconds")
-    return Queue(**{name: figures[name] for name in names}, change=rates.change("queue", "", "events"))
+    return Queue(
+        **{name: figures[name] for name in names},
+        change=rates.change("queue", "", "events"),
+        bytes_change=rates.change("queue", "", "bytes"),
+    )
 
 
 def _credentials(
@@ -455,6 +473,10 @@ def _letters(observed: Mapping[str, Any], directory: str, orders: Collection[str
 
 def _edges(observed: Mapping[str, Any]) -> Iterator[Edge]:
     return (Edge(**{name: edge[name] for name in Edge.__slots__}) for edge in observed.get("edges") or ())
+
+
+def _broken_first(one: Input | Output) -> int:
+    return {"bad": 0, "warn": 1}.get(one.tone, 2)
 
 
 def _worst_first(edge: Edge) -> tuple[bool, int, str, str]:

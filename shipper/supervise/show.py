@@ -16,6 +16,7 @@ from shipper.process.log import printable
 from shipper.sdk.units import events_in_words, size_in_words
 from shipper.status import remedies
 from shipper.status.remedies import Remedy
+from shipper.status.words import span
 from shipper.supervise import show_policies
 
 if TYPE_CHECKING:
@@ -135,7 +136,7 @@ def of_status(status: Mapping[str, Any], directory: str = "DIR", orders: Collect
         ("troubles", [(one["cause"], one["message"]) for one in status["troubles"]]),
         ("policies", list(show_policies.policies(status.get("kubernetes") or {}))),
         ("secrets", list(show_policies.secrets(status.get("kubernetes") or {}))),
-        ("units", [_unit(unit) for unit in observed.get("units", ())]),
+        ("units", [_unit(unit) for unit in sorted(observed.get("units", ()), key=_broken_first)]),
         ("principals", [_principal(one) for one in observed.get("principals", ())]),
         ("edges", list(_edges(observed))),
         ("draining", [row for lane in observed.get("draining", ()) for row in _draining(lane)] + _left_out(observed)),
@@ -210,7 +211,7 @@ def _overview(status: Mapping[str, Any], observed: Mapping[str, Any]) -> Iterato
             f"{confirms} by the principal" if confirms == "stored" else "delivered at the end of the way",
         )
     if queue := observed.get("queue"):
-        oldest = f", oldest {queue['oldest_seconds']:,.1f} s" if queue["events"] else ""
+        oldest = f", oldest {span(queue['oldest_seconds'])}" if queue["events"] else ""
         limit = f" of {size_in_words(queue['limit_bytes'])}" if queue["limit_bytes"] else ""
         waits = f"{events_in_words(queue['events'])}, {size_in_words(queue['bytes'])}{limit}{oldest}"
         yield "queue", f"{waits}; {size_in_words(queue['disk_bytes'])} on disk"
@@ -240,6 +241,10 @@ def _settled(counts: Mapping[str, int]) -> str:
     return found or "it waited for no events"
 
 
+def _broken_first(unit: Mapping[str, Any]) -> int:
+    return {"FAILED": 0, "DEGRADED": 1}.get(unit["state"], 2)
+
+
 def _unit(unit: Mapping[str, Any]) -> Row:
     said = (unit["message"], _passing(unit), _followed(unit))
     return unit["id"], unit["type"], unit["state"], "; ".join(filter(None, said))
@@ -262,7 +267,7 @@ def _followed(unit: Mapping[str, Any]) -> str:
 
 
 def _principal(one: Mapping[str, Any]) -> Row:
-    oldest = f", oldest {one['oldest_seconds']:,.1f} s" if one["oldest_seconds"] else ""
+    oldest = f", oldest {span(one['oldest_seconds'])}" if one["oldest_seconds"] else ""
     open = _amount(one["unconfirmed_events"], _keys(one["unconfirmed_keys"]) if one["unconfirmed_keys"] else "")
     waits = f"{open or 'nothing'} unconfirmed{oldest}"
     confirms = f"confirms {one['confirms']}" if one["confirms"] else ""
@@ -275,7 +280,7 @@ def _edges(observed: Mapping[str, Any]) -> Iterator[Row]:
     shown = edges if len(edges) <= _MOST_EDGES else sorted(edges, key=_is_well)[:_MOST_EDGES]
     for edge in shown:
         is_heard = edge["heard_seconds"] is not None
-        heard = f"heard {_span(edge['heard_seconds'])} ago" if is_heard else "not heard of since the start"
+        heard = f"heard {span(edge['heard_seconds'])} ago" if is_heard else "not heard of since the start"
         behind = _amount(edge["waiting_events"], _versions(edge["versions_behind"]) if edge["versions_behind"] else "")
         waits = f"waiting there: {behind or 'nothing'}" if is_heard else ""
         has = f"{_keys(edge['keys'])}, {size_in_words(edge['bytes'])}"
@@ -290,15 +295,7 @@ def _is_well(edge: Mapping[str, Any]) -> tuple[bool, int]:
 
 def _connected(one: Mapping[str, Any]) -> str:
     seconds = one["connected_seconds"]
-    return "not connected" if seconds is None else f"connected for {_span(seconds)}"
-
-
-def _span(seconds: float) -> str:
-    """Returns a duration for people."""
-    for unit, length in (("d", 86400), ("h", 3600), ("min", 60)):
-        if seconds >= 2 * length:
-            return f"{seconds / length:.0f} {unit}"
-    return f"{seconds:.0f} s"
+    return "not connected" if seconds is None else f"connected for {span(seconds)}"
 
 
 def _amount(events: int, versions: str) -> str:
@@ -316,7 +313,7 @@ def _versions(count: int) -> str:
 def _draining(lane: Mapping[str, Any]) -> Iterator[Row]:
     at = f"revision {_revision((lane['epoch'], lane['revision']))}"
     for name, output in lane["outputs"].items():
-        oldest = f"oldest {lane['oldest_seconds']:,.1f} s"
+        oldest = f"oldest {span(lane['oldest_seconds'])}"
         needs = f"needs {', '.join(output['credentials'])}" if output.get("credentials") else ""
         why = "; ".join(filter(None, (output["reason"], remedies.passing(output.get("code", "")))))
         yield at, name, events_in_words(output["events"]), oldest, needs, why

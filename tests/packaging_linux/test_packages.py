@@ -167,3 +167,10 @@ def test_the_image_runs_as_the_same_user_as_in_kubernetes_and_starts_what_the_un
     assert re.findall(r"^USER (.*)$", text, re.M) == re.findall(
         r"^USER (.*)$", (ROOT / "packaging/kubernetes/Containerfile").read_text(), re.M
     )
+
+
+@pytest.mark.parametrize("name", ["monitoring/rules.yaml", "monitoring/dashboard.json", "troubles.md"])
+def test_what_a_service_is_watched_with_comes_with_it(unpacked: Path, name: str) -> None:
+    source = ROOT / ("packaging" if name.startswith("monitoring") else "docs") / name
+
+    assert (unpacked / "usr/share/doc/shipper" / name).read_bytes() == source.read_bytes()

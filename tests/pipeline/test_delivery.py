@@ -114,10 +114,12 @@ async def test_an_output_that_waits_for_a_person_is_held_and_says_when_it_asks_a
         await script.until(lambda: lane.next_attempt is not None)
         assert standing(on)["held"]
         assert 0 < standing(on)["next_attempt_seconds"] < 1
+        assert standing(on)["ill_seconds"] is not None
 
         script.send = script.deliver
         await on.empty()
-        assert (standing(on)["held"], standing(on)["next_attempt_seconds"]) == (False, None)
+        assert standing(on)["held"] is False
+        assert (standing(on)["next_attempt_seconds"], standing(on)["ill_seconds"]) == (None, None)
 
 
 async def test_what_is_counted_of_an_output_goes_with_its_last_lane(tmp_path: Path) -> None:

@@ -192,6 +192,8 @@ async def test_metrics_say_what_the_status_says():
         'shipper_input_unread_bytes{input="logs"} 120.0',
     ):
         assert line in lines
+    process = {line.split()[0] for line in lines if line.startswith("process_")}
+    assert process >= {"process_cpu_seconds_total", "process_resident_memory_bytes", "process_open_fds"}
 
 
 async def test_metrics_say_what_is_left_of_a_lease_if_one_is_needed():

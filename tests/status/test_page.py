@@ -18,6 +18,7 @@ from shipper.status import fleet, http, view
 from shipper.status.http import serve_status
 from shipper.status.page import document
 from shipper.status.page.markup import tag
+from shipper.status.rates import Rates, sample
 from shipper.supervise.config import read_config
 from tests.status.documents import EDGE, SERVED
 from tests.status.documents import fleet as of_fleet
@@ -103,6 +104,7 @@ async def test_the_page_comes_with_a_policy_that_permits_its_own_two_files_alone
         "text/css",
         "text/javascript",
         "image/svg+xml",
+        "text/html",
     ]
 
 
@@ -146,3 +148,56 @@ def test_a_page_of_thousands_of_edges_has_a_bound():
     edges = [{**EDGE, "name": f"edge-{number}"} for number in range(20_000)]
 
     assert len(shown(edges=edges)) < 1 << 20
+
+
+def test_a_dead_destination_says_for_how_long_and_what_ends_it_and_when_the_queue_is_full():
+    units = [{**unit, "message": "connection refused", "code": "unreachable"} for unit in SERVED["units"][2:3]]
+    served = {"units": units, "outputs": {"main": {**SERVED["outputs"]["main"], "ill_seconds": 720.0}}}
+    before = {**SERVED, "queue": {**SERVED["queue"], "bytes": (1 << 29) - (1 << 20)}}
+    rates = Rates(sample({**SERVED, **served}, 15.0), sample(before, 5.0))
+    words = Elements(document.page(view.of({**SERVED, **served}, rates), name="web-1").body.decode()).words
+
+    assert "connection refused, for 12 min; ends when the host answers" in words
+    assert "512MiB of 1GiB, full in 85 min" in words
+
+
+def test_what_is_broken_comes_first():
+    found = view.of(SERVED)
+
+    assert [one.name for one in found.inputs] == ["apps", "access"]
+    assert [one.name for one in found.outputs] == ["main", "copy"]
+
+
+def test_deliveries_to_several_outputs_are_not_said_to_be_events():
+    one = {"main": SERVED["counters"]["main"]}
+
+    assert "29,000 to 2 outputs" in Elements(shown()).words
+    assert "9,000 events" in Elements(shown(counters=one)).words
+
+
+def test_a_drained_revision_with_events_of_its_own_is_drained_of_older_ones():
+    drained = Elements(shown(revisions={"received": [0, 7], "active": [0, 7], "drained": [0, 6]})).words
+
+    assert "drained of older events" in drained
+    assert "812 events of its own wait" in drained
+
+
+def test_the_reasons_of_many_dead_letters_are_those_of_the_newest():
+    letters = {"events": 1001, "bytes": 1, "oldest_seconds": 1.0}
+
+    assert "reasons of the newest 1,000" in shown(dead_letters=letters)
+    assert "reasons of the newest" not in shown()
+
+
+def test_a_code_links_to_its_meaning_and_one_of_a_plugin_does_not():
+    units = [
+        {**unit, "message": "x", "code": code}
+        for unit, code in zip(SERVED["units"][2:], ("refused", "own"), strict=True)
+    ]
+    html = shown(units=units)
+    codes = document.file(document.CODES).body.decode()
+
+    assert re.findall('href="codes#([^"]*)"', html) == ["refused"]
+    assert 'id="refused"' in codes
+    assert "A destination refuses requests for another cause" in codes
+    assert Elements(codes).open == []

@@ -36,7 +36,7 @@ def test_the_documents_of_these_tests_are_such_as_shippers_make():
 
 
 def test_an_input_has_its_rate_and_how_far_behind_it_is():
-    access, apps = view.of(later(), RATES).inputs
+    apps, access = view.of(later(), RATES).inputs
 
     assert access.events is not None
     assert access.events.per_second == 100.0

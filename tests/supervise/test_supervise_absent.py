@@ -10,8 +10,10 @@ from io import StringIO
 from pathlib import Path
 
 import pytest
+from click.testing import CliRunner
 
 from shipper.commands.status import exit_status
+from shipper.commands.top import command as top
 from shipper.protocol.messages import encoded
 from shipper.supervise import absent
 from shipper.supervise.show import of_status, show
@@ -108,3 +110,13 @@ async def test_root_reads_the_directory_of_the_service_while_that_is_stopped(tmp
 
     assert (told["state"], told["troubles"]) == ("STOPPED", [])
     assert told["observed"]["credentials_in_use"] == ("k1",)
+
+
+async def test_top_gives_programs_the_document_that_it_draws(tmp_path: Path) -> None:
+    async with bench(tmp_path / "state") as on:
+        await on.activate(1, main="k1")
+    ended = CliRunner().invoke(top, ["--json", "--state", str(tmp_path / "state")], standalone_mode=False)
+    told = json.loads(ended.stdout)
+
+    assert (ended.return_value, told["state"]) == (3, "STOPPED")
+    assert told["observed"]["credentials_in_use"] == ["k1"]

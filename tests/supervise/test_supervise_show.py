@@ -94,7 +94,7 @@ def test_the_edges_of_a_principal_are_named_with_what_waits_there() -> None:
             "inputs.door",
             "berlin",
             "connected for 90 min",
-            "heard 3 s ago",
+            "heard 3.2 s ago",
             "1,200 keys, 4KiB",
             "waiting there: 1 version",
         ),
@@ -109,7 +109,7 @@ def test_the_principal_of_an_edge_is_named_with_what_it_has_not_confirmed() -> N
     host, waits = "principal-1:6789", "3 events and 1 key unconfirmed, oldest 9.0 s"
     assert tables["principals"] == [
         ("outputs.up", host, "not connected", "confirms stored", waits, "connection refused"),
-        ("outputs.up", host, "connected for 4 s", "confirms stored", "nothing unconfirmed", ""),
+        ("outputs.up", host, "connected for 4.0 s", "confirms stored", "nothing unconfirmed", ""),
     ]
 
 

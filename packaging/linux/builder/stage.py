@@ -104,6 +104,9 @@ def _copy_files(root: Path, source: Path) -> None:
         "supervise.yaml": "etc/shipper/supervise.yaml",
         "../../LICENSE": "usr/share/doc/shipper/copyright",
         "../../README.md": "usr/share/doc/shipper/README.md",
+        "../../docs/troubles.md": "usr/share/doc/shipper/troubles.md",
+        "../monitoring/rules.yaml": "usr/share/doc/shipper/monitoring/rules.yaml",
+        "../monitoring/dashboard.json": "usr/share/doc/shipper/monitoring/dashboard.json",
     }.items():
         _put(linux / name, root / there)
     for policy in sorted((source / "policies").iterdir()):

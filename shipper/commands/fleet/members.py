@@ -18,7 +18,8 @@ if TYPE_CHECKING:
 
 @click.command(short_help="Take this host out of its fleet.")
 @with_state("The supervisor's --state directory.")
-def leave(state: Path) -> int:
+@with_json
+def leave(state: Path, json: bool) -> int:
     """Take the host of --state out of its fleet: its supervisor delivers what it can, tells the fleet, and stops.
 
     A member that has left with nothing undelivered keeps no `wait` closed. It joins again when its supervisor is
@@ -29,10 +30,15 @@ def leave(state: Path) -> int:
     Example:
       shipper fleet leave --state /var/lib/shipper
     """
+    import msgspec
+
     from shipper.process.log import printable
     from shipper.supervise.questions import Leave, ask
 
     answer = ask(state, Leave())
+    if json:
+        click.echo(msgspec.json.encode(answer))
+        return 1 if answer["status"] == "FAILED" else 0
     if answer["status"] == "FAILED":
         raise click.ClickException(f"not done: {printable(answer['message'])}")
     click.echo(printable(answer["message"]) if answer.get("message") else "this host has left the fleet")

@@ -26,7 +26,8 @@ from shipper.commands import with_state
     help="Look so often.",
 )
 @click.option("--once", is_flag=True, help="Look twice, draw once, and end; the default without a terminal.")
-def command(state: Path, every: float, once: bool) -> int:
+@click.option("--json", is_flag=True, help="Look once, and print all of it as one JSON object, without rates.")
+def command(state: Path, every: float, once: bool, json: bool) -> int:
     """Watch inputs with their rates, outputs with their answers, the queue, revisions, drains and credentials.
 
     For what a person can end it shows the commands. It changes nothing, and looking costs the shipper next to nothing.
@@ -49,6 +50,11 @@ def command(state: Path, every: float, once: bool) -> int:
     from shipper.commands.top.terminal import draw_once, follow
 
     looking = Looking(state)
+    if json:
+        from shipper.protocol.messages import encoded
+
+        click.echo(encoded(looking.document()))
+        return looking.status
     if once or sys.stdout is None or not (sys.stdout.isatty() and sys.stdin is not None and sys.stdin.isatty()):
         return draw_once(looking, every)
     return follow(looking, every)

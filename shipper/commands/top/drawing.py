@@ -18,7 +18,19 @@ from shipper.sdk.units import size_in_words
 from shipper.status.drains import Revision, Wait
 from shipper.status.fleet import Fleet
 from shipper.status.remedies import Remedy
-from shipper.status.view import Count, Credential, Edge, Input, Letters, Output, Principal, Queue, Tone, View
+from shipper.status.view import (
+    MOST_LETTERS,
+    Count,
+    Credential,
+    Edge,
+    Input,
+    Letters,
+    Output,
+    Principal,
+    Queue,
+    Tone,
+    View,
+)
 from shipper.status.words import counted, rate, span
 
 STYLES: dict[Tone, str] = {"good": "green", "busy": "cyan", "warn": "yellow", "bad": "bold red", "idle": "dim"}
@@ -73,6 +85,8 @@ def _queue(queue: Queue | None, width: int) -> list[Text]:
         waits.append(f"oldest {span(queue.oldest_seconds)}")
     if queue.change:
         waits.append(f"{'grows' if queue.change > 0 else 'shrinks'} by {rate(abs(queue.change))}")
+    if queue.seconds_to_full is not None:
+        waits.append(f"full in {span(queue.seconds_to_full)}")
     disk = text(f"{size_in_words(queue.disk_bytes)} on disk", "dim")
     return laid_out([Row((title("queue"), full, text(", ".join(waits)), disk))], width, hanging=True)
 
@@ -128,7 +142,8 @@ def _output(one: Output, width: int) -> Row:
         right("" if seconds is None else f"{seconds * 1000:,.0f} ms" if seconds < 1 else span(seconds)),
         text(tried, STYLES["warn"]),
     )
-    notes = [*_notes(_message(one.message, one.tone), text(one.ends), _answers(one)), *_commands(one.refusal)]
+    lasted = f", for {span(one.ill_seconds)}" if one.message and one.ill_seconds is not None else ""
+    notes = [*_notes(_message(one.message + lasted, one.tone), text(one.ends), _answers(one)), *_commands(one.refusal)]
     return Row(cells, [*notes, *_failing(one)])
 
 
@@ -208,6 +223,8 @@ def _letters(letters: Letters, width: int) -> list[Text]:
     head = title("dead letters")
     head.append(f"  {counted(letters.events, 'event')}, {size_in_words(letters.bytes)}", "not bold")
     head.append(f", oldest {span(letters.oldest_seconds)}", "not bold")
+    if letters.events > MOST_LETTERS:
+        head.append("; reasons of the newest 1,000", "not bold")
     rows = [
         Row((text(one.output), right(f"{one.events:,}"), text(f"{span(one.newest_seconds)} ago"), text(one.reason)))
         for one in letters.reasons

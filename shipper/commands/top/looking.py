@@ -48,8 +48,7 @@ class Looking:
 
     def look(self) -> Look:
         """Returns what there is to see now, within some seconds. Raises OptionError for no state directory."""
-        document = self._document()
-        self.status = exit_status(document)
+        document = self.document()
         directory = str(self._state) if document.get("supervisor") else ""
         rates = self._samples.rates(document, time.monotonic())
         return Look(view.of(document, rates, directory=directory), self._looked_at_fleet(document))
@@ -62,7 +61,13 @@ class Looking:
             self._fleet_at = time.monotonic()
         return self._fleet
 
-    def _document(self) -> Mapping[str, Any]:
+    def document(self) -> Mapping[str, Any]:
+        """Returns what is said now: the document of `shipper status --json` with the counters. Raises OptionError."""
+        document = self._asked()
+        self.status = exit_status(document)
+        return document
+
+    def _asked(self) -> Mapping[str, Any]:
         served = asking.status(self._state)
         if served is not None and not (self._state / "sidecar").is_dir():
             return {**served, "running": True}  # `shipper run`, whose supervisor is not ours

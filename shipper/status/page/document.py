@@ -9,9 +9,10 @@ from pathlib import Path
 from typing import NamedTuple
 
 from shipper import __version__
+from shipper.sdk.codes import Code
 from shipper.status.fleet import Fleet
 from shipper.status.page import others, parts
-from shipper.status.page.markup import Markup, tag
+from shipper.status.page.markup import Markup, row, section, table, tag
 from shipper.status.view import View
 
 PAGE = "/"
@@ -26,7 +27,8 @@ HEADERS: Mapping[str, str] = {
 }
 """Of the page and its files."""
 _TYPES = {"/page.css": "text/css", "/page.js": "text/javascript", "/page.svg": "image/svg+xml"}
-FILES = (*_TYPES,)
+CODES = "/codes"
+FILES = (*_TYPES, CODES)
 """The paths of the files, which say nothing of any shipper."""
 PATHS = (PAGE, *FILES)
 RELOAD_SECONDS = 5
@@ -43,6 +45,8 @@ class Content(NamedTuple):
 @cache
 def file(path: str) -> Content:
     """Returns one of FILES."""
+    if path == CODES:
+        return _codes()
     return Content(f"{_TYPES[path]}; charset=utf-8", Path(__file__).with_name(path[1:]).read_bytes())
 
 
@@ -72,7 +76,21 @@ def unanswered(reason: str, name: str | None = None) -> Content:
     return page(View("UNKNOWN", reason, ""), name=host)
 
 
-def _whole(title: str, body: Markup) -> Content:
+def _codes() -> Content:
+    """Returns the list of codes, to which the page links."""
+    rows = [row([("code", tag("code", code)), ("meaning", code.meaning)], id=str(code)) for code in Code]
+    more = "What to do about each is in the documentation: Troubles (in a package: "
+    body = tag(
+        "main",
+        tag("h1", "codes of shipper"),
+        tag("p", more, tag("code", "/usr/share/doc/shipper/troubles.md"), ")."),
+        section("codes", "Codes", table(("code", "meaning"), rows)),
+    )
+    return _whole("codes · shipper", body, moves=False)
+
+
+def _whole(title: str, body: Markup, *, moves: bool = True) -> Content:
+    """`moves`: what it shows changes, so it is loaded again and again."""
     head = tag(
         "head",
         tag("meta", charset="utf-8"),
@@ -81,11 +99,11 @@ def _whole(title: str, body: Markup) -> Content:
         tag("title", title),
         tag("link", rel="icon", href="page.svg", type="image/svg+xml"),
         tag("link", rel="stylesheet", href="page.css"),
-        tag("noscript", tag("meta", http_equiv="refresh", content=str(RELOAD_SECONDS))),
-        tag("script", src="page.js", defer=True),
+        tag("noscript", tag("meta", http_equiv="refresh", content=str(RELOAD_SECONDS))) if moves else None,
+        tag("script", src="page.js", defer=True) if moves else None,
     )
     quiet = tag("p", "This page does not answer.", id="silent", role="status", hidden=True)
-    links = [tag("a", path, href=path[1:]) for path in ("/status", "/metrics", "/livez", "/readyz")]
+    links = [tag("a", path, href=path[1:]) for path in ("/status", "/metrics", "/livez", "/readyz", CODES)]
     foot = tag("footer", f"shipper {__version__} · ", tag("nav", links))
     html = tag("html", head, tag("body", quiet, body, foot), lang="en")
     return Content("text/html; charset=utf-8", f"<!doctype html>\n{html}\n".encode(errors="replace"))

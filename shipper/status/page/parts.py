@@ -5,11 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 from functools import partial
 
+from shipper.sdk.codes import Code
 from shipper.sdk.units import size_in_words
 from shipper.status.drains import Revision, Wait
 from shipper.status.page.markup import MOST, Child, Markup, badge, bar, folded, quiet, row, section, table, tag
 from shipper.status.remedies import Remedy
-from shipper.status.view import Count, Credential, Input, Output, View
+from shipper.status.view import MOST_LETTERS, Count, Credential, Input, Output, View
 from shipper.status.words import counted, rate, span
 
 _USES = {
@@ -21,6 +22,7 @@ _USES = {
 }
 _MOST_REVISIONS, _MOST_WAITS, _MOST_CREDENTIALS = 8, 8, 20
 """That are not behind a fold."""
+_CODES = frozenset(map(str, Code))
 _STEPS = ("received", "active", "drained")
 _TONES_OF_STATUS = {"1": "good", "2": "good", "3": "warn", "4": "warn", "5": "bad"}
 _OUTCOMES = {"duplicate": ("duplicate", "duplicates"), "dead_letter": ("dead letter", "dead letters")}
@@ -51,12 +53,22 @@ def tiles(view: View) -> Markup:
     drains = sum(wait.events for wait in view.waits)
     found = [
         _tile("taken in", rate(_sum(taken)), f"{sum(one.total for one in taken):,} events") if taken else None,
-        _tile("delivered", rate(_sum(sent)), f"{sum(one.total for one in sent):,} events") if sent else None,
+        _delivered(sent),
         _queue(view),
         _tile("draining", f"{drains:,}", counted(len(view.waits), "drain")) if drains else None,
         _tile("dead letters", f"{view.letters.events:,}", size_in_words(view.letters.bytes)),
     ]
     return tag("section", found, id="tiles")
+
+
+def _delivered(sent: Sequence[Count]) -> Markup | None:
+    """Returns what outputs delivered; an event that goes to two of them is delivered twice, which is said."""
+    if not sent:
+        return None
+    total = f"{sum(one.total for one in sent):,}"
+    if len(sent) == 1:
+        return _tile("delivered", rate(_sum(sent)), f"{total} events")
+    return _tile("deliveries", rate(_sum(sent)), f"{total} to {len(sent)} outputs")
 
 
 def _tile(title: str, figure: str, *more: Child) -> Markup:
@@ -76,7 +88,8 @@ def _queue(view: View) -> Markup | None:
     share = queue.share
     tone = "good" if not share or share < 0.5 else "warn" if share < 0.9 else "bad"
     drawn = bar(share, tone, f"{share:.0%} of the queue's limit") if share is not None else None
-    words = f"{size_in_words(queue.bytes)}{limit}"
+    full = f", full in {span(queue.seconds_to_full)}" if queue.seconds_to_full is not None else ""
+    words = f"{size_in_words(queue.bytes)}{limit}{full}"
     return _tile("queue", f"{queue.events:,}", words, drawn, f"{waits}; {size_in_words(queue.disk_bytes)} on disk")
 
 
@@ -129,9 +142,21 @@ def behind(one: Input) -> str:
 def _said(one: Input | Output, columns: int, *more: Child) -> Iterator[Markup]:
     """Yields a row below another, over its whole width, with what is wrong and its code; none without content."""
     if one.message or any(more):
-        ends = f"; {one.ends}" if isinstance(one, Output) and one.ends else ""
-        words = tag("p", one.message, ends, " ", quiet(one.code)) if one.message else None
+        words = tag("p", one.message, _passing(one), " ", code(one.code)) if one.message else None
         yield tag("tr", tag("td", words, more, colspan=str(columns)), class_="said")
+
+
+def code(of: str) -> Markup | None:
+    """Returns a code with a link to its meaning; one of a plugin has none."""
+    return tag("a", of, href=f"codes#{of}", class_="quiet") if of in _CODES else quiet(of)
+
+
+def _passing(one: Input | Output) -> str:
+    """Returns how long an output has had its problem, and what ends it."""
+    if isinstance(one, Input):
+        return ""
+    lasted = f", for {span(one.ill_seconds)}" if one.ill_seconds is not None else ""
+    return f"{lasted}; {one.ends}" if one.ends else lasted
 
 
 def outputs(view: View) -> Markup:
@@ -198,7 +223,7 @@ def revisions(view: View) -> Markup:
 def _revision(one: Revision, *, is_explained: bool) -> Markup:
     """`is_explained`: with all that it waits for; what older ones wait for is among that of the newest."""
     steps = [_step(one, at, step) for at, step in enumerate(_STEPS)]
-    waiting = "event that entered under it waits", "events that entered under it wait"
+    waiting = "event of its own waits", "events of its own wait"
     own = quiet(counted(one.events, *waiting)) if one.own else None
     runs = badge("runs", "good") if one.is_active else None
     title = tag("div", tag("b", f"revision {one.name}"), " ", runs, " ", own, class_="name")
@@ -216,7 +241,8 @@ def _waits(one: Revision) -> Markup:
 def _step(one: Revision, at: int, step: str) -> Markup:
     reached = _STEPS.index(one.step) if one.step in _STEPS else -1
     if at <= reached:
-        return tag("span", step, class_="step good")
+        done = "drained of older events" if step == "drained" and one.own else step
+        return tag("span", done, class_="step good")
     if at == reached + 1 and one.waits_for:
         return tag(
             "span",
@@ -297,5 +323,6 @@ def letters(view: View) -> Markup:
         "Dead letters",
         table(("output", "reason", "events", "newest"), rows) if rows else None,
         commands("orders", found.remedies) if found.remedies else None,
-        note=f"{counted(found.events, 'event')}, {size_in_words(found.bytes)}, oldest {span(found.oldest_seconds)}",
+        note=f"{counted(found.events, 'event')}, {size_in_words(found.bytes)}, oldest {span(found.oldest_seconds)}"
+        + ("; reasons of the newest 1,000" if found.events > MOST_LETTERS else ""),
     )
