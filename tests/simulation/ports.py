@@ -117,4 +117,4 @@ class _Log:
         self.secrets: dict[str, None] = {}
         self.render: Callable[[Any], Any] = repr
         self.follow = None
-        self.writer = SimpleNamespace(write=stage.log.append)
+        self.writer = SimpleNamespace(write=lambda line, level: stage.log.append(line))
