@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import base64
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
-from contextlib import asynccontextmanager, suppress
+from contextlib import AbstractContextManager, asynccontextmanager, nullcontext, suppress
 from dataclasses import dataclass, field, replace
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any, cast
@@ -316,7 +316,7 @@ class WireServer(RelayServer):
                 request.end(None)
 
     async def renew(self) -> None:
-        """No connection has TLS."""
+        """No connection has TLS, nor ends with its credential."""
 
     def take(self, request: Request) -> None:
         """A request arrives."""
@@ -394,6 +394,13 @@ class WireServer(RelayServer):
 class _NoConnections:
     def let_in(self, request: object) -> None:
         """All are."""
+
+    def note(self, request: object, shown: object) -> None:
+        """No connection is ended for what it has shown."""
+
+    def waiting(self, request: object) -> AbstractContextManager[None]:
+        """Nor because it only waits."""
+        return nullcontext()
 
     def repeat(self, *heartbeat: object) -> None:
         """Each heartbeat is read as if it were the first."""
