@@ -207,6 +207,16 @@ ROWS: dict[str, list[Panel]] = {
         ),
         Panel("Troubles of the supervisor", [(last("supervisor_troubles") + " > 0", "{{instance}} {{kind}}")]),
         Panel("Restarts", [(grown("supervisor_restarts_total"), "{{instance}}")]),
+        Panel(
+            "Processor time",
+            [(f"rate(process_cpu_seconds_total{{{WHERE}}}[$__rate_interval])", "{{instance}}")],
+            "percentunit",
+        ),
+        Panel(
+            "Memory",
+            [(f"process_resident_memory_bytes{{{WHERE}}}", "{{instance}}")],
+            "bytes",
+        ),
         Panel("Seconds left of the lease", [(last("lease_seconds"), "{{instance}}")], "s"),
     ],
     "Relays": [

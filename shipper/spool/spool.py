@@ -507,7 +507,8 @@ class Spool:
 
     async def load_origins(self) -> None:
         """Loads the origins of stored events; forgets others, if there are many."""
-        self._origins |= await self.store.read(partial(origins.load, sealer=self.store.sealer))
+        stored = await self.store.read(partial(origins.load, sealer=self.store.sealer))
+        self._origins.update(stored)
         if len(self._origins) > origins.MANY:
             self.store.post(origins.forget_unused)
 

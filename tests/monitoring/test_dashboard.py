@@ -27,6 +27,7 @@ DASHBOARD = json.loads(RULES.with_name("dashboard.json").read_text())
 OTHERS = {"instance", "job", "revision"}
 """Labels that Prometheus adds, and that of a drain, of which there is none here."""
 UNSHOWN = {"shipper_epoch", "shipper_edge_connected_seconds", "shipper_principal_connected_seconds"}
+UNSHOWN |= {f"process_{name}" for name in ("max_fds", "open_fds", "start_time_seconds", "virtual_memory_bytes")}
 """What seldom changes, or is said by another metric."""
 
 

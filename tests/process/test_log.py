@@ -142,9 +142,11 @@ def test_a_hidden_text_is_written_nowhere():
         import logging
         log.configure()
         log.hide("id:s3cr3t")
+        log.hide("id:s3cr3t-and-longer")
         log.hide({pem!r})
         it = log.get("x")
         it.info("sent id:s3cr3t", header={{"Authorization": ["id:s3cr3t"]}}, **{{"id:s3cr3t": 1}})
+        it.info("sent id:s3cr3t-and-longer")
         it.info("key", key={pem!r}, shown=repr({pem!r}))
         logging.getLogger("lib").warning("lib %s", "id:s3cr3t")
         try:
@@ -155,7 +157,7 @@ def test_a_hidden_text_is_written_nowhere():
     )
 
     assert ended.stderr.count("[hidden]") >= 8
-    for secret in ("s3cr3t", "MIGHAgEAMBMG", "ByqGSM49AgEG"):
+    for secret in ("s3cr3t", "and-longer", "MIGHAgEAMBMG", "ByqGSM49AgEG"):
         assert secret not in ended.stderr
 
 

@@ -47,7 +47,7 @@ ROOMS = (
     Room(
         "shipper/spool",
         "audit awaited clock contact credentials database dead_letters directory disk doubt drain_orders feeding"
-        " figures forward holdings inbox keyed keyed_answers keys lane_settings lifting limits lineages opening places"
+        " figures forward holdings inbox keyed keyed_answers keys lane_settings lifting limits lineages opening origins places"
         " queue readers repair report requeue resync revisions salvage schema seal slots spool store upkeep waiting wal"
         " writer",
         {"stored": SCREEN},
@@ -59,7 +59,7 @@ ROOMS = (
     ),
     Room(
         "shipper/pipeline",
-        "attempt backlog chain client conditional confirmed counted delivery door entrance envelope feed fenced heads"
+        "accepted attempt backlog chain client conditional confirmed counted delivery door entrance envelope feed fenced fences heads"
         " hold intake keyring lane lease libraries lineages listeners loading loans parcels plan port recent routed"
         " session settling slots sources stages suspects",
         {"tap": SCREEN},
@@ -195,6 +195,7 @@ ROOMS = (
         " summing/records summing/release",
         {
             "agent": HOST,
+            "events": ACTS,
             "home": ENDS,
             "host": HOST,
             "kinds": VALUES,

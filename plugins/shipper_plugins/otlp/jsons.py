@@ -16,7 +16,7 @@ from typing import Any, TypeVar
 import orjson
 
 from shipper.plugin import Fields
-from shipper.sdk import weights
+from shipper.sdk.weights import values
 from shipper_plugins.otlp.model import (
     LEAST_INTEGER,
     MOST_DEPTH,
@@ -54,7 +54,7 @@ _NO_OBJECT: Mapping[str, Any] = {}
 
 def decoded(body: bytes) -> Decoded:
     """Returns the records of a request; raises Unfit for an invalid one, and TooHeavy for one of too many values."""
-    if weights.values(body) > max(MOST_VALUES, len(body) // _BYTES_OF_VALUE):
+    if values(body) > max(MOST_VALUES, len(body) // _BYTES_OF_VALUE):
         raise TooHeavy("the body has too many values: send fewer records at once")
     try:
         request = _loaded(body)
