@@ -187,9 +187,8 @@ def _plain(value: Any, depth: int = 0) -> Any:
 
 def redacted(text: str) -> str:
     """Returns the text without hidden texts, and encodable as UTF-8."""
-    for secret in sorted(
-        tuple(_log.secrets), key=len, reverse=True
-    ):  # else the end of one that begins with another stays
+    # The longest first, else the end of one that begins with another would stay.
+    for secret in sorted(_log.secrets, key=len, reverse=True):
         if secret in text:
             text = text.replace(secret, "[hidden]")
     return text if text.isascii() else text.encode("utf-8", "replace").decode()  # file names can hold surrogates
