@@ -48,8 +48,8 @@ ROOMS = (
         "shipper/spool",
         "audit awaited clock contact credentials database dead_letters directory disk doubt drain_orders feeding"
         " figures forward holdings inbox keyed keyed_answers keys lane_settings lifting limits lineages opening"
-        " origins places queue readers repair report requeue resync revisions salvage schema seal slots spool store upkeep"
-        " waiting wal writer",
+        " origins places queue readers repair report requeue resync revisions salvage schema seal slots spool"
+        " store upkeep waiting wal writer",
         {"stored": SCREEN},
         at_least={
             "forward": 92,
@@ -59,9 +59,9 @@ ROOMS = (
     ),
     Room(
         "shipper/pipeline",
-        "accepted attempt backlog chain client conditional confirmed counted delivery door entrance envelope feed fenced fences"
-        " heads hold intake keyring lane lease libraries lineages listeners loading loans parcels plan port recent routed"
-        " session settling slots sources stages suspects",
+        "accepted attempt backlog chain client conditional confirmed counted delivery door entrance envelope feed"
+        " fenced fences heads hold intake keyring lane lease libraries lineages listeners loading loans parcels"
+        " plan port recent routed session settling slots sources stages suspects",
         {"tap": SCREEN},
         at_least={
             "envelope": 89,
