@@ -262,7 +262,7 @@ async def a_supervisor_that_cannot_revoke_and_restarts_its_sidecar(tmp_path: Pat
     site = Site(tmp_path, fake_sidecar=False)
     may_revoke = site.directory / "may-revoke"
     script = ["sh", "-c", f"test -e {may_revoke}"]
-    config = {"on_release": {"command": script, "timeout": "5s"}, "http": target}
+    config = {"on_release": {"command": script, "timeout": "5s"}, "http": target, "release_when": "at_once"}
     (site.directory / "config.yaml").write_text(json.dumps(config))
     async with site.supervisor():
         first = await site.until("ready")

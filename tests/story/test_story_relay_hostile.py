@@ -13,11 +13,12 @@ import pytest
 import trio
 
 from shipper.plugin import Batch, Version, digest_of
+from shipper.sdk.origins import Origin
 from shipper.sdk.state import place_of
 from shipper_plugins.relay import frames, state
 from shipper_plugins.relay.frames import Generation, Head, Hello, part_of
 from shipper_plugins.relay.state import StateHead
-from tests.plugins.relay import entry
+from tests.plugins.relay import entry as queued
 from tests.story.driver import Sidecar, policy
 from tests.story.test_story_relay import DELIVERED, Relay, empty, open_relay, running
 from tests.story.world import key, secret
@@ -26,6 +27,16 @@ JSON = "application/json"
 MIB = 1 << 20
 MOST_GROWTH = 160 * MIB
 """What all bodies may hold together is 128 MiB; the rest is for connections, and for what the allocator keeps."""
+
+
+NAMES = {"berlin": "k1", "paris": "paris"}
+"""The edges, and the credential of each."""
+ORIGIN = Origin(b"p" * 32)
+"""That of all events that a hostile edge sends; it can prove it for itself."""
+
+
+def entry(place: int, *numbers: int) -> Batch:
+    return queued(place, *numbers, origin=ORIGIN.id)
 
 
 class Reply(NamedTuple):
@@ -59,7 +70,8 @@ class Hostile:
         return Generation(*reply.said["generation"])
 
     async def post(self, generation: Generation, *batches: Batch, low: int = 0, who: str = "paris") -> Reply:
-        parts = [part_of(batch) for batch in batches]
+        edge = next(name for name, id in NAMES.items() if id == who)
+        parts = [part_of(batch, ORIGIN.proof(edge)) for batch in batches]
         body = b"".join(frames.encode(Head(generation, 1, low, parts=len(parts)), parts))
         return await self.ask("relay/parts", body, frames.MEDIA_TYPE, who=who)
 
@@ -94,9 +106,6 @@ class Peers(NamedTuple):
         text = policy(url=self.relay.world.destination.url, credential="backend", inputs=inputs)
         await self.door.policy(revision, text, {id: secret(id) for id in (*NAMES.values(), "backend")})
         await self.door.ack(revision, "active")
-
-
-NAMES = {"berlin": "k1", "paris": "paris"}
 
 
 @asynccontextmanager
@@ -203,7 +212,7 @@ async def test_a_digest_of_other_events_and_the_identity_of_others_are_refused_a
 ) -> None:
     async with peers(tmp_path) as made:
         session = await made.hostile.session()
-        good = part_of(entry(1, 1, 2, 3))
+        good = part_of(entry(1, 1, 2, 3), ORIGIN.proof("paris"))
         bad = good._replace(digest=bytes(32))
         body = b"".join(frames.encode(Head(session, 1, 0, parts=1), [bad]))
         refused = await made.hostile.ask("relay/parts", body, frames.MEDIA_TYPE)

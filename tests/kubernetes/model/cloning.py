@@ -15,6 +15,7 @@ from shipper.kubernetes.member import (
     fencing,
     introducing,
     machine,
+    overtaking,
     own,
     pace,
     policies,
@@ -27,6 +28,7 @@ from shipper.kubernetes.member import (
     using,
     vectors,
 )
+from shipper.sdk import retry
 
 Memo = dict[int, Any]
 
@@ -76,6 +78,7 @@ mutable(
     entries.Entries,
     fencing.Fencing,
     introducing.Introducing,
+    overtaking.Overtaking,
     own.Own,
     pace.Pace,
     policies.Policies,
@@ -91,4 +94,5 @@ mutable(
     expectations.Expectations,
     expectations._State,
     reflection.Reflection,
+    retry.Refusals,
 )
