@@ -68,6 +68,15 @@ def test_a_line_has_the_names_of_ecs_as_those_of_the_sidecar(tmp_path: Path) -> 
     assert {"@timestamp", "ecs.version", "service.name", "service.version"} < line.keys()
 
 
+@pytest.mark.parametrize(("until", "level"), [("accepted", "info"), ("released", "warning")])
+def test_what_each_rotation_waits_for_is_no_warning(tmp_path: Path, until: str, level: str) -> None:
+    with (tmp_path / "out").open("w+") as stream:
+        fields = {"credential": "es-1", "name": "key1", "sources": ["file:es"], "used": "es-2", "until": until}
+        (line,) = map(json.loads, lines_of(Report(stream.fileno()), stream, "release_waits", fields))
+
+    assert line["log.level"] == level
+
+
 @pytest.mark.parametrize("as_json", [True, False])
 def test_a_secret_that_was_read_is_never_told(tmp_path: Path, as_json: bool) -> None:
     log.hide("id:correct-horse")
