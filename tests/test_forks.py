@@ -140,6 +140,7 @@ def test_a_signal_arrives_and_its_status_is_ours(number: int, status: int) -> No
 
 async def test_a_forked_supervisor_forks_its_sidecar_and_leaves_no_zygote_when_it_is_killed(tmp_path: Path) -> None:
     site = Site(tmp_path, fake_sidecar=False)
+    site.environment = dict(os.environ)  # that in which the zygote has started, also where PYTHONPATH is set
     async with site.supervisor() as supervisor:
         sidecar = (await site.until("launched"))["pid"]
         children = children_of(supervisor.pid)

@@ -3,7 +3,9 @@ that was touched, restored or synchronized is not."""
 
 from __future__ import annotations
 
+import itertools
 import os
+import threading
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -11,7 +13,8 @@ from pathlib import Path
 import pytest
 import trio.testing
 
-from shipper_plugins.inputs.tail import births
+from shipper_plugins.inputs.tail import births, content
+from shipper_plugins.inputs.tail.discovery import Scan
 from tests.plugins.tail import Store, append, becomes, following, lines, names, read_all, settings
 
 TEXT = lines(0, 200)
@@ -117,6 +120,67 @@ async def test_a_write_that_is_under_way_is_not_one_without_growth(tmp_path: Pat
         await trio.testing.wait_all_tasks_blocked(0.05)
 
     assert store.messages == [*names(0, 200), "more"]
+
+
+async def test_a_write_that_a_scan_sees_before_inotify_tells_of_it_is_not_missed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path, store, may_write, scans = tmp_path / "job.log", Store(), threading.Event(), itertools.count(1)
+    append(path, TEXT)
+    os.utime(path, (1e9, 1e9))
+    async with following(settings(path), store) as source:
+        scan = source._globs.scan
+
+        def later() -> Scan:
+            if next(scans) == 2:
+                may_write.wait(30)
+                overwritten(path)
+            return scan()
+
+        monkeypatch.setattr(source._globs, "scan", later)
+        await store.comes(200)
+        await source._reader.turns.quiet()
+        may_write.set()
+        await store.comes(400)
+
+
+@pytest.mark.parametrize("when", ["emptied before a look", "written after a look"])
+async def test_a_write_that_a_look_runs_into_is_not_missed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, when: str
+) -> None:
+    path, store = tmp_path / "job.log", Store()
+    append(path, TEXT)
+    os.utime(path, (1e9, 1e9))
+    async with following(settings(path), store) as source:
+        await store.comes(200)
+        await source._reader.turns.quiet()
+        stream = source._followed.known.at(str(path))
+        assert stream is not None
+        look, status_of = content.Plain.look, content.Plain._status
+
+        def emptied(self: content.Plain) -> os.stat_result:
+            monkeypatch.setattr(content.Plain, "_status", status_of)
+            os.truncate(path, 0)
+            found = status_of(self)
+            path.write_text(TEXT)
+            return found
+
+        def looked(self: content.Plain, offset: int, size: int) -> content.Look:
+            monkeypatch.setattr(content.Plain, "look", look)
+            if when == "emptied before a look":
+                monkeypatch.setattr(content.Plain, "_status", emptied)
+                return look(self, offset, size)
+            found = look(self, offset, size)
+            with path.open("r+") as file:
+                file.write(TEXT)
+                file.flush()
+                while not stream.turn.again:  # inotify has told of it
+                    time.sleep(0.001)
+            return found
+
+        monkeypatch.setattr(content.Plain, "look", looked)
+        source._followed.wake([stream])
+        await store.comes(400)
 
 
 async def test_another_file_with_the_inode_and_the_bytes_of_a_former_one_is_read(

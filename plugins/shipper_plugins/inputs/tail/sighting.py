@@ -57,14 +57,17 @@ class Sighting:
         """A turn saw its file."""
         self.size = size
 
-    def rest(self, size: int, written: int = 0) -> bool:
-        """All was looked at, up to this size on disk; returns whether a plain file was written without having grown."""
+    def rest(self, size: int, written: int = 0, *, heard: bool = False) -> bool:
+        """All was looked at, up to this size on disk; returns whether a plain file was written without having grown.
+
+        `heard` is whether a write may have been told of since it was looked at.
+        """
         self.rested = size
         if not written:
             return False
         if self.is_later(size, written):
             return True
-        self.whole, self.heard = (size, written), False
+        self.whole, self.heard = (size, written), heard
         return False
 
     def hear(self) -> None:

@@ -144,6 +144,9 @@ class Survey:
         """Whether a file that has not grown was written anew, with what it had; `sighting` says how that is told."""
         heard = stream.sighting.heard
         is_quiet = heard is False and self.hears_all
+        if is_quiet and not rests:  # what changed may be told of before the next scan
+            self._followed.retry_soon(stream)
+            return False
         if is_quiet or (not heard and not found.was_written):
             stream.sighting.accept(found.changed)
             self._followed.tidy[stream.key] = stream.position(stream.place)

@@ -35,7 +35,7 @@ from shipper_plugins.inputs.tail.sight import Sight, Wish
 from shipper_plugins.inputs.tail.start import MARK, begun, ends
 from shipper_plugins.inputs.tail.stream import Stream, shown
 from shipper_plugins.inputs.tail.survey import Outcome, Survey
-from shipper_plugins.inputs.tail.watch import POLL, SAFETY, Watch
+from shipper_plugins.inputs.tail.watch import POLL, SAFETY, Changes, Watch
 
 ABSENT = 10.0
 """Seconds after which a path without a glob that has no file is reported; a rotation is over sooner. Also those after
@@ -179,6 +179,7 @@ class Tailer:
             if not self._followed.scans and self._options.from_end and mark != begun(self._options):
                 await self._begin_at_end(scan)
             self._survey.hears_all = self._watch.complete
+            self._heed(await self._watch.changes(0.0))  # what the scan has seen
             outcome = self._survey.apply(scan, traces, self._reader.open_files.streams())
             self._act()
             self._note(scan)
@@ -225,13 +226,15 @@ class Tailer:
             until = min(due, earliest if self._scan_wanted else due, *followed.due())
             until = min(until, now + 1.0) if followed.known.detached else until
             with trio.CancelScope() as self._sleep:
-                changes = await self._watch.changes(max(0.0, until - now))
-                self._scan_wanted |= changes.scan
-                for path in changes.paths:
-                    self._survey.written(path)
+                self._heed(await self._watch.changes(max(0.0, until - now)))
             followed.wake_due()
             self._act()
             await self._breathe()
+
+    def _heed(self, changes: Changes) -> None:
+        self._scan_wanted |= changes.scan
+        for path in changes.paths:
+            self._survey.written(path)
 
     async def _breathe(self) -> None:
         """So many small writes become few batches."""

@@ -119,6 +119,8 @@ class Turning:
         """Whether the file still has the content that was read; learns more of its first bytes."""
         if not sight.was_open and not stream.identity.begins(sight.head or b""):
             return False
+        if not stream.identity.compressed and look.size < stream.offset:  # what is there again was written since
+            return False
         head = look.found[:HEAD] if not stream.offset else b""
         if not stream.matches(look.before, head):
             return False
@@ -147,7 +149,7 @@ class Turning:
     def _rest(self, stream: Stream, look: Look, cut: Cut, *, final: bool) -> None:
         """Nothing more to read until the file grows: everything up to its size was looked at."""
         followed = self._followed
-        if stream.sighting.rest(look.size, look.written):
+        if stream.sighting.rest(look.size, look.written, heard=stream.turn.again):
             self._ask_names(stream, look)
         stream.assembly.rest(final=final)
         multiline = followed.options.multiline
