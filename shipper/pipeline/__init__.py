@@ -1,1 +1,1 @@
-"""The way of an event, from an input into the spool and from the spool to a destination."""
+"""The way of an event: `intake` brings it from an input into the spool, `delivery` from the spool to a destination."""

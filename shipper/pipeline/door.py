@@ -17,6 +17,7 @@ from operator import itemgetter
 from types import NoneType
 from typing import Any
 
+from shipper.sdk import typed
 from shipper.sdk.columns import line_count
 from shipper.sdk.errors import PluginFault
 from shipper.sdk.event import Batch
@@ -184,9 +185,10 @@ def _check_typed(batch: Batch, sizes: Sequence[int]) -> None:
         raise PluginFault(f"it counts {batch.count} events, and its body or its sizes are of others")
     try:
         for piece in batch.pieces(TYPED_BYTES):
-            if not piece.shared.keys().isdisjoint(set[str]().union(*piece.own())):
+            events = piece.own()
+            if not piece.shared.keys().isdisjoint(set[str]().union(*events)):
                 raise PluginFault("a field of a typed event is in its shared fields too")
-            piece.json_lines()
+            typed.as_json(events)
     except (ValueError, TypeError):
         raise PluginFault("a typed event is no map with names that are text, or has a value that JSON cannot") from None
 
@@ -200,7 +202,7 @@ def _check_header(batch: Batch) -> None:
         raise PluginFault("its keys are no bytes")
     try:
         batch.check_header()
-    except ValueError:
+    except (ValueError, TypeError):
         raise PluginFault("its shared fields or ids are not what JSON can hold") from None
     for name in ("ids", "items", "timestamps", "keys", "severities"):
         own = getattr(batch, name)

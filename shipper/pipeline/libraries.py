@@ -11,6 +11,7 @@ from collections.abc import Mapping
 import trio
 
 from shipper.plugin import Input, Output
+from shipper.process import collector
 from shipper.process.groups import contained
 from shipper.sdk.codes import Code
 from shipper.sdk.errors import StartFailed, raised_at
@@ -27,7 +28,7 @@ async def load(unit: str, config: Input | Output) -> None:
         return
     try:
         with contained():
-            await trio.to_thread.run_sync(config.load, abandon_on_cancel=True)
+            await trio.to_thread.run_sync(_load, config, abandon_on_cancel=True)
     except ImportError as error:
         missing = isinstance(error, ModuleNotFoundError) and error.name
         cause = f"{missing} is not installed" if missing else f"a library cannot be imported: {raised_at(error)}"
@@ -38,6 +39,11 @@ async def load(unit: str, config: Input | Output) -> None:
         cause = f"its libraries cannot be loaded: {raised_at(error)}"
         raise StartFailed(f"{unit}: {cause}", code=Code.INTERNAL_ERROR) from None
     _loaded.add(type(config))
+
+
+def _load(config: Input | Output) -> None:
+    with collector.importing():
+        config.load()
 
 
 async def load_all(outputs: Mapping[str, Output]) -> None:

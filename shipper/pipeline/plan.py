@@ -1,17 +1,19 @@
 """A policy becomes a plan: what it would run, with nothing opened. Two plans can be compared.
 
-An output's identity is its lane's key: name, type, every setting that says where events go, and the ids of its
-credentials. The class of a change follows from the keys alone: `barrier` if a lane of the active revision is not among
-the new ones, `none` if the meaning is the same, else `live`.
+An output has a lane for log events, or for keyed state, or one for each. Its identity is in their keys: name, type,
+every setting that says where events go, and the ids of its credentials. The class of a change follows from the keys
+alone: `barrier` if a lane of the active revision is not among the new ones, `none` if the meaning is the same, else
+`live`.
 """
 
 from __future__ import annotations
 
 import hashlib
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 from urllib.parse import urlsplit
+
+import msgspec
 
 from shipper.plugin import Material, Processor
 from shipper.policy.document import Node, followed, read
@@ -45,8 +47,7 @@ class Location(NamedTuple):
     column: int
 
 
-@dataclass(frozen=True, slots=True)
-class InputPlan:
+class InputPlan(msgspec.Struct, frozen=True):
     """An input, the processors that its events pass (its own first), and the names of its outputs.
 
     Log events go to those of `events`, keyed state to those of `state`.
@@ -59,7 +60,7 @@ class InputPlan:
     state: tuple[str, ...]
     credentials: tuple[str, ...]
     """The ids that its settings refer to."""
-    branches: Mapping[str, tuple[Processor, ...]] = field(default_factory=dict)
+    branches: Mapping[str, tuple[Processor, ...]] = msgspec.field(default_factory=dict)
     """By output, the processors that its events pass after those; without outputs that have none."""
 
     def all_processors(self) -> Mapping[tuple[str, int], Processor]:
@@ -73,12 +74,12 @@ class InputPlan:
         return (self.spec.name, self.spec.type, self.spec.config.identity())
 
 
-@dataclass(frozen=True, slots=True)
-class OutputPlan:
-    """An output, its lane's identity, and its settings as the spool keeps them."""
+class OutputPlan(msgspec.Struct, frozen=True):
+    """An output, the identities of its lanes, one for each kind that it takes, and its settings as the spool keeps
+    them."""
 
     spec: OutputSpec
-    key: LaneKey
+    keys: tuple[LaneKey, ...]
     settings: LaneSettings
 
 
@@ -91,8 +92,7 @@ class Reference(NamedTuple):
     location: Location
 
 
-@dataclass(frozen=True, slots=True)
-class Plan:
+class Plan(msgspec.Struct, frozen=True):
     """What a revision would run."""
 
     at: Revision
@@ -118,14 +118,14 @@ class Plan:
 
     def draining(self, lanes: Collection[LaneKey]) -> Collection[LaneKey]:
         """Returns those of the active revision's lanes that this plan does not have: what waits on them must drain."""
-        return set(lanes).difference(output.key for output in self.outputs.values())
+        return set(lanes).difference(*(output.keys for output in self.outputs.values()))
 
     def keeps_way(self, name: str, before: Plan | None) -> bool:
         """Whether the events of an input go the same way, to the same lanes, as under the plan before."""
         mine = self.inputs.get(name)
         if before is None or mine is None or mine != before.inputs.get(name):
             return False
-        return all(self.outputs[output].key == before.outputs[output].key for output in mine.outputs)
+        return all(self.outputs[output].keys == before.outputs[output].keys for output in mine.outputs)
 
     def stored(self, change: Change) -> Text:
         """Returns what the spool keeps of the plan."""
@@ -180,12 +180,15 @@ def _input(spec: InputSpec, policy: Policy) -> InputPlan:
 
 
 def _output(spec: OutputSpec) -> OutputPlan:
-    return OutputPlan(spec, lane_key(spec), lane_settings(spec))
+    return OutputPlan(spec, lane_keys(spec), lane_settings(spec))
 
 
-def lane_key(spec: OutputSpec) -> LaneKey:
-    """Returns the identity of an output's lane."""
-    return LaneKey(spec.name, spec.type, destination(spec), _ids(uses(spec.config)))
+def lane_keys(spec: OutputSpec) -> tuple[LaneKey, ...]:
+    """Returns the identities of an output's lanes; one of log events for an output that fails to say what it takes."""
+    key = LaneKey(spec.name, spec.type, destination(spec), _ids(uses(spec.config)))
+    state = takes_state(spec.config)
+    logs = (key,) if takes_events(spec.config) or not state else ()
+    return (*logs, key._replace(state=True)) if state else logs
 
 
 def contacts(spec: OutputSpec) -> tuple[str, ...]:

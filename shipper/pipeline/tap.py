@@ -19,7 +19,8 @@ import trio
 
 from shipper.process.environment import REAL, Environment
 from shipper.process.signal import Signal
-from shipper.sdk.event import Batch, Fields
+from shipper.sdk.event import Batch
+from shipper.sdk.fields import Fields
 
 PIECE_BYTES = 16 << 10
 """Of a batch that a tap keeps, or one event. A short line here has all shared fields where it is shown."""

@@ -20,14 +20,14 @@ from typing import Literal
 
 import trio
 
-from shipper.pipeline.delivery import Delivery
+from shipper.pipeline.delivery.delivery import Delivery
 from shipper.process import log
 from shipper.revisions.orders import Orders, StoreFull
 from shipper.revisions.rollout import Rollout
 from shipper.spool import clock, dead_letters
 from shipper.spool.clock import Clock, Reading
+from shipper.spool.ground import Ground
 from shipper.spool.limits import OnDeadline
-from shipper.spool.spool import Spool
 
 _log = log.get(__name__)
 
@@ -40,7 +40,7 @@ class Deadlines:
     def __init__(
         self,
         *,
-        spool: Spool,
+        ground: Ground,
         rollout: Rollout,
         delivery: Delivery,
         orders: Orders,
@@ -52,13 +52,13 @@ class Deadlines:
         """By drain, the size and the limits of the dead-letter store when it took no more of it."""
         self._seen: dict[Clock, float] = {}
         """The running clocks, and the moment up to which each is counted."""
-        self._spool, self._rollout, self._delivery = spool, rollout, delivery
+        self._ground, self._rollout, self._delivery = ground, rollout, delivery
         self._orders, self._on_change, self._now = orders, on_change, now
 
     async def run(self) -> None:
         """Looks at the clocks while there is a deadline; without one this costs nothing."""
         while True:
-            deadline = self._spool.limits.deadline
+            deadline = self._ground.limits.deadline
             tick = TICK if deadline is None else min(TICK, max(0.05, deadline / 4))
             began = self._now()
             await trio.sleep(tick)
@@ -72,13 +72,13 @@ class Deadlines:
 
     async def look(self) -> None:
         """Counts the time that passed, and ends late drains."""
-        limits = self._spool.limits
+        limits = self._ground.limits
         reading = Reading(None, {}) if limits.deadline is None else await self._read()
         barriers = reading.barriers()
         if limits.deadline is None or not barriers:
             self._seen, self._full = {}, {}
             self._set_problem(None)
-        elif reading.effective(limits.deadline) and limits is self._spool.limits:  # otherwise there was a cut meanwhile
+        elif reading.effective(limits.deadline) and limits is self._ground.limits:  # else a cut came meanwhile
             late = [barrier for barrier, waited in barriers.items() if waited >= limits.deadline]
             await self._end(late, limits.deadline, limits.on_deadline)
 
@@ -87,9 +87,9 @@ class Deadlines:
         running, now = self._running_lanes(), self._now()
         passed = {one: now - since for one, since in self._seen.items() if one.lane in running}
         if passed:
-            reading = await self._spool.store.do(partial(clock.advance, seconds=passed))
+            reading = await self._ground.store.do(partial(clock.advance, seconds=passed))
         else:
-            reading = await self._spool.query(clock.read)
+            reading = await self._ground.store.read(clock.read)
         is_active = reading.active == self._rollout.stages.active  # otherwise a cut has not reached `active` yet
         after = self._now()
         self._seen = {
@@ -138,7 +138,7 @@ class Deadlines:
         return self._full.keys().isdisjoint(late)
 
     async def _letters(self) -> tuple[int, dead_letters.Limits]:
-        return await self._spool.query(dead_letters.held_bytes), self._spool.limits.dead_letters
+        return await self._ground.store.read(dead_letters.held_bytes), self._ground.limits.dead_letters
 
     def _set_problem(self, problem: str | None) -> None:
         if problem != self.problem:

@@ -13,7 +13,7 @@ from __future__ import annotations
 from shipper.process import log
 from shipper.process.signal import Signal
 from shipper.revisions.orders import Orders
-from shipper.spool.spool import Spool
+from shipper.spool.parts.drains import Drains
 
 _log = log.get(__name__)
 
@@ -21,9 +21,9 @@ _log = log.get(__name__)
 class Forwarding:
     """Looks whenever `news` is set: a revision became active, or an order was carried out."""
 
-    def __init__(self, *, spool: Spool, orders: Orders) -> None:
+    def __init__(self, *, drains: Drains, orders: Orders) -> None:
         self.news = Signal()
-        self._spool, self._orders = spool, orders
+        self._drains, self._orders = drains, orders
 
     async def run(self) -> None:
         """Looks once, in case that a crash prevented an order, and then at all `news`."""
@@ -33,7 +33,7 @@ class Forwarding:
 
     async def look(self) -> None:
         """Forwards the lanes whose destination was never reached."""
-        for lane in await self._spool.never_reached():
+        for lane in await self._drains.never_reached():
             problem = await self._orders.forward_lane(lane, unasked=True)
             if problem is not None:
                 _log.info("a drain is not forwarded, though its destination never answered", lane=lane, cause=problem)

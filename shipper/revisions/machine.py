@@ -59,8 +59,8 @@ from shipper.sdk.codes import Code
 from shipper.sdk.credentials import Credential
 from shipper.sdk.errors import CredentialError, PolicyError, Problem, StartFailed
 from shipper.spool.credentials import Before
+from shipper.spool.parts.revisions import Standing
 from shipper.spool.revisions import Known
-from shipper.spool.spool import Standing
 from shipper.values import Reason, Receipt, Revision, Revisions
 
 FULL = 64
@@ -355,8 +355,7 @@ class Machine:
             self._last_drained = drained.number
             yield drained
         yield from self._released(free)
-        if receipt is not None or free:
-            yield Changed()
+        yield Changed()
 
     def _released(self, ids: Sequence[str], *, reported: Collection[str] = ()) -> Steps[None]:
         """Releases these ids; those that are `reported` otherwise need no statement."""

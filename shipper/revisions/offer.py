@@ -7,6 +7,8 @@ from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
+import msgspec
+
 from shipper.pipeline.keyring import Keyring
 from shipper.pipeline.plan import Plan
 from shipper.protocol import bounds
@@ -36,15 +38,14 @@ class Offer:
         return self.credentials if isinstance(self.credentials, Mapping) else ()
 
 
-@dataclass(slots=True, eq=False)
-class Candidate:
+class Candidate(msgspec.Struct, eq=False):
     """A valid revision on its way to become active."""
 
     plan: Plan
     offered: Mapping[str, Credential]
     resumes: bool
     """It is the active revision already, and only its inputs have to start (after a restart)."""
-    withdrawn: set[str] = field(default_factory=set)
+    withdrawn: set[str] = msgspec.field(default_factory=set)
     """The offered credentials that were withdrawn since."""
     change: Change | None = None
     """Its change against the active revision; known once it is stored."""

@@ -19,7 +19,7 @@ from urllib.parse import urlsplit
 
 import trio
 
-from shipper.pipeline.delivery import Delivery
+from shipper.pipeline.delivery.delivery import Delivery
 from shipper.pipeline.keyring import Keyring
 from shipper.policy.uses import uses
 from shipper.process import log
@@ -29,8 +29,8 @@ from shipper.sdk.units import events_in_words
 from shipper.spool import forward
 from shipper.spool.drain_orders import Gone, InDoubt, Name, Order, Released, first_batches, holders
 from shipper.spool.forward import Ended, NotForwarded
+from shipper.spool.parts.drains import Drains
 from shipper.spool.revisions import LaneRow
-from shipper.spool.spool import Spool
 from shipper.values import Revision
 
 _log = log.get(__name__)
@@ -82,13 +82,13 @@ class _Done(NamedTuple):
 class Orders:
     """Carries out orders, one at a time. `settled` is called when barriers may have become settled."""
 
-    def __init__(self, *, spool: Spool, delivery: Delivery, keyring: Keyring, settled: Callable[[], None]) -> None:
-        self._spool, self._delivery, self._keyring, self._settled = spool, delivery, keyring, settled
+    def __init__(self, *, drains: Drains, delivery: Delivery, keyring: Keyring, settled: Callable[[], None]) -> None:
+        self._drains, self._delivery, self._keyring, self._settled = drains, delivery, keyring, settled
         self._one = trio.Lock()
 
     async def resume(self) -> None:
         """Resumes orders that a crash interrupted."""
-        for order in await self._spool.standing_orders():
+        for order in await self._drains.standing():
             try:
                 await self._carry_out(order)
             except StoreFull as error:
@@ -107,10 +107,10 @@ class Orders:
 
         Raises NothingToOrder or StoreFull.
         """
-        lanes = await self._spool.query(lambda db: holders(db, output, batch))
+        lanes = await self._drains.store.read(lambda db: holders(db, output, batch))
         ended = sum([await self._place(Order(name, lane, batch, first=batch)) for lane in lanes])
         if not ended:
-            first = await self._spool.query(first_batches)
+            first = await self._drains.store.read(first_batches)
             there = ", ".join(f"batch {seq} of output {holder}" for holder, seq in first[:MOST_LISTED]) or "nothing"
             raise NothingToOrder(f"nothing waits of batch {batch} of output {output}; waiting first: {there}")
         return ended
@@ -146,7 +146,7 @@ class Orders:
         """Returns why the events of a lane cannot be forwarded, or None."""
         closed = self._delivery.closed
         try:
-            await self._spool.query(lambda db: forward.target(db, lane, closed))
+            await self._drains.store.read(lambda db: forward.target(db, lane, closed))
         except NotForwarded as error:
             return error
         return None
@@ -169,11 +169,11 @@ class Orders:
     ) -> tuple[LaneRow, int]:
         """Forwards; returns the former lane, and how many events left it. Raises NotForwarded."""
         async with self._one, self._quiet(lane):
-            order, rows = await self._spool.place_forward(
+            order, rows = await self._drains.place_forward(
                 lane, upto=upto, revision=revision, closed=self._delivery.closed, unasked=unasked
             )
             source, target = (next(row for row in rows if row.id == id) for id in (order.lane, order.target))
-            events = self._spool.figures.of_lanes([lane]).events if revision is None else self._held(lane, revision)
+            events = self._held(lane, revision)
             _log.info(
                 f"{events_in_words(events)} of a drain are forwarded to the current destination of their output"
                 + (", since their former one never answered" if unasked else ""),
@@ -188,12 +188,13 @@ class Orders:
         await self._look_again(order)
         return source, events
 
-    def _held(self, lane: int, revision: Revision) -> int:
-        return self._spool.figures.of_pair(revision, lane).events
+    def _held(self, lane: int, revision: Revision | None) -> int:
+        figures = self._drains.ground.figures
+        return (figures.of_lanes([lane]) if revision is None else figures.of_pair(revision, lane)).events
 
     async def _ended(self, lane: int) -> None:
         """Waits until an empty lane is gone, and its credential free, or until the lane is active again."""
-        if lane in self._delivery.lanes and not self._spool.figures.of_lanes([lane]).events:
+        if lane in self._delivery.lanes and not self._drains.ground.figures.of_lanes([lane]).events:
             await self._delivery.lanes[lane].ended_or_active()
 
     async def rebind(self, source: str, target: str) -> None:
@@ -222,7 +223,7 @@ class Orders:
                 text = f"output {lane.key.output} takes no credential of this shape in place of `{source}`"
                 raise NothingToOrder(text, code=Code.CREDENTIAL_INVALID)
             try:
-                order, row = await self._spool.place_rebind(lane.id, lasts[lane.id].seq, source, target)
+                order, row = await self._drains.place_rebind(lane.id, lasts[lane.id].seq, source, target)
             except Gone:
                 continue
             except Released:
@@ -238,7 +239,7 @@ class Orders:
             await lane.ended_or_active()
 
     async def _place(self, order: Order) -> int:
-        return await self._carry_out(await self._spool.place_order(order))
+        return await self._carry_out(await self._drains.place(order))
 
     async def _carry_out(self, order: Order) -> int:
         """Runs a durable order while its lanes are suspended; returns how many events it ended."""
@@ -272,7 +273,7 @@ class Orders:
     async def _run(self, order: Order) -> _Done:
         ended = dropped = 0
         while True:
-            step = await self._spool.step_order(order)
+            step = await self._drains.step(order)
             ended += step.ended
             dropped += step.letters_dropped
             self._delivery.count(order.lane, "letters_dropped", step.letters_dropped)
@@ -290,9 +291,9 @@ class Orders:
         Raises NothingToOrder if there is none.
         """
         lasts = await self._barriers()
-        pairs = self._spool.figures.pairs(lasts)
+        pairs = self._drains.ground.figures.pairs(lasts)
         waiting = [(at, lane, self._output(lane)) for at, lane in pairs if at < lasts[lane].revision]
-        waiting += [(revision, lane, self._output(lane)) for lane in await self._spool.doubts() if lane in lasts]
+        waiting += [(revision, lane, self._output(lane)) for lane in await self._drains.doubts() if lane in lasts]
         lanes = sorted({lane for at, lane, holder in waiting if at == revision and output in (None, holder)})
         if not lanes:
             raise NothingToOrder(f"nothing drains there; draining: {_listed(waiting)}")
@@ -305,7 +306,7 @@ class Orders:
             rows = db.execute("SELECT lane, max(seq), epoch, revision FROM barrier GROUP BY lane").fetchall()
             return {lane: _Barrier(place, Revision(epoch, number)) for lane, place, epoch, number in rows}
 
-        return await self._spool.query(last)
+        return await self._drains.store.read(last)
 
     def _output(self, lane: int) -> str:
         return self._delivery.output_of(lane)

@@ -8,18 +8,19 @@ on the disk: it ends early, and reports how many letters are left.
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from typing import NamedTuple
 
 import trio
 
-from shipper.pipeline.delivery import Delivery
-from shipper.pipeline.intake import Intake
+from shipper.pipeline.delivery.delivery import Delivery
+from shipper.pipeline.intake.intake import Intake
 from shipper.process import log
 from shipper.revisions.orders import NothingToOrder
 from shipper.sdk.codes import Code
 from shipper.sdk.errors import Backpressure, ShipperError
+from shipper.spool.parts.letters import Letters
 from shipper.spool.requeue import STEP_BYTES, End, Requeue, Step, Wanted
-from shipper.spool.spool import Spool
 
 _log = log.get(__name__)
 
@@ -40,13 +41,13 @@ class EndedEarly(ShipperError):
 class Requeuing:
     """Carries out requeues, one at a time."""
 
-    def __init__(self, *, spool: Spool, intake: Intake, delivery: Delivery) -> None:
-        self._spool, self._intake, self._delivery = spool, intake, delivery
+    def __init__(self, *, letters: Letters, intake: Intake, delivery: Delivery) -> None:
+        self._letters, self._intake, self._delivery = letters, intake, delivery
         self._one = trio.Lock()
 
     async def resume(self) -> None:
         """Resumes orders that a crash interrupted."""
-        for order in await self._spool.standing_requeues():
+        for order in await self._letters.standing():
             try:
                 done = await self._carry_out(order)
                 _log.info("dead letters entered the queue again", letters=done.requeued)
@@ -55,15 +56,15 @@ class Requeuing:
 
     async def requeue(self, wanted: Wanted) -> Requeued:
         """Puts the wanted letters into the queue again. Raises NothingToOrder or EndedEarly."""
-        found = await self._spool.find_letters(wanted)
+        found = await self._letters.find(wanted)
         if not found.outputs:
-            there = (await self._spool.find_letters(Wanted())).outputs
+            there = (await self._letters.find(Wanted())).outputs
             raise NothingToOrder(f"no dead letter matches: nothing was requeued; there are {_listed(there)}")
-        active = await self._spool.active_outputs()
+        active = await self._letters.active()
         if gone := {output: count for output, count in found.outputs.items() if output not in active}:
             raise NothingToOrder(f"nothing was requeued: there are {_listed(gone)}, {_not_one_of(active)}")
         order = Requeue(wanted._replace(upto=min(wanted.upto, found.upto)), self._intake.entrance.max_bytes)
-        return await self._carry_out(await self._spool.place_requeue(order))
+        return await self._carry_out(await self._letters.place(order))
 
     async def _carry_out(self, order: Requeue) -> Requeued:
         """Runs a durable order."""
@@ -73,7 +74,7 @@ class Requeuing:
                 try:
                     step = await self._step(order)
                 except Backpressure as problem:
-                    await self._spool.forget_requeue(order)
+                    await self._letters.forget(order)
                     raise EndedEarly(await self._left(order, requeued, str(problem)), code=problem.code) from None
                 requeued, damaged = requeued + step.requeued, damaged + step.damaged
                 order = step.order
@@ -85,7 +86,7 @@ class Requeuing:
 
     async def _step(self, order: Requeue) -> Step:
         with self._intake.entrance.room(STEP_BYTES, order.max_bytes) as room:
-            step = await self._spool.step_requeue(order, room)
+            step = await self._letters.step(order, room)
         for _, lane, _ in step.entered:
             if lane in self._delivery.lanes:
                 self._delivery.lanes[lane].look()
@@ -94,10 +95,10 @@ class Requeuing:
     async def _why(self, end: End) -> str:
         if end == "full":
             return "the queue holds as much as queue.max_bytes allows"
-        return f"the next one is of an output {_not_one_of(await self._spool.active_outputs())}"
+        return f"the next one is of an output {_not_one_of(await self._letters.active())}"
 
     async def _left(self, order: Requeue, requeued: int, why: str) -> str:
-        left = sum((await self._spool.find_letters(order.wanted)).outputs.values())
+        left = sum((await self._letters.find(order.wanted)).outputs.values())
         return f"{why}; {requeued} dead letters were requeued, {left} are left: order it again for them"
 
 
@@ -105,5 +106,5 @@ def _listed(outputs: dict[str, int]) -> str:
     return ", ".join(f"{count} of output {output}" for output, count in outputs.items()) or "none"
 
 
-def _not_one_of(active: list[str]) -> str:
+def _not_one_of(active: Collection[str]) -> str:
     return f"which is not in the active revision; its outputs are: {', '.join(active) or 'none'}"

@@ -18,8 +18,8 @@ from typing import Any, TypeVar
 import orjson
 import trio
 
-from shipper.pipeline.delivery import Delivery
-from shipper.pipeline.intake import Closing, Intake
+from shipper.pipeline.delivery.delivery import Delivery
+from shipper.pipeline.intake.intake import Closing, Intake
 from shipper.pipeline.keyring import Keyring
 from shipper.pipeline.libraries import load_all
 from shipper.pipeline.plan import Plan, contacts, make
@@ -38,9 +38,10 @@ from shipper.revisions.statements import Refused, Statement
 from shipper.sdk.credentials import Credential
 from shipper.sdk.errors import ShipperError, anew
 from shipper.spool.lane_settings import LaneSettings
+from shipper.spool.parts.revisions import Revisions
 from shipper.spool.revisions import Cut, Known
-from shipper.spool.spool import Spool
-from shipper.values import Change, Revisions
+from shipper.values import Change
+from shipper.values import Revisions as Stages
 
 _log = log.get(__name__)
 
@@ -61,7 +62,7 @@ class Rollout:
     def __init__(
         self,
         *,
-        spool: Spool,
+        revisions: Revisions,
         keyring: Keyring,
         registry: Registry,
         intake: Intake,
@@ -74,7 +75,7 @@ class Rollout:
     ) -> None:
         self.settled = settled
         self._machine = Machine()
-        self._spool, self._keyring, self._registry = spool, keyring, registry
+        self._revisions, self._keyring, self._registry = revisions, keyring, registry
         self._intake, self._delivery = intake, delivery
         self._say, self._on_change, self._on_active = say, on_change, on_active
         self._in_thread = in_thread
@@ -87,7 +88,7 @@ class Rollout:
         """Held from a commit to its statement, so that statements have the order of their commits."""
 
     @property
-    def stages(self) -> Revisions:
+    def stages(self) -> Stages:
         return self._machine.stages
 
     @property
@@ -191,7 +192,7 @@ class Rollout:
         texts: dict[str, str] = {}
         newest_first = sorted(self._machine.known, key=lambda at: (at == self.stages.active, at), reverse=True)
         for n, at in enumerate(newest_first):
-            text = await self._spool.policy_text(at)
+            text = await self._revisions.policy_text(at)
             if text is None:  # the revision was forgotten meanwhile
                 continue
             most_bytes -= len(orjson.dumps(text))
@@ -226,7 +227,7 @@ class Rollout:
             case effects.Read(offer, plan):
                 return await self._read(offer, plan)
             case effects.Look(still_used, since):
-                return await self._spool.standing(still_used, since)
+                return await self._revisions.standing(still_used, since)
             case effects.Store(candidate, active, skipped):
                 return await self._store(candidate, active, skipped)
             case effects.Open(plan):
@@ -241,13 +242,13 @@ class Rollout:
                     self._intake.resume()
                     raise
             case effects.ForgetRevision(at):
-                await self._spool.forget(at)
+                await self._revisions.forget(at)
             case effects.ForgetCredentials(ids, still_used):
-                return await self._spool.forget_credentials(ids, still_used)
+                return await self._revisions.forget_credentials(ids, still_used)
             case effects.Advance(oldest, still_used, before, since):
-                return await self._spool.advance(oldest, still_used, before, bounds.IDS_BYTES, since)
+                return await self._revisions.advance(oldest, still_used, before, bounds.IDS_BYTES, since)
             case effects.Release(still_used):
-                return await self._spool.release(still_used)
+                return await self._revisions.release(still_used)
             case _:
                 return self._do_at_once(effect)
         return None
@@ -325,22 +326,23 @@ class Rollout:
         change = candidate.plan.change(None if active is None else active.meaning, lanes)
         marks = self._keyring.fingerprints(candidate.offered)
         texts = [old.plan.stored("none") for old in skipped]
-        return change, await self._spool.receive(candidate.plan.stored(change), marks, texts)
+        return change, await self._revisions.receive(candidate.plan.stored(change), marks, texts)
 
     async def _cut(self, plan: Plan) -> Cut:
-        wanted = [(output.key, output.settings) for output in plan.outputs.values()]
+        wanted = [(key, output.settings) for output in plan.outputs.values() for key in output.keys]
         asked = {name: contacts(output.spec) for name, output in plan.outputs.items()}
-        return await self._spool.cut(plan.at, wanted, plan.limits, asked, plan.state)
+        return await self._revisions.cut(plan.at, wanted, plan.limits, asked, plan.state)
 
     async def _resume(self, plan: Plan) -> Cut:
         """Returns the stored lanes after a restart, even if files that the policy names have changed since.
 
-        Cuts if a lane was lost to damage.
+        Cuts if a lane was lost to damage, or if an earlier version needed none for keyed state.
         """
-        rows = [row for row in await self._spool.lanes() if row.active]
-        if plan.outputs.keys() - {row.key.output for row in rows}:
+        rows = [row for row in await self._revisions.lanes() if row.active]
+        wanted = {(key.output, key.state) for output in plan.outputs.values() for key in output.keys}
+        if wanted - {(row.key.output, row.key.state) for row in rows}:
             return await self._cut(plan)
-        await self._spool.take_over(plan.limits)
+        await self._revisions.take_over(plan.limits)
         return Cut(0, rows, frozenset())
 
     def _switch(self, switch: effects.Switch) -> list[Closing]:
@@ -352,7 +354,7 @@ class Rollout:
         self._intake.entrance.max_bytes = int(queue.max_bytes)
         self._intake.entrance.retired_max_bytes = int(queue.max_bytes if retired is None else retired)
         log.set_level(plan.policy.log_level)
-        lanes = {row.key.output: self._delivery.lanes[row.id] for row in cut.lanes}
+        lanes = {(row.key.output, row.key.state): self._delivery.lanes[row.id] for row in cut.lanes}
         closing = self._intake.switch(plan, switch.prepared, lanes)
         _warn(plan, switch.before)
         return closing

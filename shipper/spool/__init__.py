@@ -9,6 +9,7 @@ syncs, torn pages and directory entries; a log of our own would have to prove al
     repair        intact rows move to a new generation; damaged ones are counted and kept aside
 
     schema        the tables
+    kinds         lanes of an earlier version, which had both kinds, are divided
     queue         batches enter, are read, are settled
     awaited       batches whose final answers their input waits for
     keyed, slots  versions of keys are admitted; how they are stored
@@ -19,13 +20,16 @@ syncs, torn pages and directory entries; a log of our own would have to prove al
     revisions     texts, the cut, barriers, drained
     credentials   which are in use, which are released
     dead_letters  events that a destination refused
+    requests      which events a request has that stays the same
     drain_orders  orders that end drains which cannot end by themselves
     forward       which drains may move to another lane
     requeue       dead letters enter the queue again
     limits        limits of a revision
     clock         how long barriers have waited
     figures       how much waits
-    spool         the interface for the rest of the program
+    ground        what the parts share: the store, the figures, the limits
+    parts         the interface for the rest of the program, by subject
+    spool         opens a state directory, and has the parts
 
 - The cut of an input is one transaction: its batches, their place in every lane's entries, and its positions. After a
   restart an input neither repeats stored events nor skips others.

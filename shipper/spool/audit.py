@@ -19,7 +19,7 @@ from typing import Any
 import msgspec
 
 from shipper.sdk.origins import ORIGIN_BYTES
-from shipper.spool import awaited
+from shipper.spool import awaited, requests
 from shipper.spool.lane_settings import LaneSettings
 from shipper.spool.report import Report
 from shipper.spool.schema import get_meta, packed_ids, set_meta
@@ -76,6 +76,13 @@ def _is_items(value: Any) -> bool:
     return True
 
 
+def _is_parts(value: Any) -> bool:
+    try:
+        return all(part.seq > 0 and 0 <= part.first <= part.last for part in requests.read_parts(value))
+    except (msgspec.MsgspecError, TypeError, ValueError):
+        return False
+
+
 def _is_receipt(value: Any) -> bool:
     try:
         return value is None or bool(receipt_of(value))
@@ -119,6 +126,7 @@ _RULES: Mapping[str, Mapping[str, Rule]] = {
         "reached": _among(0, 1),
         "confirmed": _is_confirmed,
         "confirmed_versions": _is_confirmed,
+        "pair": _is_count,
     },
     "barrier": {
         "lane": _is_count,
@@ -149,6 +157,7 @@ _RULES: Mapping[str, Mapping[str, Rule]] = {
         **dict.fromkeys(("output", "reason"), _or_none(_is_text)),
         "ids": _or_none(_is_numbers),
     },
+    "request": {"name": _is_text, "lane": _is_count, "parts": _is_parts},
     "place_epoch": {"epoch": _is_count, "last": _is_count},
     "awaited": {
         "id": _is_count,
@@ -201,7 +210,7 @@ def audit(db: sqlite3.Connection, sealer: Sealer) -> None:
         db.execute("SELECT 1 FROM todo WHERE lane NOT IN (SELECT id FROM lane) LIMIT 1").fetchone() is not None
     )
     _restore_credentials(db, sealer)
-    Report(lost=+lost, gaps={table: [(None, None)] for table in +lost}).store(db)
+    Report(lost=+lost).store(db)
 
 
 def _unsound(db: sqlite3.Connection, table: str, rules: Mapping[str, Rule]) -> list[dict[str, bytes | None]]:
@@ -282,9 +291,10 @@ def _delete_above_active(db: sqlite3.Connection, table: str) -> int:
 
 def _restore_credentials(db: sqlite3.Connection, sealer: Sealer) -> None:
     """Restores the credentials of lanes from their sealed settings, so that no flipped bit releases one."""
-    for lane, credentials, sealed in db.execute("SELECT id, credentials, settings FROM lane").fetchall():
+    rows = db.execute("SELECT id, iif(pair, pair, id), credentials, settings FROM lane").fetchall()
+    for lane, number, credentials, sealed in rows:
         try:
-            named = packed_ids(LaneSettings.unpack(sealer.open("lane", lane, 0, 0, sealed)).credentials)
+            named = packed_ids(LaneSettings.unpack(sealer.open("lane", number, 0, 0, sealed)).credentials)
         except Damaged:
             continue
         if named != credentials:

@@ -12,12 +12,14 @@ another does neither: so a failed database is closed without one more write.
 from __future__ import annotations
 
 import contextlib
+import functools
 import os
 import sqlite3
 from collections.abc import Callable
-from dataclasses import dataclass
 from pathlib import Path
 from urllib.parse import quote
+
+import msgspec
 
 PAGE_BYTES = 16384
 APPLICATION_ID = 0x73687072
@@ -58,6 +60,7 @@ def connect(path: Path, readonly: bool, kind: type[sqlite3.Connection] = sqlite3
     )
 
 
+@functools.cache
 def with_damage(prepare: Prepare) -> Prepare:
     """Returns `prepare` extended by the table `damage`, which keeps reports of losses until they are handled."""
 
@@ -103,8 +106,7 @@ def complete(db: sqlite3.Connection) -> None:
         db.close()
 
 
-@dataclass(frozen=True, slots=True)
-class Generation:
+class Generation(msgspec.Struct, frozen=True):
     """An open database, and a reader: the order in which both are closed decides whether the WAL is emptied."""
 
     number: int
@@ -229,6 +231,7 @@ def columns(db: sqlite3.Connection) -> dict[str, tuple[str, ...]]:
     return found
 
 
+@functools.cache
 def expected_columns(prepare: Prepare) -> dict[str, tuple[str, ...]]:
     """Returns the columns that `prepare` makes."""
     db = sqlite3.connect(":memory:", isolation_level=None)

@@ -5,7 +5,7 @@
     keyring, keyring.copy       the data keys, wrapped
     spool-<generation>.db       the database (with -wal and -shm); the highest generation counts
     ballast                     bytes to give up when the disk is full
-    quarantine-<name>           rows that a repair could not move, still sealed
+    quarantine-<name>           what a repair could not move, still sealed
     NAME.tmp                    a file that a killed process was writing; removed at start
 
 A file is made durable in one way: written under a name that ends in `.tmp`, fsynced, renamed, its directory fsynced. So

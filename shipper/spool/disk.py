@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Collection, Sequence
 from contextlib import ExitStack
-from dataclasses import dataclass
 from pathlib import Path
+
+import msgspec
 
 from shipper.process.environment import Entropy, Environment
 from shipper.spool import database
@@ -18,8 +19,7 @@ from shipper.spool.seal import Sealer
 from shipper.spool.writer import Listener, Writer
 
 
-@dataclass(frozen=True, slots=True)
-class Opened:
+class Opened(msgspec.Struct, frozen=True):
     """A state directory that this process owns."""
 
     directory: StateDirectory

@@ -31,9 +31,8 @@ def act(db: sqlite3.Connection) -> None:
     if report is None:
         return
     _lift_seq(db)
-    touched = {*report.lost, *report.gaps}
-    if _DECISIVE & touched:
-        if "lane" in touched:
+    if _DECISIVE & report.lost.keys():
+        if "lane" in report.lost:
             _restore_lanes(db)
         _restore_entries(db)
         waiting.restore(db, _active(db))

@@ -16,13 +16,14 @@ from __future__ import annotations
 
 import sqlite3
 from collections.abc import Sequence
-from dataclasses import dataclass, field
 from typing import Literal, NamedTuple
+
+import msgspec
 
 from shipper.sdk.answers import Outcome
 from shipper.sdk.errors import ShipperError
 from shipper.sdk.event import Batch
-from shipper.spool import credentials, dead_letters, doubt, queue, waiting
+from shipper.spool import credentials, dead_letters, doubt, queue, requests, waiting
 from shipper.spool.queue import Entry, Settled, Settlement
 from shipper.spool.revisions import LaneRow, adopt_rebound
 from shipper.spool.schema import BARRIER, BATCH, SLOT
@@ -71,15 +72,14 @@ class Order(NamedTuple):
         return self.first > 0
 
 
-@dataclass(slots=True)
-class Step:
+class Step(msgspec.Struct):
     """The changes of a step."""
 
     done: bool
     full: bool = False
     """Done because the dead-letter store is full; the other events stay."""
-    settled: list[tuple[int, Settled]] = field(default_factory=list)
-    moved: list[tuple[Entry, frozenset[int]]] = field(default_factory=list)
+    settled: list[tuple[int, Settled]] = msgspec.field(default_factory=list)
+    moved: list[tuple[Entry, frozenset[int]]] = msgspec.field(default_factory=list)
     """Entries that moved to the target lane, each with the other lanes that hold its batch whole."""
     damaged: int = 0
     """How many events were found damaged."""
@@ -201,6 +201,7 @@ def step(
 
 def _forget(db: sqlite3.Connection, order: Order) -> None:
     db.execute("DELETE FROM standing_order WHERE id = ?", (order.id,))
+    requests.follow(db, order.lane, order.target)
 
 
 def _move_all(

@@ -39,7 +39,8 @@ def never_reached(db: sqlite3.Connection) -> list[int]:
         return []
     rows = db.execute(
         "SELECT old.id FROM lane AS old JOIN lane AS new ON new.active AND new.output = old.output"
-        " AND new.credentials = old.credentials WHERE NOT old.active AND NOT old.reached"
+        " AND new.credentials = old.credentials AND (new.pair != 0) = (old.pair != 0)"
+        " WHERE NOT old.active AND NOT old.reached"
         " AND EXISTS (SELECT 1 FROM todo WHERE lane = old.id AND kind != ?) ORDER BY old.id",
         (BARRIER,),
     )
@@ -47,26 +48,29 @@ def never_reached(db: sqlite3.Connection) -> list[int]:
 
 
 def target(db: sqlite3.Connection, lane: int, closed: Collection[int] = ()) -> int:
-    """Returns the current lane of the output of a lane; raises NotForwarded. `closed` lanes cannot deliver."""
-    row = db.execute("SELECT output FROM lane WHERE id = ?", (lane,)).fetchone()
+    """Returns the current lane of the output and kind of a lane; raises NotForwarded. `closed` lanes cannot deliver."""
+    row = db.execute("SELECT output, pair != 0 FROM lane WHERE id = ?", (lane,)).fetchone()
     if row is None:
         raise Ended("its drain has ended meanwhile")
-    (output,) = row
+    output, state = row
     active, doubtful = requeue.lanes(db), doubt.lanes(db)
+    to = active.get((output, bool(state)))
     if lane in doubtful:
         raise NotForwarded(f"output {output} {_DAMAGED}", code=Code.DAMAGED)
     if get_meta(db, "active") is None:
         raise NotForwarded(f"no revision is active, so output {output} goes nowhere yet: send a policy first")
-    if output not in active:
-        names = ", ".join(active) or "none"
+    if to is None and (output, not state) in active:
+        raise NotForwarded(f"output {output} takes no {'keyed state' if state else 'log events'} any more")
+    if to is None:
+        names = ", ".join(dict.fromkeys(name for name, _ in active)) or "none"
         raise NotForwarded(f"the active revision has no output {output}; its outputs are: {names}")
-    if active[output] == lane:
+    if to == lane:
         raise NotForwarded(f"it waits where output {output} goes now")
-    if active[output] in doubtful:
+    if to in doubtful:
         raise NotForwarded(f"where output {output} goes now {_DAMAGED}", code=Code.DAMAGED)
-    if active[output] in closed:
+    if to in closed:
         raise NotForwarded(f"where output {output} goes now cannot be opened")
-    return active[output]
+    return to
 
 
 def place_forward(

@@ -3,8 +3,8 @@
     put ──> urgent, ordinary, patient ──> group
                └─ while the disk is full, those that need room ──> parked
 
-During a commit the next group gathers. No timer delays a commit, except that a group of patient operations alone waits
-5 ms for others: so answers are stored in the commit of the next batch that enters.
+During a commit the next group gathers. No timer delays a commit, except that patient operations alone wait for others,
+as long as each of them says: so answers are stored in the commit of the next batch that enters.
 """
 
 from __future__ import annotations
@@ -15,36 +15,36 @@ import sqlite3
 import threading
 from collections import deque
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import outcome
 
 from shipper.process.environment import REAL, Clock
 
 GROUP_LIMIT = 512
 PATIENT_SECONDS = 0.005
+"""For which a patient operation waits on a busy host, where others come soon."""
 
 _PENDING: outcome.Outcome[Any] = outcome.Value(None)
 
 
-@dataclass(eq=False, slots=True)
-class Operation:
-    """A function to run in a transaction. `waiter` is the task that waits for the result, or None.
+class Operation(msgspec.Struct, eq=False):
+    """A function to run in a transaction. `resume` takes the result, in the event loop; None: nobody waits for it.
 
-    `abandoned` is called with the result if the waiter was cancelled before it was durable.
+    `abandoned` is called with the result if who waited was cancelled before it was durable.
 
     One that `needs_room` is parked while the disk is full, or fails with Backpressure unless it `waits`. Urgent ones go
-    first; patient ones go with others, or after 5 ms. One that `repairs` a database has it copied to a new generation
-    first, unless that was done already.
+    first; those with `patience` go with others, or after so many seconds. One that `repairs` a database has it copied
+    to a new generation first, unless that was done already.
     """
 
     run: Callable[[sqlite3.Connection], Any]
-    waiter: Any = None
+    resume: Callable[[outcome.Outcome[Any]], object] | None = None
     abandoned: Callable[[Any], object] | None = None
     urgent: bool = False
-    patient: bool = False
+    patience: float = 0.0
     needs_room: bool = False
     waits: bool = True
     claimed: bool = False
@@ -166,9 +166,9 @@ class Inbox:
     def _line_up(self, operation: Operation) -> None:
         if operation.needs_room and self.full:
             self._parked.append(operation)
-        elif operation.patient:
-            if not self._patient:
-                self._patient_until = self._clock() + PATIENT_SECONDS
+        elif operation.patience:
+            until = self._clock() + operation.patience
+            self._patient_until = min(self._patient_until, until) if self._patient else until
             self._patient.append(operation)
         else:
             (self._urgent if operation.urgent else self._ordinary).append(operation)

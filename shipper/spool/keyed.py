@@ -14,8 +14,9 @@ from __future__ import annotations
 
 import sqlite3
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
 from typing import NamedTuple
+
+import msgspec
 
 from shipper.sdk.state import Change, Kept, Quota, Version, digest_of, point_of
 from shipper.spool import holdings, keyed_answers, places, queue, slots, waiting
@@ -25,8 +26,7 @@ from shipper.spool.seal import Sealer
 from shipper.values import Revision, StateFigures
 
 
-@dataclass(frozen=True, slots=True)
-class Arrival:
+class Arrival(msgspec.Struct, frozen=True):
     """Changes that enter together, in one transaction.
 
     `fronts`: by lane, the newest entry that was handed out; of a lane that is not there, all may have been.
@@ -36,9 +36,9 @@ class Arrival:
     input: str
     lanes: Sequence[int]
     changes: Sequence[Change]
-    positions: Mapping[str, bytes | None] = field(default_factory=dict)
-    expect: Mapping[str, bytes | None] = field(default_factory=dict)
-    fronts: Mapping[int, int] = field(default_factory=dict)
+    positions: Mapping[str, bytes | None] = msgspec.field(default_factory=dict)
+    expect: Mapping[str, bytes | None] = msgspec.field(default_factory=dict)
+    fronts: Mapping[int, int] = msgspec.field(default_factory=dict)
     quota: Quota | None = None
     """Of each owner of these changes, with all owners below it (`owner/…`)."""
     awaited: bool = False

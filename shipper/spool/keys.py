@@ -35,6 +35,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+import msgspec
 from cryptography.hazmat.primitives.keywrap import InvalidUnwrap, aes_key_unwrap, aes_key_wrap
 
 from shipper.process.environment import REAL, Entropy
@@ -200,8 +201,7 @@ def may_be_taken_over(path: Path, given: Sequence[StateKey]) -> bool:
     return not _unwrap(lines, given).keys and not _unwrap(lines, [local] if local else []).closed_by
 
 
-@dataclass(frozen=True, slots=True)
-class _Opened:
+class _Opened(msgspec.Struct, frozen=True):
     """The opened keys, and the ids of the state keys that wrap the others."""
 
     keys: list[_Key]

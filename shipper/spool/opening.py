@@ -7,7 +7,6 @@ import errno
 import os
 import sqlite3
 import time
-from collections import Counter
 from collections.abc import Collection, Iterator
 from pathlib import Path
 
@@ -49,13 +48,17 @@ def open_newest(
     generations = directory.generations()
     if generations and not locked_out:
         generation = _open_or_repair(directory, generations[-1], prepare, connect)
-        retire(directory, generation, Report.load(generation.db))
     else:
         lost = bool(generations) or directory.ballast.exists()  # a ballast alone: the database was removed
         for older in generations:
             directory.set_aside(older)
         generation = _first(directory, prepare, connect, everything_lost(prepare) if lost else Report())
-    directory.ballast.restore()
+    try:
+        retire(directory, generation, Report.load(generation.db))
+        directory.ballast.restore()
+    except BaseException:
+        generation.close(failed=True)
+        raise
     return generation
 
 
@@ -107,7 +110,7 @@ def _open(directory: StateDirectory, number: int, prepare: database.Prepare, con
         report = None
         if lost:
             report = everything_lost(prepare)
-            report.lost = Counter(wal=lost)
+            report.lost["wal"] = lost
             report.kept.append(directory.new_quarantine("wal").name)
             directory.write(report.kept[0], wal)
         return _open_checked(number, path, prepare, connect, report)
@@ -133,7 +136,11 @@ def _repair(directory: StateDirectory, number: int, prepare: database.Prepare, c
         with contextlib.suppress(*database.UNREADABLE):
             source.execute("PRAGMA writable_schema=ON")  # else one damaged line of the schema hides the others
         newer, report = renew(directory, number, source, prepare, connect, patient=False)
-        retire(directory, newer, report)
+        try:
+            retire(directory, newer, report)
+        except BaseException:
+            newer.close(failed=True)
+            raise
     except sqlite3.Error as error:
         text = f"{directory.path} cannot be repaired: {database.name(error)}"
         raise StartFailed(text, code=_code(error)) from error

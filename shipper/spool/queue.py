@@ -10,9 +10,10 @@ import json
 import sqlite3
 from collections.abc import Collection, Mapping, Sequence
 from contextlib import closing
-from dataclasses import dataclass, field
 from itertools import takewhile
 from typing import Any, NamedTuple
+
+import msgspec
 
 from shipper.sdk.answers import Outcome
 from shipper.sdk.errors import Outdated, ShipperError
@@ -46,6 +47,11 @@ class Entered(NamedTuple):
     seq: int
     events: int
     size: int
+    at: float = 0.0
+
+    def entry(self, revision: Revision, *, is_awaited: bool = False) -> Entry:
+        """Returns its entry in each of its lanes."""
+        return Entry(self.seq, BATCH, revision, self.events, self.size, self.at, is_awaited=is_awaited)
 
 
 class Entry(NamedTuple):
@@ -72,8 +78,7 @@ class Entry(NamedTuple):
         return 0 if self.kind == SLOT else self.size
 
 
-@dataclass(frozen=True, slots=True)
-class Settlement:
+class Settlement(msgspec.Struct, frozen=True):
     """The final answers to all or some events of a batch on a lane."""
 
     counts: Counts
@@ -120,16 +125,15 @@ class Moved(NamedTuple):
     come: Entry | None
 
 
-@dataclass(frozen=True, slots=True)
-class Arrival:
+class Arrival(msgspec.Struct, frozen=True):
     """Batches and positions of an input that enter in one transaction."""
 
     revision: Revision
     input: str
     lanes: Sequence[int]
     batches: Sequence[Packed]
-    positions: Mapping[str, bytes | None] = field(default_factory=dict)
-    expect: Mapping[str, bytes | None] = field(default_factory=dict)
+    positions: Mapping[str, bytes | None] = msgspec.field(default_factory=dict)
+    expect: Mapping[str, bytes | None] = msgspec.field(default_factory=dict)
     """Positions that must be stored like this before; None: that key has none."""
     awaited: Sequence[Awaited | None] = ()
     """By the number of the input's batch: that its final answers are to be kept."""
@@ -167,7 +171,7 @@ def enter(db: sqlite3.Connection, sealer: Sealer, origin: bytes, now: float, arr
             "INSERT INTO todo VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)",
             [(lane, seq, BATCH, epoch, number, packed.events, size, now, reference) for lane in lanes],
         )
-        entered.append(Entered(seq, packed.events, size))
+        entered.append(Entered(seq, packed.events, size, now))
     set_positions(db, arrival.input, arrival.positions)
     return entered
 
@@ -211,52 +215,14 @@ def position(db: sqlite3.Connection, input: str, key: str) -> bytes | None:
     return None if row is None else row[0]
 
 
-class Window(NamedTuple):
-    """The next entries of one kind, in order; no others of it are up to the place `upto`."""
-
-    entries: list[Entry]
-    upto: int
-
-
-_COLUMNS = "seq, kind, epoch, revision, count, bytes, at, awaited"
-
-
-def window(db: sqlite3.Connection, lane: int, after: int, limit: int) -> list[Entry]:
+def window(db: sqlite3.Connection, lane: int, after: int, limit: int = 64) -> list[Entry]:
     """Returns the next entries of a lane, in order."""
     rows = db.execute(
-        f"SELECT {_COLUMNS} FROM todo WHERE lane = ? AND seq > ? ORDER BY seq LIMIT ?", (lane, after, limit)
+        "SELECT seq, kind, epoch, revision, count, bytes, at, awaited FROM todo"
+        " WHERE lane = ? AND seq > ? ORDER BY seq LIMIT ?",
+        (lane, after, limit),
     ).fetchall()
     return [entry_of(row) for row in rows]
-
-
-def window_of_logs(db: sqlite3.Connection, lane: int, after: int, limit: int) -> Window:
-    """Returns the next log entries and barriers of a lane.
-
-    It goes by the slots that are between them, each of which it passes once if the next call is for those above `upto`.
-    """
-    rows = db.execute(
-        f"SELECT {_COLUMNS} FROM todo WHERE lane = ? AND seq > ? AND kind != {SLOT} ORDER BY seq LIMIT ?",
-        (lane, after, limit),
-    ).fetchall()
-    return _window(db, lane, after, limit, rows)
-
-
-def window_of_state(db: sqlite3.Connection, lane: int, after: int, limit: int) -> Window:
-    """Returns the next slots of a lane."""
-    rows = db.execute(
-        f"SELECT {_COLUMNS} FROM todo INDEXED BY todo_slots WHERE lane = ? AND seq > ? AND kind = {SLOT}"
-        " ORDER BY seq LIMIT ?",
-        (lane, after, limit),
-    ).fetchall()
-    return _window(db, lane, after, limit, rows)
-
-
-def _window(db: sqlite3.Connection, lane: int, after: int, limit: int, rows: Sequence[Sequence[Any]]) -> Window:
-    entries = [entry_of(row) for row in rows]
-    if len(entries) == limit:
-        return Window(entries, entries[-1].seq)
-    newest = db.execute("SELECT seq FROM todo WHERE lane = ? ORDER BY seq DESC LIMIT 1", (lane,)).fetchone()
-    return Window(entries, after if newest is None else max(after, newest[0]))
 
 
 _BYTES = "CAST(origin AS BLOB), CAST(body AS BLOB)"

@@ -3,20 +3,19 @@
 `prepare` makes its tables, so it is sound whatever the damage; columns are matched by name, or by place where names
 were damaged. The new file is complete, durable and open before the old one is removed.
 
-A database that lost an unknown number of rows is kept, unchanged, in quarantine.
+A database that lost an unknown number of rows is kept, unchanged, in quarantine. Where all lost rows are counted,
+nothing is kept: what is left of a sealed body cannot be opened.
 """
 
 from __future__ import annotations
 
 import sqlite3
 from collections import Counter
-from collections.abc import Iterator
-from contextlib import contextmanager
 
 from shipper.spool import database
 from shipper.spool.database import Generation
 from shipper.spool.directory import StateDirectory
-from shipper.spool.report import Remains, Report
+from shipper.spool.report import Report
 from shipper.spool.salvage import Salvage, Table, quoted
 
 __all__ = ["Report", "copy", "everything_lost", "renew", "retire"]
@@ -41,10 +40,8 @@ def renew(
     newer, part = directory.begin_generation()
     target = database.create(part, prepare, connect)
     try:
-        with _quarantine(directory) as remains:
-            report = copy(source, target, remains, patient=patient)
-        report.kept += remains.names
-        if report.gaps:
+        report = copy(source, target, patient=patient)
+        if not report.is_counted:
             report.kept.append(directory.aside(number).name)
         report.store(target)
     except BaseException:
@@ -72,10 +69,10 @@ def retire(directory: StateDirectory, newest: Generation, report: Report | None)
 def everything_lost(prepare: database.Prepare) -> Report:
     """Returns the report for the loss of all tables."""
     tables = database.expected_columns(prepare)
-    return Report(lost=Counter(dict.fromkeys(tables, 1)), gaps={table: [(None, None)] for table in tables})
+    return Report(lost=Counter(dict.fromkeys(tables, 1)), is_counted=False)
 
 
-def copy(source: sqlite3.Connection, target: sqlite3.Connection, remains: Remains, *, patient: bool) -> Report:
+def copy(source: sqlite3.Connection, target: sqlite3.Connection, *, patient: bool) -> Report:
     """Copies every readable row into the tables of `target`, whose rows are deleted."""
     report = Report()
     found = _columns(source)
@@ -85,20 +82,13 @@ def copy(source: sqlite3.Connection, target: sqlite3.Connection, remains: Remain
         target.execute("BEGIN")
         target.execute(f"DELETE FROM {quoted(name)}")
         table = Table(name, columns, found.get(name, ()), *_order(target, name))
-        Salvage(source, target, table, remains, report, patient=patient).run()
+        salvage = Salvage(source, target, table, patient=patient)
+        salvage.run()
+        report.add(name, salvage.lost, is_counted=salvage.is_counted)
         target.execute("COMMIT")
     if sequences:
         _copy_sequences(source, target)
     return report
-
-
-@contextmanager
-def _quarantine(directory: StateDirectory) -> Iterator[Remains]:
-    remains = Remains(directory.new_quarantine("ndjson"))
-    try:
-        yield remains
-    finally:
-        remains.close()
 
 
 def _columns(source: sqlite3.Connection) -> dict[str, tuple[str, ...]]:

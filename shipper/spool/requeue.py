@@ -16,10 +16,10 @@ from __future__ import annotations
 
 import sqlite3
 from collections.abc import Sequence
-from dataclasses import dataclass
 from itertools import accumulate, takewhile
 from typing import Literal, NamedTuple
 
+import msgspec
 import orjson
 
 from shipper.sdk.event import Batch
@@ -79,8 +79,7 @@ class Found(NamedTuple):
     upto: int
 
 
-@dataclass(slots=True)
-class Step:
+class Step(msgspec.Struct):
     """The changes of a step, and the order after it; `end` is None if it continues."""
 
     order: Requeue
@@ -97,7 +96,7 @@ class Step:
 
 
 class _Letter(NamedTuple):
-    """`lane` is the current lane of its output; without `content` it is damaged."""
+    """`lane` is the current one of its output and kind; without `content` it is damaged."""
 
     id: int
     lane: int | None
@@ -111,11 +110,17 @@ def find(db: sqlite3.Connection, wanted: Wanted) -> Found:
     return Found({output: count for output, count, _ in rows}, max((last for *_, last in rows), default=0))
 
 
-def lanes(db: sqlite3.Connection) -> dict[str, int]:
-    """Returns the lanes of the active revision, by output."""
+def lanes(db: sqlite3.Connection) -> dict[tuple[str, bool], int]:
+    """Returns the lanes of the active revision, by output and whether they are of keyed state."""
     if get_meta(db, "active") is None:
         return {}
-    return dict(db.execute("SELECT output, id FROM lane WHERE active ORDER BY output").fetchall())
+    rows = db.execute("SELECT output, pair != 0, id FROM lane WHERE active ORDER BY output").fetchall()
+    return {(output, bool(state)): id for output, state, id in rows}
+
+
+def outputs(db: sqlite3.Connection) -> list[str]:
+    """Returns the outputs of the active revision."""
+    return list(dict.fromkeys(output for output, _ in lanes(db)))
 
 
 def place(db: sqlite3.Connection, order: Requeue) -> Requeue:
@@ -183,16 +188,18 @@ def _next(db: sqlite3.Connection, sealer: Sealer, wanted: Wanted) -> tuple[list[
 
 def _opened(db: sqlite3.Connection, sealer: Sealer, ids: Sequence[int]) -> list[_Letter]:
     """Returns letters by their ids. Texts are read as bytes: a flipped bit may have made them invalid."""
-    active = {output.encode(): lane for output, lane in lanes(db).items()}
+    active = {(output.encode(), state): lane for (output, state), lane in lanes(db).items()}
     rows = db.execute(
         "SELECT id, lane, seq, item, CAST(output AS BLOB), CAST(reason AS BLOB), CAST(body AS BLOB) FROM dead_letter"
         " WHERE id IN (SELECT value FROM json_each(?)) ORDER BY id",
         (orjson.dumps(ids).decode(),),
     ).fetchall()
-    return [
-        _Letter(id, active.get(output), _content(sealer, (lane, seq, item), noted, body))
-        for id, lane, seq, item, output, noted, body in rows
-    ]
+    found = []
+    for id, lane, seq, item, output, noted, body in rows:
+        content = _content(sealer, (lane, seq, item), noted, body)
+        is_version = content is not None and content.version is not None
+        found.append(_Letter(id, active.get((output, is_version)), content))
+    return found
 
 
 def _content(sealer: Sealer, place: tuple[int, int, int], noted: bytes, body: bytes) -> Content | None:

@@ -19,7 +19,7 @@ from typing import Literal, NamedTuple
 import msgspec
 
 from shipper.process import log
-from shipper.spool import contact, credentials, doubt, feeding, lineages
+from shipper.spool import contact, credentials, doubt, feeding, lineages, requests
 from shipper.spool.lane_settings import LaneSettings
 from shipper.spool.queue import Moved
 from shipper.spool.schema import BARRIER, get_meta, next_seq, packed_ids, set_meta
@@ -66,12 +66,16 @@ class Known(NamedTuple):
 
 
 class LaneKey(NamedTuple):
-    """The identity of a lane: the same key in two revisions is the same lane. `credentials` are sorted, each once."""
+    """The identity of a lane: the same key in two revisions is the same lane. `credentials` are sorted, each once.
+
+    `state`: it is of keyed state, and not of log events.
+    """
 
     output: str
     type: str
     destination: str
     credentials: tuple[str, ...] = ()
+    state: bool = False
 
     def with_credentials(self, ids: Iterable[str]) -> LaneKey:
         """Returns this key with these credentials."""
@@ -82,13 +86,13 @@ class LaneKey(NamedTuple):
         return self.with_credentials(new if id == old else id for id in self.credentials)
 
     def columns(self) -> tuple[str, str, str, str]:
-        """Returns the stored columns."""
+        """Returns the stored columns, without `pair`."""
         return (self.output, self.type, self.destination, packed_ids(self.credentials))
 
     @classmethod
-    def of(cls, output: str, type: str, destination: str, packed: str) -> LaneKey:
+    def of(cls, output: str, type: str, destination: str, packed: str, pair: int = 0) -> LaneKey:
         """Returns the key of stored columns; raises ValueError."""
-        return cls(output, type, destination, tuple(msgspec.json.decode(packed, type=list[str])))
+        return cls(output, type, destination, tuple(msgspec.json.decode(packed, type=list[str])), pair != 0)
 
 
 class LaneRow(NamedTuple):
@@ -102,6 +106,8 @@ class LaneRow(NamedTuple):
     """What the last answer for log events was worth."""
     confirmed_versions: Confirmed = Confirmed.UNKNOWN
     """The same for versions of keys."""
+    is_fed: bool = True
+    """Whether anything is routed to it, as far as is known: of keyed state, an input."""
 
 
 class Cut(NamedTuple):
@@ -263,7 +269,8 @@ def cut(
     )
     set_meta(db, "active", str(at))
     credentials.use(db, [id for revision in known(db, at) if revision.at == at for id in revision.credentials])
-    fed = feeding.feed(db, now, at, state, {row.key.output: row.id for row in now_active}, before)
+    fed = feeding.feed(db, now, at, state, {row.key.output: row.id for row in now_active if row.key.state}, before)
+    now_active = [row._replace(is_fed=_is_fed(db, row.id, row.key)) for row in now_active]
     return Cut(seq, now_active, frozenset(retired), fed, retracted)
 
 
@@ -271,11 +278,10 @@ def _adopt(
     db: sqlite3.Connection, sealer: Sealer, key: LaneKey, settings: LaneSettings, contacts: Sequence[str]
 ) -> LaneRow:
     id = _find_lane(db, key) or _insert_lane(db, key, reached=not contacts)
-    db.execute("UPDATE lane SET contacts = ? WHERE id = ?", (packed_ids(contacts), id))
-    _keep_settings(db, sealer, id, settings)
-    db.execute("UPDATE lane SET active = 1 WHERE id = ?", (id,))
-    confirmed = db.execute("SELECT confirmed, confirmed_versions FROM lane WHERE id = ?", (id,)).fetchone()
-    return LaneRow(id, key, settings, True, *map(Confirmed, confirmed))
+    db.execute("UPDATE lane SET contacts = ?, active = 1 WHERE id = ?", (packed_ids(contacts), id))
+    _keep_settings(db, sealer, id, key, settings)
+    events, versions = db.execute("SELECT confirmed, confirmed_versions FROM lane WHERE id = ?", (id,)).fetchone()
+    return LaneRow(id, key, settings, True, Confirmed(events), Confirmed(versions))
 
 
 def adopt_rebound(db: sqlite3.Connection, sealer: Sealer, lane: int, old: str, new: str) -> LaneRow:
@@ -290,18 +296,21 @@ def adopt_rebound(db: sqlite3.Connection, sealer: Sealer, lane: int, old: str, n
     id = _insert_lane(db, key, reached=bool(reached), contacts=contacts)
     settings = None if like.settings is None else like.settings.rebound(old, new)
     if settings is not None:
-        _keep_settings(db, sealer, id, settings)
+        _keep_settings(db, sealer, id, key, settings)
     return LaneRow(id, key, settings, False)
 
 
-def _keep_settings(db: sqlite3.Connection, sealer: Sealer, lane: int, settings: LaneSettings) -> None:
-    sealed = sealer.seal("lane", lane, 0, 0, settings.packed())
-    db.execute("UPDATE lane SET settings = ? WHERE id = ?", (sealed, lane))
+def _keep_settings(db: sqlite3.Connection, sealer: Sealer, lane: int, key: LaneKey, settings: LaneSettings) -> None:
+    """Seals settings under the number by which the destination knows the lane."""
+    number = (key.state and _find_lane(db, key._replace(state=False))) or lane
+    sealed = sealer.seal("lane", number, 0, 0, settings.packed())
+    db.execute("UPDATE lane SET settings = ?, pair = ? WHERE id = ?", (sealed, number if key.state else 0, lane))
 
 
 def _find_lane(db: sqlite3.Connection, key: LaneKey) -> int | None:
     row = db.execute(
-        "SELECT id FROM lane WHERE output = ? AND type = ? AND destination = ? AND credentials = ?", key.columns()
+        "SELECT id FROM lane WHERE output = ? AND type = ? AND destination = ? AND credentials = ? AND (pair != 0) = ?",
+        (*key.columns(), key.state),
     ).fetchone()
     return None if row is None else int(row[0])
 
@@ -312,6 +321,8 @@ def _insert_lane(db: sqlite3.Connection, key: LaneKey, *, reached: bool, contact
         " VALUES (?, ?, ?, ?, x'', 0, ?, ?) RETURNING id",
         (*key.columns(), reached, contacts),
     ).fetchone()
+    if key.state:
+        db.execute("UPDATE lane SET pair = id WHERE id = ?", row)
     return int(row[0])
 
 
@@ -336,19 +347,27 @@ def lanes(db: sqlite3.Connection, sealer: Sealer) -> list[LaneRow]:
     the settings of a row that names other ids are not used.
     """
     rows = db.execute(
-        "SELECT output, type, destination, credentials, id, active, settings, confirmed, confirmed_versions FROM lane"
-        " ORDER BY id"
+        "SELECT output, type, destination, credentials, pair, id, active, settings, confirmed, confirmed_versions"
+        " FROM lane ORDER BY id"
     )
-    return [_lane(sealer, LaneKey.of(*row[:4]), *row[4:]) for row in rows.fetchall()]
+    found = [_lane(sealer, row[4] or row[5], LaneKey.of(*row[:5]), *row[5:]) for row in rows.fetchall()]
+    return [row._replace(is_fed=_is_fed(db, row.id, row.key)) for row in found]
 
 
-def _lane(sealer: Sealer, key: LaneKey, id: int, active: int, sealed: bytes, *confirmed: int) -> LaneRow:
-    return LaneRow(id, key, _settings(sealer, id, key, sealed), bool(active), *map(Confirmed, confirmed))
+def _is_fed(db: sqlite3.Connection, lane: int, key: LaneKey) -> bool:
+    return not key.state or db.execute("SELECT 1 FROM fed WHERE lane = ?", (lane,)).fetchone() is not None
 
 
-def _settings(sealer: Sealer, lane: int, key: LaneKey, sealed: bytes) -> LaneSettings | None:
+def _lane(
+    sealer: Sealer, number: int, key: LaneKey, id: int, active: int, sealed: bytes, events: int, versions: int
+) -> LaneRow:
+    settings = _settings(sealer, number, key, sealed)
+    return LaneRow(id, key, settings, bool(active), Confirmed(events), Confirmed(versions))
+
+
+def _settings(sealer: Sealer, number: int, key: LaneKey, sealed: bytes) -> LaneSettings | None:
     try:
-        settings = LaneSettings.unpack(sealer.open("lane", lane, 0, 0, sealed))
+        settings = LaneSettings.unpack(sealer.open("lane", number, 0, 0, sealed))
     except Damaged:
         return None
     return settings if settings.credentials == key.credentials else None
@@ -414,6 +433,7 @@ def drop_empty_lane(db: sqlite3.Connection, lane: int) -> bool:
     )
     if gone.rowcount > 0:
         lineages.forget(db, lane)
+        requests.forget(db, lane)
     return gone.rowcount > 0
 
 

@@ -1,43 +1,47 @@
-"""Reads a damaged table, row by row.
+"""Copies the rows of one table that can be read, whatever the damage.
 
-SQLite reads a table in the order of its key and raises where a page is damaged. So each table is read from both ends,
-and the range between them is halved by key until the damage is enclosed:
+SQLite reads a table in the order of its key, and raises where a page is damaged. A table that is not read in one pass
+is read from both ends; if its key is a whole number, what is left between them is halved until the damage is enclosed:
 
     ████████████████ xx ████████ x █████     forward until it raises, backward until it raises,
-    ───────────────> ·············· <───     then the middle of the rest, from both ends again
+    ───────────────> ·············· <───     then the halves of the rest, from both ends again
 
-A row with a readable key and an unreadable body is lost alone; its readable parts go to a quarantine file (sealed bytes
-stay sealed). A range of keys that cannot be looked up is a *gap*: the number of its rows is unknown, so the report
-names its keys. Damaged pages also show false rows: in a table that has shown damage, a row counts only if a look-up by
-its key finds it.
+Of the rows of 470 files that needed a repair (bad pages and sectors, flipped bytes, cuts), this saves, in the median
+and on average:
 
-Only rows that are reachable through their table are moved. Searching all pages for rows would restore deleted ones, and
-settled events.
+    one pass, up to the first damage     92.6 %    79.0 %
+    both ends                            99.58 %   86.9 %
+    both ends, and halves                99.71 %   90.0 %
+
+Rejected: halves of keys of several columns too, and a file for the readable parts of lost rows. For twice the code it
+saves 99.71 % and 92.9 %; the gain is in files with a hundred damages or more.
+
+Rows are moved as they are found: only those that are reachable through their table. A search of all pages would bring
+back deleted rows, and settled events.
 """
 
 from __future__ import annotations
 
 import sqlite3
-from collections.abc import Iterator
-from dataclasses import dataclass
-from typing import Any
+from collections.abc import Iterator, Sequence
+from typing import Any, NamedTuple
+
+import msgspec
 
 from shipper.spool import database
-from shipper.spool.report import Key, Remains, Report
 
+Key = tuple[Any, ...]
 Row = tuple[Any, ...]
 
 _LARGEST = 2**63 - 1
-_PROBES = 20_000
-_STRAYS = 3000
-"""Rows out of order in one walk: more than a damaged page can hold. For some damaged pages SQLite returns rows again
-and again, in effect without end."""
-_LEADS_ASTRAY = 100
-"""The cost in probes of a walk that met so many."""
+_ALL = -1
+"""As the limit of a query."""
+_MOST_STEPS = 10_000
+"""The most stretches and false rows of one table: damage at its root encloses every number that a key can have, and
+from some damaged pages SQLite reads rows again and again, in effect without end."""
 
 
-@dataclass(frozen=True, slots=True)
-class Table:
+class Table(msgspec.Struct, frozen=True):
     name: str
     columns: tuple[str, ...]
     found: tuple[str, ...]
@@ -52,328 +56,159 @@ class Table:
         return [(name, name) for name in self.columns if name in self.found]
 
 
-@dataclass(frozen=True, slots=True)
-class _Low:
-    """The lower end of a range of keys; the upper end is a key (or a prefix of one) outside of it."""
+class _Stretch(NamedTuple):
+    """The keys between two others; None: an end of the table."""
 
-    key: Key
-    included: bool
+    low: Key | None = None
+    high: Key | None = None
 
+    def has(self, key: Key) -> bool:
+        """Whether a key is one of them; on damaged pages it may not be, and be of any type."""
+        try:
+            return (self.low is None or self.low < key) and (self.high is None or key < self.high)
+        except TypeError:
+            return False
 
-class _Unwritable(Exception):
-    """The new database failed, not the old one."""
+    def room(self) -> int:
+        """Returns how many keys there can be, where keys are whole numbers from 0."""
+        return self._end() - self._begin() - 1
 
-    def __init__(self, cause: sqlite3.Error) -> None:
-        super().__init__(str(cause))
-        self.cause = cause
+    def halves(self) -> tuple[_Stretch, _Stretch]:
+        """Returns the upper half and the lower one, where keys are whole numbers."""
+        middle = (self._begin() + self._end()) // 2
+        return _Stretch((middle,), self.high), _Stretch(self.low, (middle + 1,))
+
+    def _begin(self) -> int:
+        return self.low[0] if self.low else -1
+
+    def _end(self) -> int:
+        return self.high[0] if self.high else _LARGEST
 
 
 class Salvage:
-    """Copies the readable rows of one table."""
+    """Copies the rows of one table that can be read.
 
-    def __init__(
-        self,
-        source: sqlite3.Connection,
-        target: sqlite3.Connection,
-        table: Table,
-        remains: Remains,
-        report: Report,
-        *,
-        patient: bool,
-    ) -> None:
-        self._source = source
-        self._target = target
-        self._table = table
-        self._remains = remains
-        self._report = report
-        self._patient = patient
-        self._probes = 0
+    `patient`: raises where the disk fails to read, since the next attempt may succeed.
+    """
+
+    def __init__(self, source: sqlite3.Connection, target: sqlite3.Connection, table: Table, *, patient: bool) -> None:
+        self._source, self._target, self._table, self._patient = source, target, table, patient
         pairs = table.pairs()
         renamed = {new: old for old, new in pairs}
-        self._old_key = [quoted(renamed.get(name, name)) for name in table.key]
-        self._old = [quoted(old) for old, _ in pairs]
-        self._new = [quoted(new) for _, new in pairs]
+        self._key = [quoted(renamed.get(name, name)) for name in table.key]
+        self._old, new = [quoted(old) for old, _ in pairs], [quoted(new) for _, new in pairs]
         if table.key == ("rowid",):
-            self._old, self._new = ["rowid", *self._old], ["rowid", *self._new]
-        marks = ", ".join("?" * len(self._new))
-        self._insertion = f"INSERT INTO {quoted(table.name)} ({', '.join(self._new)}) VALUES ({marks})"
-        report.rows[table.name] = 0
+            self._old, new = ["rowid", *self._old], ["rowid", *new]
+        marks = ", ".join("?" * len(new))
+        self._insertion = f"INSERT INTO {quoted(table.name)} ({', '.join(new)}) VALUES ({marks})"
+        self.lost = 0
+        """How many rows cannot be read, at most; unless all are counted, how many stretches of them."""
+        self.is_counted = True
+        self._is_damaged = False
+        self._steps = _MOST_STEPS
 
     def run(self) -> None:
-        """Moves the table: in one pass, or by ranges if that meets damage."""
-        try:
-            if not self._table.found:
-                self._gap(None, None)
-            elif not self._move_all():
-                self._target.execute(f"DELETE FROM {quoted(self._table.name)}")
-                self._report.rows[self._table.name] = 0
-                self._move_stretches()
-        except _Unwritable as error:
-            raise error.cause from None
-
-    def _move_all(self) -> bool:
-        """Moves the rows in one pass; returns False where one cannot be read, or is out of order."""
-        last: _Low | None = None
-        try:
-            for key, row in self._rows(None, backward=False):
-                if not (_inside(last, key, None) and self._insert(row)):
-                    return False
-                last = _Low(key, False)
-        except database.UNREADABLE as error:
-            self._tolerate(error)
-            return False
-        return True
+        """Moves the table: in one pass, or by stretches if that meets damage."""
+        if not self._table.found:
+            self._lose(is_counted=False)
+        elif not self._walked(_Stretch(), False, _ALL)[1]:
+            self._target.execute(f"DELETE FROM {quoted(self._table.name)}")
+            self._is_damaged, self.lost, self.is_counted = True, 0, True
+            self._move_stretches()
+            if not self.lost:
+                self._lose(is_counted=False)
 
     def _move_stretches(self) -> None:
-        """Reads from both ends, then halves the rest, lower half first."""
-        stretches: list[tuple[_Low | None, Key | None]] = [(None, None)]
-        while stretches:
-            low, high, done = self._narrow(*stretches.pop())
-            if done:
-                continue
-            middle = _middle(low, high, len(self._table.key)) if self._probes < _PROBES else None
-            if middle is None:
-                self._gap(low, high)
-            else:
-                stretches += [(_Low(middle, True), high), (low, middle)]
+        stretches = [_Stretch()]
+        while stretches and self._may_go_on():
+            rest = self._moved(stretches.pop())
+            stretches += () if rest is None else self._divided(rest)
+        if stretches:
+            self._lose(is_counted=False)
 
-    def _narrow(self, low: _Low | None, high: Key | None) -> tuple[_Low | None, Key | None, bool]:
-        """Moves rows from both ends of a range; returns the rest of it, and whether it is empty."""
-        for backward in (False, True):
-            while self._can_seek(low, high, backward):
-                last, done = self._walk(low, high, backward)
-                low, high = _beyond(last, low, high, backward)
-                if done:
-                    return low, high, True
-                key = self._step(low, high, backward)
-                low, high = _beyond(key, low, high, backward)
-                if key is None:
-                    break
-        return low, high, False
+    def _moved(self, stretch: _Stretch) -> _Stretch | None:
+        """Moves rows from both ends of a stretch; returns the rest of it, or None.
 
-    def _can_seek(self, low: _Low | None, high: Key | None, backward: bool) -> bool:
-        """Whether SQLite can seek to this end of a range."""
-        self._probes += 1
-        try:
-            self._first(self._old_key, low, high, backward)
-        except database.UNREADABLE as error:
-            self._tolerate(error)
-            return False
-        return True
-
-    def _walk(self, low: _Low | None, high: Key | None, backward: bool) -> tuple[Key | None, bool]:
-        """Moves rows until one cannot be read; returns the key of the last, and whether all were moved.
-
-        The far end is not a condition of the query: a damaged key beyond it would end the walk too early.
+        A cursor reads a row ahead, and fails for both: so the last one is read again, alone.
         """
-        last, strayed, strays = None, False, 0
+        for backward in (False, True):
+            for limit in (_ALL, 1):
+                stretch, is_done = self._walked(stretch, backward, limit)
+                if is_done:
+                    return None
+        return stretch
+
+    def _walked(self, stretch: _Stretch, backward: bool, limit: int) -> tuple[_Stretch, bool]:
+        """Moves rows from one end of a stretch; returns the rest of it, and whether these were all."""
+        width = len(self._key)
+        for row in self._rows(stretch, backward, limit):
+            key = row[:width]
+            if row and stretch.has(key) and (not self._is_damaged or self._is_found(row)):
+                self._insert(row[width:])
+                stretch = stretch._replace(high=key) if backward else stretch._replace(low=key)
+            elif not (row and self._is_passed()):
+                return stretch, False
+        return stretch, limit == _ALL
+
+    def _is_passed(self) -> bool:
+        """Whether a false row is passed over; its damaged key may hide others."""
+        self.is_counted = False
+        return self._is_damaged and self._may_go_on()
+
+    def _may_go_on(self) -> bool:
+        """Takes a step of those that one table may cost."""
+        self._steps -= 1
+        return self._steps > 0
+
+    def _divided(self, rest: _Stretch) -> tuple[_Stretch, ...]:
+        """Returns the parts of a stretch that are read next; one that has none is lost."""
+        if not self._table.has_rowid:
+            self._lose(is_counted=False)
+        elif rest.room() > 1:
+            return rest.halves()
+        else:
+            self.lost += rest.room()
+        return ()
+
+    def _rows(self, stretch: _Stretch, backward: bool, limit: int) -> Iterator[Row]:
+        """Yields the rows of a stretch, each after its key; one without values where the next cannot be read."""
+        columns, marks = ", ".join(self._key), ", ".join("?" * len(self._key))
+        bounds = [(key, operator) for key, operator in zip(stretch, "><", strict=True) if key is not None]
+        where = " AND ".join(f"({columns}) {operator} ({marks})" for _, operator in bounds) or "true"
+        order = "ORDER BY " + ", ".join(f"{column} DESC" if backward else column for column in self._key)
         try:
-            for key, row in self._rows(high if backward else low, backward=backward):
-                near = _inside(None, key, high) if backward else _inside(low, key, None)
-                if not (near and self._is_found(key, row)):
-                    strayed, strays = True, strays + 1
-                    if strays > _STRAYS:
-                        self._probes += _LEADS_ASTRAY
-                        return last, False
-                    continue
-                if strayed:
-                    self._gap(*((_Low(key, False), high) if backward else (low, key)))
-                    strayed = False
-                if not _inside(low, key, high):
-                    return last, True
-                self._move(key, row)
-                last = key
-                low, high = _beyond(key, low, high, backward)
+            yield from self._select(where, [value for key, _ in bounds for value in key], f"{order} LIMIT {limit}")
         except database.UNREADABLE as error:
             self._tolerate(error)
-            return last, False
-        if strayed:
-            self._gap(low, high)
-        return last, True
+            yield ()
 
-    def _step(self, low: _Low | None, high: Key | None, backward: bool) -> Key | None:
-        """Moves or loses the row that stopped a walk, or the one before: a cursor reads one row ahead, and fails for
-        both."""
-        width = len(self._old_key)
+    def _is_found(self, row: Row) -> bool:
+        """Whether a look-up by its key finds this row: a damaged page also shows false ones."""
+        where = " AND ".join(f"{column} = ?" for column in self._key)
         try:
-            row = self._first([*self._old_key, *self._old], low, high, backward)
-        except database.UNREADABLE as error:
-            self._tolerate(error)
-            return self._lose_next(low, high, backward)
-        if row is None or not (_inside(low, row[:width], high) and self._is_found(row[:width], row[width:])):
-            return None
-        self._move(row[:width], row[width:])
-        return row[:width]
-
-    def _move(self, key: Key, row: Row) -> None:
-        if not self._insert(row):
-            self._remains.add(self._table.name, key, dict(zip(self._new, row, strict=True)))
-            self._count_lost()
-
-    def _insert(self, row: Row) -> bool:
-        """Inserts a row; returns False if the new table refuses it, such as a damaged one without a value."""
-        try:
-            self._target.execute(self._insertion, row)
-        except sqlite3.IntegrityError:
-            return False
-        except sqlite3.Error as error:
-            raise _Unwritable(error) from error
-        self._report.rows[self._table.name] += 1
-        return True
-
-    # -- reading -------------------------------------------------------------------------------------------------------
-
-    def _rows(self, start: _Low | Key | None, *, backward: bool) -> Iterator[tuple[Key, Row]]:
-        width = len(self._old_key)
-        low, high = (start, None) if isinstance(start, _Low) else (None, start)
-        for row in self._select([*self._old_key, *self._old], low, high, backward):
-            yield row[:width], row[width:]
-
-    def _first(self, wanted: list[str], low: _Low | None, high: Key | None, backward: bool) -> Row | None:
-        row: Row | None = self._select(wanted, low, high, backward, limit=True).fetchone()
-        return row
-
-    def _is_found(self, key: Key, row: Row) -> bool:
-        """Whether a look-up by its key finds this row: a damaged page also shows false rows."""
-        try:
-            return bool(self._look_up(self._old, key).fetchone() == row)
+            return bool(self._select(where, row[: len(self._key)]).fetchone() == row)
         except database.UNREADABLE as error:
             self._tolerate(error)
             return False
-
-    def _look_up(self, wanted: list[str], key: Key) -> sqlite3.Cursor:
-        where = " AND ".join(f"{column} = ?" for column in self._old_key)
-        return self._source.execute(f"SELECT {', '.join(wanted)} FROM {quoted(self._table.name)} WHERE {where}", key)
-
-    def _select(
-        self, wanted: list[str], low: _Low | None, high: Key | None, backward: bool, *, limit: bool = False
-    ) -> sqlite3.Cursor:
-        conditions: list[str] = []
-        values: list[Any] = []
-        if low is not None:
-            conditions.append(self._compared(low.key, ">=" if low.included else ">"))
-            values += low.key
-        if high is not None:
-            conditions.append(self._compared(high, "<"))
-            values += high
-        where = f"WHERE {' AND '.join(conditions)}" if conditions else ""
-        order = ", ".join(f"{column} DESC" if backward else column for column in self._old_key)
-        table = quoted(self._table.name) + (" NOT INDEXED" if self._table.has_rowid else "")
-        query = f"SELECT {', '.join(wanted)} FROM {table} {where} ORDER BY {order}"
-        return self._source.execute(f"{query} LIMIT 1" if limit else query, values)
-
-    def _compared(self, key: Key, operator: str) -> str:
-        columns, marks = ", ".join(self._old_key[: len(key)]), ", ".join("?" * len(key))
-        return f"({columns}) {operator} ({marks})"
 
     def _tolerate(self, error: Exception) -> None:
         if self._patient and database.is_io(error):
             raise error
 
-    # -- losses --------------------------------------------------------------------------------------------------------
+    def _select(self, where: str, values: Sequence[Any], order: str = "") -> sqlite3.Cursor:
+        table = quoted(self._table.name) + (" NOT INDEXED" if self._table.has_rowid else "")
+        columns = ", ".join([*self._key, *self._old])
+        return self._source.execute(f"SELECT {columns} FROM {table} WHERE {where} {order}", values)
 
-    def _lose_next(self, low: _Low | None, high: Key | None, backward: bool) -> Key | None:
-        """Counts the unreadable row at an end of a range as lost, if its key is known."""
+    def _insert(self, row: Row) -> None:
         try:
-            key = self._first(self._old_key, low, high, backward)
-            if (
-                key is None
-                or not _inside(low, key, high)
-                or self._look_up(self._old_key, key).fetchone() != key
-                or self._is_readable(key)
-            ):
-                return None
-        except database.UNREADABLE as error:
-            self._tolerate(error)
-            return None
-        columns = {new.strip('"'): self._column(old, key) for old, new in zip(self._old, self._new, strict=True)}
-        self._remains.add(self._table.name, key, columns)
-        self._count_lost()
-        return key
+            self._target.execute(self._insertion, row)
+        except sqlite3.IntegrityError:
+            self._lose()  # damaged, such as a row without a value
 
-    def _is_readable(self, key: Key) -> bool:
-        """Whether the row with this key can be read; then it is not the lost one."""
-        try:
-            self._look_up(self._old, key).fetchone()
-        except database.UNREADABLE as error:
-            self._tolerate(error)
-            return False
-        return True
-
-    def _column(self, column: str, key: Key) -> Any:
-        try:
-            return self._look_up([column], key).fetchone()[0]
-        except (*database.UNREADABLE, TypeError):
-            return self._beginning(column.strip('"'), key)
-
-    def _beginning(self, column: str, key: Key) -> bytes:
-        """Returns the bytes of a body up to the damage."""
-        read = bytearray()
-        try:
-            with self._source.blobopen(self._table.name, column, key[0], readonly=True) as blob:
-                while chunk := blob.read(4096):
-                    read += chunk
-        except (*database.UNREADABLE, TypeError):
-            pass
-        return bytes(read)
-
-    def _gap(self, low: _Low | None, high: Key | None) -> None:
-        if low and not low.included and high == (*low.key[:-1], _following(low.key[-1])):
-            return
-        gaps = self._report.gaps.setdefault(self._table.name, [])
-        after = low.key if low else None
-        if gaps and gaps[-1][1] == after and after is not None:
-            gaps[-1] = (gaps[-1][0], high)
-            return
-        gaps.append((after, high))
-        self._count_lost()
-
-    def _count_lost(self) -> None:
-        self._report.lost[self._table.name] += 1
-
-
-def _middle(low: _Low | None, high: Key | None, width: int) -> Key | None:
-    """Returns a key between two others, at the first column that has room for one, or None.
-
-    Only whole numbers have a middle; keys below zero are not searched.
-    """
-    bottom, top = low.key if low else (), high or ()
-    for at in range(width):
-        below = bottom[at] if at < len(bottom) else -1
-        above = top[at] if at < len(top) else _LARGEST
-        if not (isinstance(below, int) and isinstance(above, int)):
-            return None
-        prefix = bottom[:at]
-        if above - below >= 2:
-            return (*prefix, (below + above) // 2)
-        if above == below:
-            continue
-        if len(top) > at + 1:
-            return (*prefix, above)
-        if at >= len(bottom):
-            return None
-        top = ()
-    return None
-
-
-def _following(value: Any) -> Any:
-    return value + 1 if isinstance(value, int) else None
-
-
-def _beyond(key: Key | None, low: _Low | None, high: Key | None, backward: bool) -> tuple[_Low | None, Key | None]:
-    """Returns the rest of a range after a row at one of its ends."""
-    if key is None:
-        return low, high
-    return (low, key) if backward else (_Low(key, False), high)
-
-
-def _inside(low: _Low | None, key: Key, high: Key | None) -> bool:
-    """Whether a key lies inside its range; on damaged pages it may not."""
-    try:
-        above = low is None or key > low.key or (low.included and key[: len(low.key)] == low.key)
-        return above and (high is None or key[: len(high)] < high)
-    except TypeError:
-        return False
+    def _lose(self, *, is_counted: bool = True) -> None:
+        self.lost += 1
+        self.is_counted = self.is_counted and is_counted
 
 
 def quoted(name: str) -> str:

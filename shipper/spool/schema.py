@@ -11,7 +11,8 @@
     lane     one destination identity, with the ids of its credentials as a JSON list; `active` where the active
              revision routes events to it, `reached` once a request to one of its hosts has begun, `contacts` digests of
              these hosts as a JSON list, `confirmed` and `confirmed_versions` what its last answers for log events and
-             for keyed state are worth
+             for keyed state are worth; `pair` is 0 for log events, and for keyed state the number by which the
+             destination knows this lane and the one of log events beside it: the id of that one, or its own
     contact  the hosts to which a request of any lane has begun
     keyed    the current version of each key of keyed state; `own` is 1 if its place was given here, 2 if those of its
              key before were not all; `name` and `point` are digests, the key itself is sealed; `settled` is, of a
@@ -24,6 +25,7 @@
              once the policy has it no more
     lineage  what each state directory of a lane's destination has confirmed
     awaited  batches, and versions, whose answers their input waits for; `open` counts the entries that name it
+    request  open requests of outputs that ask for stable ones, with the events of each (`requests`)
     requeue  unfinished orders to requeue dead letters, and their progress
     origin   the secrets of the origins in the ids of stored events, by which a relay proves whose they are
     revision received policies; `stage` is received, superseded or active; older active ones stay until drained
@@ -39,6 +41,8 @@ import json
 import sqlite3
 from collections.abc import Iterable
 from typing import Any, Final
+
+from shipper.spool import kinds
 
 BATCH: Final = 0
 REST: Final = 1
@@ -67,7 +71,7 @@ CREATE TABLE IF NOT EXISTS lane (
     id INTEGER PRIMARY KEY AUTOINCREMENT, output TEXT NOT NULL, type TEXT NOT NULL, destination TEXT NOT NULL,
     credentials TEXT, settings BLOB NOT NULL, active INTEGER NOT NULL, reached INTEGER NOT NULL DEFAULT 1,
     confirmed INTEGER NOT NULL DEFAULT 0, confirmed_versions INTEGER NOT NULL DEFAULT 0,
-    contacts TEXT NOT NULL DEFAULT '[]');
+    contacts TEXT NOT NULL DEFAULT '[]', pair INTEGER NOT NULL DEFAULT 0);
 CREATE TABLE IF NOT EXISTS contact (host TEXT PRIMARY KEY) WITHOUT ROWID;
 CREATE TABLE IF NOT EXISTS origin (id BLOB PRIMARY KEY, secret BLOB NOT NULL) WITHOUT ROWID;
 CREATE TABLE IF NOT EXISTS batch (
@@ -77,7 +81,7 @@ CREATE TABLE IF NOT EXISTS todo (
     lane INTEGER NOT NULL, seq INTEGER NOT NULL, kind INTEGER NOT NULL, epoch INTEGER NOT NULL,
     revision INTEGER NOT NULL, count INTEGER NOT NULL, bytes INTEGER NOT NULL, at REAL NOT NULL,
     awaited INTEGER NOT NULL DEFAULT 0, PRIMARY KEY (lane, seq)) WITHOUT ROWID;
-CREATE INDEX IF NOT EXISTS todo_slots ON todo (lane, seq) WHERE kind = 3;
+DROP INDEX IF EXISTS todo_slots;
 CREATE TABLE IF NOT EXISTS rest (
     id INTEGER PRIMARY KEY, lane INTEGER NOT NULL, seq INTEGER NOT NULL, origin BLOB NOT NULL, body BLOB NOT NULL,
     UNIQUE (lane, seq));
@@ -126,6 +130,8 @@ CREATE TABLE IF NOT EXISTS awaited (
 CREATE TABLE IF NOT EXISTS lineage (
     id INTEGER PRIMARY KEY AUTOINCREMENT, lane INTEGER NOT NULL, lineage TEXT NOT NULL, events INTEGER NOT NULL,
     state INTEGER NOT NULL, host TEXT NOT NULL, UNIQUE (lane, lineage));
+CREATE TABLE IF NOT EXISTS request (name TEXT PRIMARY KEY, lane INTEGER NOT NULL, parts TEXT NOT NULL);
+CREATE INDEX IF NOT EXISTS request_lane ON request (lane);
 CREATE TABLE IF NOT EXISTS fed (
     lane INTEGER NOT NULL, input TEXT NOT NULL, retracts INTEGER NOT NULL, PRIMARY KEY (lane, input)) WITHOUT ROWID;
 """
@@ -145,6 +151,7 @@ _LATER: Final = (
     ("holding", "known", "INTEGER NOT NULL DEFAULT 0"),
     ("keyed", "settled", "TEXT"),
     ("lane", "contacts", "TEXT NOT NULL DEFAULT '[]'"),
+    ("lane", "pair", "INTEGER NOT NULL DEFAULT 0"),
 )
 """Columns that tables of an earlier version lack; each stands last in its table, and its default is for old rows."""
 _OF_LATER: Final = "CREATE INDEX IF NOT EXISTS keyed_settled ON keyed (settled, place) WHERE settled IS NOT NULL"
@@ -165,6 +172,7 @@ def prepare(db: sqlite3.Connection) -> None:
     db.execute(_OF_LATER)
     if ("keyed", "settled") in made:
         count_holdings(db)
+    kinds.divide(db)
     db.execute("INSERT OR IGNORE INTO meta VALUES ('seq', 0)")
 
 

@@ -19,6 +19,7 @@ from __future__ import annotations
 import sqlite3
 from collections.abc import AsyncIterator, Callable, Collection, Sequence
 from contextlib import ExitStack, asynccontextmanager
+from functools import partial
 from pathlib import Path
 from typing import Any, TypeVar, cast
 
@@ -80,14 +81,15 @@ class Store:
 
     # -- for the modules above -----------------------------------------------------------------------------------------
 
-    async def do(self, op: Callable[[sqlite3.Connection], T], *, urgent: bool = False, patient: bool = False) -> T:
+    async def do(self, op: Callable[[sqlite3.Connection], T], *, urgent: bool = False, patience: float = 0.0) -> T:
         """Runs `op` in a transaction; returns its result once it is durable, or raises its error.
 
         `op` is queued at once, cancelled or not, and cannot be withdrawn: a cancel takes effect after it. If `op` is
-        not durable 5 s after a cancel, this raises Cancelled and `op` stays queued. Urgent ones go first, patient ones
-        with others or after 5 ms. Raises StoreFailed if the store closes before it could commit.
+        not durable 5 s after a cancel, this raises Cancelled and `op` stays queued. Urgent ones go first; those with
+        `patience` go with others, after so many seconds at most. Raises StoreFailed if the store closes before it could
+        commit.
         """
-        return cast(T, await self._submit(Operation(op, trio.lowlevel.current_task(), urgent=urgent, patient=patient)))
+        return cast(T, await self._submit(Operation(op, _resumption(), urgent=urgent, patience=patience)))
 
     async def append(
         self,
@@ -102,14 +104,24 @@ class Store:
         `abandoned` is called with the result of an `op` that became durable after its caller was cancelled and gone.
         """
         await trio.lowlevel.checkpoint_if_cancelled()
-        if not wait and self.problem is not None:
-            raise Backpressure(self.problem, code=self.code)
-        task = trio.lowlevel.current_task()
-        return cast(T, await self._submit(Operation(op, task, abandoned=abandoned, needs_room=True, waits=wait)))
+        if not wait:
+            self._require_no_problem()
+        operation = Operation(op, _resumption(), abandoned=abandoned, needs_room=True, waits=wait)
+        return cast(T, await self._submit(operation))
 
-    def post(self, op: Callable[[sqlite3.Connection], object], *, urgent: bool = False, patient: bool = False) -> None:
+    def append_soon(self, op: Callable[[sqlite3.Connection], T], ended: Callable[[outcome.Outcome[T]], object]) -> None:
+        """As `append` without `wait`, but returns at once; `ended` gets the result, and must not raise."""
+        self._require_no_problem()
+        self._begin(Operation(op, ended, needs_room=True, waits=False))
+
+    def post(self, op: Callable[[sqlite3.Connection], object], *, urgent: bool = False, patience: float = 0.0) -> None:
         """As `do`, without waiting. `op` must not raise: `open_store` would end with its error."""
-        self._hand_over(Operation(op, urgent=urgent, patient=patient))
+        self._hand_over(Operation(op, urgent=urgent, patience=patience))
+
+    def hurry(self) -> None:
+        """Has what `do` keeps waiting with patience committed now: somebody waits for it."""
+        if any(operation.patience for operation in self._waiting):
+            self.post(_nothing)
 
     async def read(self, query: Callable[[sqlite3.Connection], T]) -> T:
         """Runs a query on a snapshot with every durable operation; it must return values, never a cursor.
@@ -131,7 +143,7 @@ class Store:
         await self._repair(self._readers.path)
 
     async def _repair(self, damaged: Path) -> None:
-        await self._submit(Operation(_nothing, trio.lowlevel.current_task(), urgent=True, repairs=damaged))
+        await self._submit(Operation(_nothing, _resumption(), urgent=True, repairs=damaged))
 
     def on_problem(self, callback: Callable[[str | None], None]) -> None:
         """Registers a callback for changes of `problem`."""
@@ -169,9 +181,16 @@ class Store:
             trio.lowlevel.spawn_system_task(self._lose_patience, operation, raise_cancel)
             return trio.lowlevel.Abort.FAILED
 
+        self._begin(operation)
+        return await trio.lowlevel.wait_task_rescheduled(abort)
+
+    def _require_no_problem(self) -> None:
+        if self.problem is not None:
+            raise Backpressure(self.problem, code=self.code)
+
+    def _begin(self, operation: Operation) -> None:
         self._hand_over(operation)
         self._waiting[operation] = trio.current_time()
-        return await trio.lowlevel.wait_task_rescheduled(abort)
 
     def _hand_over(self, operation: Operation) -> None:
         if self._ended.is_set():
@@ -183,16 +202,15 @@ class Store:
         self._resume(operation, outcome.capture(raise_cancel))
 
     def _resume(self, operation: Operation, result: outcome.Outcome[Any]) -> None:
-        if operation in self._waiting:
-            del self._waiting[operation]
-            trio.lowlevel.reschedule(operation.waiter, result)
+        if self._waiting.pop(operation, None) is not None and operation.resume is not None:
+            operation.resume(result)
 
     def _answered(self, operations: Sequence[Operation]) -> None:
         for operation in operations:
             result = operation.taken()
             if operation in self._waiting:
                 self._resume(operation, result)
-            elif operation.waiter is not None:
+            elif operation.resume is not None:
                 self._pass_on(operation, result)
             elif isinstance(result, outcome.Error):
                 self._fail(result.error)
@@ -303,6 +321,11 @@ async def open_store(
                         _NEVER_GIVEN_BACK.append(owned.pop_all())
         if store._left:
             raise StoreFailed(store._left)
+
+
+def _resumption() -> Callable[[outcome.Outcome[Any]], object]:
+    """Returns what has the present task go on."""
+    return partial(trio.lowlevel.reschedule, trio.lowlevel.current_task())
 
 
 def _nothing(db: sqlite3.Connection) -> None:

@@ -109,6 +109,9 @@ def read(path: Path) -> Stored | None:
         if not generations:
             return None
         with closing(_open(StateDirectory(path).database(generations[-1]))) as db:
+            if "credential" in {row[1] for row in db.execute("PRAGMA table_info(lane)")}:
+                db.execute(_AS_NOW)
+            db.execute("PRAGMA query_only=ON")
             db.execute("BEGIN")
             return _read(db)
     except StartFailed as error:
@@ -123,11 +126,7 @@ def _open(path: Path) -> sqlite3.Connection:
     if has_log and not index.exists():
         raise NotReadable(f"the stored data cannot be read without changing it: {index.name} is missing beside {log}")
     how = "readonly_shm=1" if has_log else "immutable=1"
-    db = sqlite3.connect(f"file:{quote(str(path))}?mode=ro&{how}", uri=True, timeout=0.5, isolation_level=None)
-    if "credential" in {row[1] for row in db.execute("PRAGMA table_info(lane)")}:
-        db.execute(_AS_NOW)
-    db.execute("PRAGMA query_only=ON")
-    return db
+    return sqlite3.connect(f"file:{quote(str(path))}?mode=ro&{how}", uri=True, timeout=0.5, isolation_level=None)
 
 
 def _read(db: sqlite3.Connection) -> Stored:

@@ -23,9 +23,9 @@ from __future__ import annotations
 import contextlib
 import sqlite3
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 
+import msgspec
 import outcome
 
 from shipper.process.environment import Environment
@@ -63,8 +63,7 @@ class GaveUp(Exception):
     """The store is closing, and waiting operations cannot be committed."""
 
 
-@dataclass(frozen=True, slots=True)
-class Listener:
+class Listener(msgspec.Struct, frozen=True):
     """Callbacks of the writer; they run in its thread."""
 
     answered: Callable[[Sequence[Operation]], None]

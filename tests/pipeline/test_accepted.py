@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 import trio
 
-from shipper.pipeline.accepted import shows_acceptance
-from shipper.plugin import Finding, Held, OutputContext, Question, Tell
+from shipper.pipeline.destination.accepted import is_accepted, shows_acceptance
+from shipper.plugin import Finding, Held, OutputContext, Question, StartFailed, Tell
 from tests.fakes import DESTINATIONS, PATIENCE, ScriptedOutput, bench
 
 
@@ -85,6 +85,17 @@ async def test_a_lane_without_events_is_accepted_when_its_destination_says_so(
     assert asking.log == before
 
 
+async def test_a_question_that_is_ahead_of_its_revision_is_asked_once_that_is_active(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asking = Asking(monkeypatch)
+    asking.may_answer.set()
+    async with bench(tmp_path) as on:
+        on.delivery.ask({"k1"})
+        await on.activate(1, main="k1")
+        await DESTINATIONS["main"].until(lambda: on.delivery.accepted() == ["k1"])
+
+
 @pytest.mark.parametrize("news", ["retired", "withdrawn", "event"])
 async def test_a_question_ends_with_its_connection_before_anything_else_happens_to_the_lane(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, news: str
@@ -106,3 +117,15 @@ async def test_a_question_ends_with_its_connection_before_anything_else_happens_
         await DESTINATIONS["main"].until(lambda: not asking.is_under_way)
 
     assert {*asking.log} == {"asks k1", "has asked k1"}
+
+
+@pytest.mark.parametrize("error", [StartFailed("no library"), ZeroDivisionError("a secret")])
+async def test_an_output_that_fails_to_ask_does_not_show_that_a_credential_is_accepted(
+    monkeypatch: pytest.MonkeyPatch, error: Exception
+) -> None:
+    async def fail(*_: object) -> None:
+        raise error
+
+    monkeypatch.setattr(ScriptedOutput, "ask", fail)
+
+    assert not await is_accepted(ScriptedOutput(), OutputContext("main", None, {}))  # type: ignore[arg-type]

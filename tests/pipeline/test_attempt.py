@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from shipper.pipeline.attempt import MOST_WAIT, SMALL_BYTES, Attempt, Trouble, seconds
+from shipper.pipeline.attempts.attempt import MOST_WAIT, SMALL_BYTES, Attempt, Trouble, seconds
 from shipper.plugin import Answer, Answers, Code, Later, Outcome, PluginFault
 from shipper.process import log
 from shipper.sdk.answers import Ranked

@@ -4,14 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
 import pytest
 import trio
 import trio.testing
 
 from shipper.plugin import Answer, Answers, Batch, InputContext, Outcome, PluginFault, Ranked
+from shipper.spool.parts.queue import Noted
 from shipper.spool.queue import Settlement
-from shipper.spool.spool import Noted
 from tests.fakes import DESTINATIONS, PATIENCE, SPRINGS, Theatre, theatre
 
 OUTPUTS = "outputs:\n  main: {type: scripted, to: main}\n  other: {type: scripted, to: other}\n"
@@ -81,13 +82,13 @@ async def test_answers_that_an_input_awaits_do_not_wait_for_the_next_commit(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     async with theatre(tmp_path) as on:
-        context, settle, waits = await begun(on), on.spool.settle, list[bool]()
+        context, settle, waits = await begun(on), on.spool.queue.settle, list[float]()
 
-        async def seen(lane: int, settlements: Mapping[int, Settlement], *, patient: bool) -> Noted:
-            waits.append(patient)
-            return await settle(lane, settlements, patient=patient)
+        async def seen(lane: int, settlements: Mapping[int, Settlement], *, patience: float, **more: Any) -> Noted:
+            waits.append(patience)
+            return await settle(lane, settlements, patience=patience, **more)
 
-        monkeypatch.setattr(on.spool, "settle", seen)
+        monkeypatch.setattr(on.spool.queue, "settle", seen)
         await context.emit(BATCH, awaited=["k"])
         await told("k")
         await context.emit(BATCH.identified(b"p" * 16, 1))
@@ -95,7 +96,8 @@ async def test_answers_that_an_input_awaits_do_not_wait_for_the_next_commit(
             while len(waits) < 4:
                 await trio.testing.wait_all_tasks_blocked(0.01)
 
-        assert waits == [False, False, True, True]
+        assert waits[:2] == [0, 0]
+        assert all(waits[2:])
 
 
 async def test_answers_outlive_the_process_and_a_revision_that_moves_the_output(tmp_path: Path) -> None:

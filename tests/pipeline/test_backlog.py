@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
-from shipper.pipeline.backlog import ASK_SECONDS, ASKS, PLACES, Backlog, Question
+from shipper.pipeline.delivery.backlog import ASK_SECONDS, ASKS, PLACES, Backlog, Question
 from shipper.spool.queue import Entry
 from shipper.spool.schema import BARRIER, BATCH
 from shipper.values import Revision
@@ -350,19 +350,6 @@ def test_a_barrier_is_reached_when_all_below_it_is_settled() -> None:
         assert backlog.barrier_is_reached() is (what == "settled")
 
 
-def test_a_barrier_of_the_other_head_waits_for_all_below_it() -> None:
-    for what in ["outstanding", "put off", "in a pass", "not passed", "settled"]:
-        backlog = handed_out(1)
-        backlog.pass_by(1 if what == "not passed" else 2)
-        if what in ("put off", "in a pass"):
-            backlog.left(1, {None}, 0.0, None, 0.0)
-            backlog.begin_due(1.0 if what == "in a pass" else 0.0)
-        elif what != "outstanding":
-            backlog.settled(1)
-
-        assert backlog.is_settled_below(2) is (what == "settled")
-
-
 def test_the_next_session_goes_on_where_everything_was_settled_or_left_behind() -> None:
     backlog = left_at("a", 1, 2)
     for seq in (3, 4, 5):
@@ -425,8 +412,6 @@ class Lanes(RuleBasedStateMachine):
         for each in above:
             self.backlog.at_front(each)
             self.give([each])
-        if len(above) < 2:
-            self.backlog.pass_by(self.next - 1)
 
     @rule()
     def ask_the_store_for_a_pass(self) -> None:

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 import pytest
 
-from shipper.pipeline.chain import MOST_FAILURES, MOST_WEIGHT, Chain, Link, bounded
+from shipper.pipeline.intake.chain import MOST_FAILURES, MOST_WEIGHT, Chain, Link, bounded
 from shipper.pipeline.tap import Taps
 from shipper.plugin import Batch, Condition, Meters, Part, PluginFault, Processor, Stage
 from shipper.process import log

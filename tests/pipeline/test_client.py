@@ -96,8 +96,8 @@ async def test_a_lane_whose_events_are_gone_after_a_wait_closes_and_says_nothing
         script.send = script.raising(Later("503"))
         await on.enter()
         await script.until(lambda: lane.next_attempt is not None)
-        (entry,) = await on.spool.window(lane.id, 0, 10)
-        await on.spool.settle(lane.id, {entry.seq: Settlement(Counts(delivered=1))})
+        (entry,) = await on.spool.queue.window(lane.id, 0, 10)
+        await on.spool.queue.settle(lane.id, {entry.seq: Settlement(Counts(delivered=1))})
         lane.hasten()
         await script.until(lambda: lane.problem is None)
 
@@ -179,7 +179,7 @@ async def test_an_output_that_cannot_say_whom_it_relays_to_is_asked_once_and_tru
         lane = on.active["main"]
         await script.until(lambda: script.open_senders == 1)
 
-        assert (lane.principal(), lane.confirms, lane.relayed_to()) == (None, "stored", None)
+        assert (lane.peer.principal(), lane.confirms, lane.peer.relayed_to()) == (None, "stored", None)
         assert asked == ["asked"]
 
 
@@ -269,9 +269,9 @@ async def hanging(
     path: Path, monkeypatch: pytest.MonkeyPatch, client: str
 ) -> AsyncIterator[tuple[Bench, Destination, trio.Event]]:
     """A lane that was retired, and hangs as it closes its client, until the event is set."""
-    monkeypatch.setattr("shipper.pipeline.delivery.WATCH_SECONDS", 0.01)
-    monkeypatch.setattr("shipper.pipeline.client.STUCK_SECONDS", 0.05)
-    monkeypatch.setattr("shipper.pipeline.lane.SILENT_SECONDS", 0.05)
+    monkeypatch.setattr("shipper.pipeline.delivery.delivery.WATCH_SECONDS", 0.01)
+    monkeypatch.setattr("shipper.pipeline.destination.client.STUCK_SECONDS", 0.05)
+    monkeypatch.setattr("shipper.pipeline.delivery.lane.SILENT_SECONDS", 0.05)
     async with lasting(path, client) as (on, script):
         closes = trio.Event()
         script.closing = closes.wait
@@ -294,7 +294,7 @@ async def test_a_close_that_hangs_holds_the_barrier_of_its_lane_and_shows_and_no
 
         assert lane.problem == "its output has been closing for 0 s"
         assert (on.barriers, lane.id in on.delivery.lanes) == (0, True)
-        assert on.delivery._slots.draining.borrowed_tokens == 0
+        assert on.delivery.slots.draining.borrowed_tokens == 0
         closes.set()
         await on.empty()
         assert script.log[-2:] == ["close k1", "barrier"]
@@ -316,8 +316,8 @@ async def test_a_withdrawn_credential_whose_client_hangs_at_close_shows_that_fir
 
 
 async def test_an_open_that_hangs_shows_and_ends_with_the_lane(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("shipper.pipeline.delivery.WATCH_SECONDS", 0.01)
-    monkeypatch.setattr("shipper.pipeline.client.STUCK_SECONDS", 0.05)
+    monkeypatch.setattr("shipper.pipeline.delivery.delivery.WATCH_SECONDS", 0.01)
+    monkeypatch.setattr("shipper.pipeline.destination.client.STUCK_SECONDS", 0.05)
     async with lasting(tmp_path) as (on, script):
         script.on_open = trio.sleep_forever
         await on.enter()

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from shipper.pipeline.chain import Chain, Link
+from shipper.pipeline.intake.chain import Chain, Link
 from shipper.pipeline.tap import Taps
 from shipper.plugin import Batch, Condition, Fields, Meters, Part, Processor, Stage, merged
 from shipper.sdk.fields import look_up

@@ -9,7 +9,7 @@ import pytest
 import trio
 
 from shipper.plugin import Held, Later, TooLarge
-from tests.fakes import DESTINATIONS, Bench, bench, poke, secret
+from tests.fakes import DESTINATIONS, Bench, Pace, ScriptedOutput, bench, poke, secret
 
 
 async def test_counters_of_an_output_outlive_its_lanes(tmp_path: Path) -> None:
@@ -26,7 +26,7 @@ async def test_counters_of_an_output_outlive_its_lanes(tmp_path: Path) -> None:
 async def test_of_outputs_that_are_gone_the_newest_alone_are_counted(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("shipper.pipeline.delivery.MOST_PAST", 2)
+    monkeypatch.setattr("shipper.pipeline.destination.counts.MOST_PAST", 2)
     async with bench(tmp_path) as on:
         for number in range(1, 6):
             await on.activate(number, main="k1", **{f"one-{number}": "k1"})
@@ -47,7 +47,7 @@ async def test_a_restart_finds_every_lane_that_has_something_to_do(tmp_path: Pat
             await on.activate(number, main=f"missing-{number}")
             await on.enter(2)
     async with bench(tmp_path) as on:
-        await on.delivery.restore(await on.spool.lanes())
+        await on.delivery.restore(await on.spool.revisions.lanes())
         assert sorted("".join(lane.key.credentials) for lane in on.delivery.lanes.values()) == [
             "missing-1",
             "missing-2",
@@ -71,8 +71,8 @@ async def test_lanes_that_cannot_be_opened_are_looked_at_one_by_one(
             await on.enter(number % 2)
         await on.spool.store.do(lambda db: db.execute("UPDATE lane SET type = 'gone'"))
     async with bench(tmp_path) as on:
-        rows = await on.spool.lanes()
-        monkeypatch.delattr(type(on.spool), "lanes")
+        rows = await on.spool.revisions.lanes()
+        monkeypatch.delattr(type(on.spool.revisions), "lanes")
         await on.delivery.restore(rows)
 
         assert {row.id for row in rows} == on.delivery.closed
@@ -105,7 +105,10 @@ async def test_requests_are_counted_of_an_output_that_does_nothing_for_it(
         assert standing(on)["requests"] == len([line for line in script.log if line.startswith("send")])
 
 
-async def test_an_output_that_waits_for_a_person_is_held_and_says_when_it_asks_again(tmp_path: Path) -> None:
+async def test_an_output_that_waits_for_a_person_is_held_and_says_when_it_asks_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(ScriptedOutput, "backoff", Pace(1000.0, 1000.0))
     async with bench(tmp_path) as on:
         script = DESTINATIONS["main"]
         script.send = script.raising(Held("401"))
@@ -113,10 +116,11 @@ async def test_an_output_that_waits_for_a_person_is_held_and_says_when_it_asks_a
         await on.enter(2)
         await script.until(lambda: lane.next_attempt is not None)
         assert standing(on)["held"]
-        assert 0 < standing(on)["next_attempt_seconds"] < 1
+        assert 0 < standing(on)["next_attempt_seconds"] <= 1000
         assert standing(on)["ill_seconds"] is not None
 
         script.send = script.deliver
+        lane.poke()
         await on.empty()
         assert standing(on)["held"] is False
         assert (standing(on)["next_attempt_seconds"], standing(on)["ill_seconds"]) == (None, None)
@@ -135,6 +139,6 @@ async def test_what_is_counted_of_an_output_goes_with_its_last_lane(tmp_path: Pa
 async def test_a_lane_that_is_gone_meanwhile_is_not_looked_at(tmp_path: Path) -> None:
     async with bench(tmp_path) as on:
         await on.activate(1, main="missing")
-        on.delivery._look_at([on.active["main"].id, 10**6])
+        on.delivery.moved([on.active["main"].id, 10**6])
 
         assert list(on.delivery.lanes) == [on.active["main"].id]

@@ -11,9 +11,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from shipper.pipeline import door
-from shipper.pipeline.envelope import Envelope
+from shipper.pipeline.intake.envelope import Envelope
 from shipper.plugin import Input, PluginFault
-from shipper.sdk.event import Batch, together
+from shipper.sdk.event import Batch
+from shipper.sdk.joining import together
 from shipper.sdk.state import Change, Version
 from shipper.spool.drain_orders import letters_of
 from shipper_plugins.outputs.encoding import encode

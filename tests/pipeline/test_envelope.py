@@ -11,9 +11,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from shipper.pipeline import door
-from shipper.pipeline.envelope import TIME, Envelope
+from shipper.pipeline.intake.envelope import TIME, Envelope
 from shipper.plugin import DataStream, Input
-from shipper.sdk.event import Batch, Fields, merged
+from shipper.sdk.event import Batch
+from shipper.sdk.fields import Fields, merged
 
 ARRIVED = datetime(2026, 1, 2, 3, 4, 5, 678_900, UTC)
 TEXT = "2026-01-02T03:04:05.678Z"

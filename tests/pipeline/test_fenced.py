@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import trio
 
-from shipper.pipeline.fenced import Fenced
+from shipper.pipeline.destination.fenced import Fenced
 from shipper.plugin import Answers, NotBegun
 from shipper.sdk.event import Batch
 

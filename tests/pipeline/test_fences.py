@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from shipper.pipeline.fences import Fences
+from shipper.pipeline.attempts.fences import Fences
 from shipper.plugin import Answer, Answers, Outcome
 from shipper.sdk.state import Version, digest_of
 

@@ -1,22 +1,18 @@
-"""Log events and keyed state of one lane go by each other: neither waits for what the other has under way."""
+"""Log events and keyed state of one output go by each other: neither waits for what the other has under way."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from itertools import repeat
 from pathlib import Path
 
 import pytest
 import trio
 import trio.testing
 
-from shipper.pipeline.heads import Backlogs
-from shipper.pipeline.loans import Borrower
+from shipper.pipeline.memory.loans import Borrower
 from shipper.plugin import Answer, Answers, Batch, Change, InputContext, Later, Outcome
 from shipper.protocol.messages import Ack
-from shipper.spool.queue import Entry
-from shipper.spool.schema import BARRIER, BATCH, SLOT
-from shipper.values import Counts, Revision
+from shipper.values import Counts
 from tests.fakes import SPRINGS, Destination, Theatre, theatre
 from tests.pipeline.test_keyed_state import ROOM, begun, document, keep, policy, script, settled
 
@@ -90,30 +86,9 @@ async def test_log_events_are_delivered_while_keys_get_no_answer(tmp_path: Path,
         assert len(at.destination.shelf) == MANY
 
 
-@pytest.mark.parametrize("in_flight", [1, 3, 9])
-async def test_both_have_one_request_more_under_way_than_either(tmp_path: Path, in_flight: int) -> None:
+async def test_both_have_requests_of_their_own(tmp_path: Path) -> None:
     async with theatre(tmp_path) as on:
-        at, state, logs = await mixed(on, in_flight=in_flight, events=1)
-        sending: list[bool] = []
-
-        async def hang(batch: Batch) -> Answers:
-            sending.append(batch.versions is None)
-            await trio.sleep_forever()
-            raise AssertionError
-
-        at.destination.send = hang
-        await log(logs, MANY)
-        await at.destination.until(lambda: len(sending) == in_flight)
-        await keep(state, *"abcdef")
-        await at.destination.until(lambda: len(sending) == in_flight + 1)
-        await trio.testing.wait_all_tasks_blocked()
-
-        assert sending == [True] * in_flight + [False]
-
-
-async def test_both_have_requests_of_their_own_where_answers_come_later(tmp_path: Path) -> None:
-    async with theatre(tmp_path) as on:
-        at, state, logs = await mixed(on, in_flight=3, events=1, answers_later=True)
+        at, state, logs = await mixed(on, in_flight=3, events=1)
         sending: list[bool] = []
 
         async def hang(batch: Batch) -> Answers:
@@ -147,7 +122,6 @@ async def test_keys_are_delivered_while_log_events_are_put_off(tmp_path: Path, o
 
 
 async def test_keys_are_delivered_while_each_request_of_log_events_fails(tmp_path: Path) -> None:
-    """Each failure ends a session, and the next one begins with the other head."""
 
     def fail(batch: Batch) -> Answers:
         raise Later("503")
@@ -168,7 +142,7 @@ async def test_keys_are_delivered_while_each_request_of_log_events_fails(tmp_pat
 async def test_keys_are_delivered_while_others_hold_all_memory_that_is_shared(tmp_path: Path) -> None:
     async with theatre(tmp_path) as on:
         at, state, logs = await mixed(on)
-        lender = on.delivery._lender
+        lender = on.delivery.lender
         await Borrower(lender).borrow(lender.shared)
         at.held = "logs"
         await log(logs, MANY)
@@ -185,7 +159,7 @@ async def test_a_barrier_waits_for_both(tmp_path: Path, held: str, is_back: bool
     async with theatre(tmp_path) as on:
         at, state, logs = await mixed(on)
         other = Mixed(script("other"))
-        (lane,) = on.delivery.lanes.values()
+        (lane,) = on.of_state()
         at.held = held
         await keep(state, "a", n=1)
         await log(logs, 1)
@@ -211,21 +185,6 @@ async def test_a_barrier_waits_for_both(tmp_path: Path, held: str, is_back: bool
         assert sum(ledger.accepted for ledger in ledgers) > 0, "each revision counts what it found waiting"
 
 
-@pytest.mark.parametrize("what", ["neither", "state has not passed", "state", "logs"])
-def test_a_barrier_is_reached_when_both_heads_have_settled_all_below_it(what: str) -> None:
-    backlogs = Backlogs(lambda: repeat(1.0))
-    kinds = enumerate((BATCH, SLOT, BARRIER), start=1)
-    log, slot, barrier = (Entry(seq, kind, Revision(0, 1), 1, 9, 0.0) for seq, kind in kinds)
-    backlogs.logs.at_front(log)
-    backlogs.logs.at_front(barrier)
-    backlogs.logs.hand_out([log] if what == "logs" else [])
-    backlogs.state.at_front(slot)
-    backlogs.state.hand_out([slot] if what == "state" else [])
-    backlogs.state.pass_by(2 if what == "state has not passed" else 3)
-
-    assert (backlogs.barrier, backlogs.barrier_is_reached()) == (3, what == "neither")
-
-
 async def test_a_retired_lane_is_drained_of_both_though_they_are_mixed_in_its_queue(tmp_path: Path) -> None:
     async with theatre(tmp_path) as on:
         at, state, logs = await mixed(on, backoff=(0.01, 0.01))
@@ -241,21 +200,6 @@ async def test_a_retired_lane_is_drained_of_both_though_they_are_mixed_in_its_qu
         drained = await on.ack(2, "drained")
 
         assert drained.ledger == Counts(accepted=2 * MANY, delivered=2 * MANY)
-
-
-async def test_what_is_settled_is_known_though_slots_are_above_it(tmp_path: Path) -> None:
-    """`OutputContext.lowest` is that of the log events."""
-    async with theatre(tmp_path) as on:
-        at, state, logs = await mixed(on)
-        at.held = "state"
-        await log(logs, 2)
-        await keep(state, *"abc")
-        await at.destination.until(lambda: len(at.destination.received) == 2 and at.destination.sending == 1)
-        (context,) = at.destination.contexts
-        newest = await on.spool.query(lambda db: db.execute("SELECT max(seq) FROM todo").fetchone()[0])
-        await at.destination.until(lambda: context.lowest() > newest)
-        at.go.set()
-        await settled(on)
 
 
 async def test_state_is_kept_anew_while_log_events_stand_below_it(tmp_path: Path) -> None:
@@ -371,14 +315,15 @@ async def test_trouble_with_keys_does_not_wait_for_answers_that_come_later(tmp_p
 
 async def test_what_was_taken_after_trouble_is_sent_again_after_other_trouble(tmp_path: Path) -> None:
     async with theatre(tmp_path) as on:
-        at, state, logs = await mixed(on, in_flight=4)
+        at, _, logs = await mixed(on, in_flight=4)
         late = Late(at, fails=1)
         await log(logs, 3)
         await at.destination.until(lambda: len(set(late.taken)) == 3)
+        places = set(late.taken)
         late.fails = 1
-        await keep(state, "a", n=1)
-        await at.destination.until(lambda: all(late.taken.count(place) > 1 for place in set(late.taken)))
+        await log(logs, 1)
+        await at.destination.until(lambda: all(late.taken.count(place) > 1 for place in places))
         late.go.set()
         await settled(on)
 
-        assert sorted(at.destination.received) == [0, 1, 2]
+        assert sorted(at.destination.received) == [0, 0, 1, 2]

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import hashlib
 
-from shipper.pipeline.hold import hold
+from shipper.pipeline.destination.hold import hold
+from shipper.pipeline.destination.lease import Lease
 from shipper.pipeline.keyring import Keyring
-from shipper.pipeline.lease import Lease
 from tests.fakes import secret
 
 

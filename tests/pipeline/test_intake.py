@@ -13,12 +13,15 @@ from pathlib import Path
 
 import pytest
 import trio
+import trio.testing
 
+from shipper.pipeline.delivery import session
 from shipper.plugin import (
     Answers,
     Backpressure,
     Code,
     Edge,
+    Endpoint,
     Held,
     InputContext,
     NotOrdered,
@@ -31,7 +34,20 @@ from shipper.sdk.event import Batch
 from shipper.sdk.weights import MOST_EVENTS
 from shipper.spool.queue import NotActive
 from shipper.values import Revision
-from tests.fakes import DESTINATIONS, GATE, PATIENCE, SPRINGS, Spring, Theatre, events, policy, theatre
+from tests.fakes import (
+    DESTINATIONS,
+    GATE,
+    PATIENCE,
+    SPRINGS,
+    WORKSHOP,
+    Spring,
+    Theatre,
+    events,
+    policy,
+    slow_cut,
+    stored_batch,
+    theatre,
+)
 
 SMALL = "queue: {max_bytes: 600B}\n"
 
@@ -68,7 +84,7 @@ async def test_emit_returns_when_batch_and_positions_are_durable(tmp_path: Path)
 
         assert on.spool.figures.total().events == 3
     async with theatre(tmp_path) as on:
-        assert await on.spool.positions("scripted/in") == {"file": b"7"}
+        assert await on.spool.queue.positions("scripted/in") == {"file": b"7"}
 
 
 async def test_an_emit_that_expects_other_positions_is_outdated_and_stores_nothing(tmp_path: Path) -> None:
@@ -131,7 +147,7 @@ async def test_positions_are_those_of_the_name_and_type(tmp_path: Path) -> None:
         await spring.context.emit(events(1), positions={"a": b"1", "ab": b"2", "b": b"3"})
 
         stored = {"a": b"1", "ab": b"2", "b": b"3"}
-        assert await spring.context.positions() == await on.spool.positions("scripted/in") == stored
+        assert await spring.context.positions() == await on.spool.queue.positions("scripted/in") == stored
         assert await spring.context.positions("a") == {"a": b"1", "ab": b"2"}
         assert [await spring.context.position(key) for key in ("ab", "c")] == [b"2", None]
 
@@ -178,7 +194,7 @@ async def test_a_batch_prepared_for_an_older_revision_is_prepared_again_by_the_n
 
 async def _stored(on: Theatre) -> list[Batch]:
     (lane,) = [lane for lane in on.delivery.lanes.values() if lane.active]
-    return [await on.spool.load(lane.id, entry) for entry in await on.spool.window(lane.id, 0)]
+    return [await stored_batch(on.spool, lane.id, entry) for entry in await on.spool.queue.window(lane.id, 0)]
 
 
 async def test_every_event_is_stored_in_the_envelope_of_its_input(tmp_path: Path) -> None:
@@ -220,14 +236,7 @@ async def test_the_spool_refuses_what_comes_between_the_cut_and_the_switch(tmp_p
         spring = await running(on)
         stuck()
         refusals = 0
-        enter, cut = on.spool.enter, on.spool.cut
-        is_cut, go_on = trio.Event(), trio.Event()
-
-        async def slow_cut(*args):  # type: ignore[no-untyped-def]
-            result = await cut(*args)
-            is_cut.set()
-            await go_on.wait()
-            return result
+        enter = on.spool.queue.enter
 
         async def counting(entry, *rest, **options):  # type: ignore[no-untyped-def]
             nonlocal refusals
@@ -237,15 +246,16 @@ async def test_the_spool_refuses_what_comes_between_the_cut_and_the_switch(tmp_p
                 refusals += 1
                 raise
 
-        on.spool.cut, on.spool.enter = slow_cut, counting  # type: ignore[method-assign]
-        async with trio.open_nursery() as nursery:
-            await on.offer(2, policy(flavour="new"))
-            await is_cut.wait()
-            nursery.start_soon(spring.context.emit, events(1))
-            await spring.until(lambda: refusals == 1)
-            await trio.testing.wait_all_tasks_blocked(0.05)
-            assert refusals == 1
-            go_on.set()
+        on.spool.queue.enter = counting  # type: ignore[method-assign]
+        with slow_cut(on) as (is_cut, go_on):
+            async with trio.open_nursery() as nursery:
+                await on.offer(2, policy(flavour="new"))
+                await is_cut.wait()
+                nursery.start_soon(spring.context.emit, events(1))
+                await spring.until(lambda: refusals == 1)
+                await trio.testing.wait_all_tasks_blocked(0.05)
+                assert refusals == 1
+                go_on.set()
 
         assert entered_under(on) == {2: 1}
 
@@ -362,6 +372,23 @@ async def test_an_input_knows_why_there_is_no_room(tmp_path: Path) -> None:
         on.spool.store.problem = "disk full: intake waits"
         assert spring.context.no_room() == "events cannot be stored now"
         on.spool.store.problem = None
+
+
+async def test_an_input_that_waits_for_room_gets_that_of_answers_that_wait(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(session, "NOTED_WITHIN", 3600.0)
+    async with theatre(tmp_path) as on:
+        spring = await running(on)
+        for n in range(2):
+            await spring.context.emit(events(n))
+            await DESTINATIONS["main"].until(lambda: len(DESTINATIONS["main"].received) == n + 1)  # noqa: B023
+            await trio.testing.wait_all_tasks_blocked(0.02)
+        assert on.spool.figures.total().events == 1
+        on.intake.entrance.max_bytes = 1
+        with trio.fail_after(PATIENCE):
+            for n in range(2, 5):
+                await spring.context.emit(events(n))
 
 
 async def test_a_batch_larger_than_the_limit_enters_alone(tmp_path: Path) -> None:
@@ -569,7 +596,7 @@ async def test_what_an_input_has_read_enters_before_the_cut_that_ends_it(tmp_pat
 async def test_an_input_that_does_not_end_its_reading_holds_a_cut_up_for_some_seconds_only(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("shipper.pipeline.intake.SETTLE_SECONDS", 0.05)
+    monkeypatch.setattr("shipper.pipeline.intake.intake.SETTLE_SECONDS", 0.05)
 
     async def hanging(context: InputContext) -> None:
         await trio.sleep_forever()
@@ -584,7 +611,7 @@ async def test_an_input_that_does_not_end_its_reading_holds_a_cut_up_for_some_se
 async def test_an_input_that_ended_its_reading_is_opened_again_where_there_is_no_cut(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("shipper.pipeline.intake.backoff", lambda *_, **__: iter(lambda: 0.01, None))
+    monkeypatch.setattr("shipper.pipeline.intake.intake.backoff", lambda *_, **__: iter(lambda: 0.01, None))
     async with theatre(tmp_path) as on:
         spring, ended = SPRINGS["in"], trio.Event()
 
@@ -612,7 +639,7 @@ async def test_an_input_that_ended_its_reading_is_opened_again_where_there_is_no
 async def test_an_input_that_emits_what_cannot_be_fails_by_its_name_until_it_emits_a_sound_batch(
     tmp_path: Path, batch: Batch, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("shipper.pipeline.intake.backoff", lambda *_, **__: iter(lambda: 0.01, None))
+    monkeypatch.setattr("shipper.pipeline.intake.intake.backoff", lambda *_, **__: iter(lambda: 0.01, None))
 
     async def emitting_once(context: InputContext) -> None:
         if spring.log.count("run") == 1:
@@ -701,7 +728,7 @@ async def test_a_document_that_a_failed_processor_leaves_and_nobody_can_read_fai
 
 
 async def test_an_input_that_fails_later_is_opened_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("shipper.pipeline.intake.backoff", lambda *_, **__: iter(lambda: 0.01, None))
+    monkeypatch.setattr("shipper.pipeline.intake.intake.backoff", lambda *_, **__: iter(lambda: 0.01, None))
     failures = 2
 
     async def failing(context: InputContext) -> None:
@@ -739,7 +766,7 @@ async def test_a_failure_in_a_nursery_of_an_input_is_told_as_what_it_is(tmp_path
 async def test_an_input_that_is_being_opened_again_at_the_cut_gets_the_new_settings(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("shipper.pipeline.intake.backoff", lambda *_, **__: iter(lambda: 0.01, None))
+    monkeypatch.setattr("shipper.pipeline.intake.intake.backoff", lambda *_, **__: iter(lambda: 0.01, None))
     gate, failed = trio.Event(), False
 
     async def fail_once(context: InputContext) -> None:
@@ -840,7 +867,7 @@ async def test_an_input_that_cannot_go_on_without_a_credential_is_opened_again_w
         if "w1" not in context.credentials:
             raise StartFailed("w1 is not there")
 
-    monkeypatch.setattr("shipper.pipeline.intake.backoff", lambda *_, **__: repeat(0.01))
+    monkeypatch.setattr("shipper.pipeline.intake.intake.backoff", lambda *_, **__: repeat(0.01))
     async with theatre(tmp_path) as on:
         spring = SPRINGS["in"]
         spring.on_open = on_open
@@ -1037,3 +1064,103 @@ async def test_a_source_that_fails_on_what_it_is_told_is_opened_again(tmp_path: 
         assert running.code == Code.PLUGIN_FAULT
         await spring.until(lambda: spring.log.count("run") == 2)
         assert running.failure is None
+
+
+async def test_an_input_may_emit_from_the_moment_on_in_which_it_is_opened(tmp_path: Path) -> None:
+    async with theatre(tmp_path) as on, trio.open_nursery() as nursery:
+
+        async def on_open(context: InputContext) -> None:
+            nursery.start_soon(context.emit, events(7))
+
+        SPRINGS["in"].on_open = on_open
+        await running(on)
+        await DESTINATIONS["main"].until(lambda: DESTINATIONS["main"].received == [7])
+
+
+async def test_an_emit_waits_for_a_cut_though_the_stages_of_its_input_are_gone(tmp_path: Path) -> None:
+    async with theatre(tmp_path) as on, trio.open_nursery() as nursery:
+        context = (await running(on, policy(more="processors: [{type: stage}]\n"))).context
+        await on.offer(2, policy())
+        await on.ack(2, "active")
+        stages = on.intake.running["in"].port.stages
+        await stages.settle(flush=False)
+        nursery.start_soon(context.emit, events(7))
+        await trio.testing.wait_all_tasks_blocked(0.05)
+        assert on.intake.inputs()["in"]["events"] == 0
+        stages.resume()
+        await DESTINATIONS["main"].until(lambda: DESTINATIONS["main"].received == [7])
+
+
+async def test_the_stages_of_a_revision_that_is_not_begun_with_are_closed_and_those_that_run_are_not(
+    tmp_path: Path,
+) -> None:
+    async def refuse(context: InputContext) -> None:
+        raise StartFailed("the port is taken")
+
+    old, new = "{type: stage, mark: old}", "{type: stage, mark: new}"
+    both = "inputs:\n  in: {type: scripted}\n  more: {type: scripted, of: more}\n"
+    async with theatre(tmp_path) as on:
+        await running(on, policy(inputs="inputs:\n  in: {type: scripted}\n", more=f"processors: [{old}]\n"))
+        SPRINGS["more"].on_open = refuse
+        await on.offer(2, policy(inputs=both, more=f"processors: [{old}, {new}]\n"))
+        await on.nack(2)
+        await SPRINGS["in"].until(lambda: "close new" in WORKSHOP.log)
+
+        assert [stage.settings.mark for stage in WORKSHOP.open] == ["old"]
+
+
+async def test_an_input_is_told_of_answers_to_its_own_batches_alone(tmp_path: Path) -> None:
+    both = "inputs:\n  in: {type: relaying}\n  more: {type: relaying, of: more}\n"
+    async with theatre(tmp_path) as on:
+        context = (await running(on, policy(inputs=both))).context
+        await context.emit(events(1).identified(b"o" * 16, 9), awaited=["k"])
+        await SPRINGS["in"].until(lambda: SPRINGS["in"].answered == ["k"])
+
+        assert SPRINGS["more"].answered == []
+
+
+@pytest.mark.parametrize("says_when", [True, False])
+async def test_a_source_that_cannot_say_when_it_has_changed_uses_nothing_old_from_then_on(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, says_when: bool
+) -> None:
+    if not says_when:
+        monkeypatch.delattr("tests.fakes._Scripting.changed")
+    async with theatre(tmp_path) as on:
+        spring = SPRINGS["in"]
+        await on.offer(1, policy(inputs=KEYED), "w1", "w2")
+        await on.ack(1, "drained")
+        await spring.until(lambda: "run" in spring.log)
+        closing, resupply = list[object](), on.intake.resupply
+        monkeypatch.setattr(on.intake, "resupply", lambda: closing.extend(found := resupply()) or found)
+        await on.rollout.supply({"w1": None})
+
+        assert "change  w2" in spring.log
+        assert len(closing) == says_when
+
+
+async def test_an_input_that_is_being_opened_again_is_told_of_no_change(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def fail(context: InputContext) -> None:
+        raise KeyError("reading")
+
+    monkeypatch.setattr("shipper.pipeline.intake.intake.backoff", lambda *_, **__: repeat(3600))
+    async with theatre(tmp_path) as on:
+        spring = SPRINGS["in"]
+        spring.on_run = fail
+        await on.offer(1, policy(inputs=KEYED), "w1", "w2")
+        await on.ack(1, "drained")
+        await spring.until(lambda: "close" in spring.log)
+        await on.rollout.supply({"w1": None})
+
+        assert on.intake.running["in"].withdrawn == ["w1"]
+        assert not any(line.startswith("change") for line in spring.log)
+
+
+async def test_an_input_listens_where_it_is_told_to_and_gives_the_port_back(tmp_path: Path) -> None:
+    endpoint = Endpoint("tcp", "127.0.0.1", 0)
+    async with theatre(tmp_path) as on:
+        context = (await running(on)).context
+        bound = await context.listen(endpoint)
+
+        assert await context.listen(endpoint) is bound

@@ -7,16 +7,19 @@ from typing import Any
 
 import pytest
 import trio
+import trio.testing
 
-from shipper.pipeline.fences import REASON
+from shipper.pipeline.attempts.fences import REASON
 from shipper.plugin import Answers, Backpressure, Batch, Change, Held, InputContext, Later, Outdated, PluginFault
+from shipper.spool import store
 from shipper.spool.keyed import Admitted
 from shipper.spool.queue import NotActive
 from shipper.spool.requeue import Wanted
 from shipper.values import Counts
 from tests.fakes import DESTINATIONS, SPRINGS, Destination, Spring, Theatre, theatre
+from tests.spool.test_spool_spool import Gate
 
-ROOM = 30.0
+ROOM = 60.0
 
 
 def policy(credential: str | None = None, to: str = "main", *, inputs: str = "{in: {type: state}}") -> str:
@@ -97,7 +100,7 @@ async def test_t117_1_what_waits_is_one_version_of_each_key_and_the_last_of_each
 
 
 async def rows(on: Theatre, table: str) -> int:
-    (count,) = await on.spool.query(lambda db: db.execute(f"SELECT count(*) FROM {table}").fetchone())
+    (count,) = await on.spool.store.read(lambda db: db.execute(f"SELECT count(*) FROM {table}").fetchone())
     return int(count)
 
 
@@ -150,8 +153,8 @@ async def test_a_version_that_was_replaced_while_it_was_handed_out_is_sent_again
         main.send = send
         await keep(context, "a", n=1)
         await main.until(lambda: main.sending == 1)
-        (lane,) = on.delivery.lanes.values()
-        state = lane._backlogs.state
+        (lane,) = on.of_state()
+        state = lane.machine.backlog
         state.front, front = 0, state.front
         await keep(context, "a", n=2)
         state.front = front
@@ -167,14 +170,14 @@ async def test_a_version_that_meets_a_cut_on_its_way_into_the_spool_is_kept_unde
     """And who keeps it while the spool has a problem says so."""
     async with theatre(tmp_path) as on, trio.open_nursery() as nursery:
         main, context = script(), await begun(on)
-        stored, met = on.spool.keep, trio.Event()
+        stored, met = on.spool.state.keep, trio.Event()
 
         async def meets_a_cut(*arguments: Any, **options: Any) -> Admitted:
-            monkeypatch.setattr(on.spool, "keep", stored)
+            monkeypatch.setattr(on.spool.state, "keep", stored)
             met.set()
             raise NotActive
 
-        monkeypatch.setattr(on.spool, "keep", meets_a_cut)
+        monkeypatch.setattr(on.spool.state, "keep", meets_a_cut)
         monkeypatch.setattr(on.spool.store, "problem", "disk full")
         nursery.start_soon(keep, context, "a")
         await met.wait()
@@ -192,19 +195,19 @@ async def test_a_version_that_was_superseded_before_it_was_loaded_is_passed_over
     superseded = trio.Event()
     async with theatre(tmp_path) as on:
         main, context = script(), await begun(on)
-        load_all = on.spool.load_all
+        load = on.spool.queue.load
 
         async def late(lane: int, entries: Any, limit: int | None = None) -> Any:
             if not superseded.is_set():
                 superseded.set()
                 await keep(context, "a", n=2)
-            return await load_all(lane, entries, limit)
+            return await load(lane, entries, limit)
 
-        monkeypatch.setattr(on.spool, "load_all", late)
+        monkeypatch.setattr(on.spool.queue, "load", late)
         await keep(context, "a", n=1)
         await settled(on)
 
-        (lane,) = on.delivery.lanes.values()
+        (lane,) = on.of_state()
         assert superseded.is_set()
         assert not lane.counters["damaged"]
         assert [last for _, _, last in main.shelved] == [document(2)]
@@ -217,12 +220,12 @@ async def test_t117_6_a_version_that_is_rejected_delays_neither_the_next_nor_oth
         await keep(context, "bad", n=1)
         await keep(context, "good", n=2)
         await settled(on)
-        assert (await on.spool.dead_letters()).events == 1
+        assert (await on.spool.letters.figures()).events == 1
         await keep(context, "bad", n=3)
         await settled(on)
 
         assert {key: last for key, (_, last) in main.shelf.items()} == {"good": document(2), "bad": document(3)}
-        (lane,) = on.delivery.lanes.values()
+        (lane,) = on.of_state()
         assert (lane.counters["dead_letter"], lane.counters["delivered"]) == (1, 2)
 
 
@@ -349,7 +352,7 @@ async def test_a_newer_version_under_the_new_credential_ends_the_wait_for_the_ol
         await keep(context, "a", n=1)
         await on.offer(2, policy("k2"), "k2")
         await on.ack(2, "active")
-        (old,) = [lane for lane in on.delivery.lanes.values() if not lane.active]
+        (old,) = [lane for lane in on.of_state() if not lane.active]
         await main.until(lambda: old.next_attempt is not None)
         main.send = main.shelve
         await keep(context, "a", n=2)
@@ -412,7 +415,7 @@ async def test_a_destination_that_is_always_one_version_above_is_not_asked_witho
 
         main.send = send
         await keep(context, "a", n=1)
-        (lane,) = on.delivery.lanes.values()
+        (lane,) = on.of_state()
         with trio.fail_after(ROOM):
             while lane.problem is None:
                 with trio.move_on_after(0.02):
@@ -507,7 +510,7 @@ async def test_a_refused_version_that_is_requeued_is_sent_as_it_is_now(tmp_path:
         await settled(on)
         await keep(context, "a", n=2)
         await settled(on)
-        letters = await on.spool.letters(0, 10)
+        letters = await on.spool.letters.page(0, 10)
         main.send = main.shelve
         with trio.fail_after(ROOM):
             requeued = await on.requeuing.requeue(Wanted())
@@ -520,7 +523,7 @@ async def test_a_refused_version_that_is_requeued_is_sent_as_it_is_now(tmp_path:
         ]
         assert requeued.requeued == 2
         assert {key: last for key, (_, last) in main.shelf.items()} == {"a": document(2), "b": document(1)}
-        assert (await on.spool.dead_letters()).events == 0
+        assert (await on.spool.letters.figures()).events == 0
 
 
 async def test_before_its_revision_is_active_an_input_of_keyed_state_waits_or_is_turned_away(tmp_path: Path) -> None:
@@ -535,3 +538,60 @@ async def test_before_its_revision_is_active_an_input_of_keyed_state_waits_or_is
         await main.until(lambda: "b" in main.shelf)
 
         assert "a" not in main.shelf
+
+
+async def test_what_waits_for_a_disk_and_is_stored_after_its_input_gave_up_is_told_to_the_lanes(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(store, "_PATIENCE_SECONDS", 0.05)
+    before, beside = Gate(), Gate()
+    async with theatre(tmp_path) as on:
+        main, context = script(), await begun(on)
+        on.spool.store.post(before)
+        await trio.to_thread.run_sync(before.entered.wait)
+        on.spool.store.post(beside)
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(keep, context, "a")
+            await trio.testing.wait_all_tasks_blocked()
+            before.opened.set()
+            await trio.to_thread.run_sync(beside.entered.wait)
+            nursery.cancel_scope.cancel()
+        beside.opened.set()
+        await on.spool.store.do(lambda db: None)
+        await settled(on)
+
+        assert main.shelf.keys() == {"a"}
+
+
+async def test_what_edges_hold_is_known_by_their_names(tmp_path: Path) -> None:
+    async with theatre(tmp_path) as on:
+        script()
+        context = await begun(on)
+        await context.keep([Change("things", "a", document(1), owner="berlin/mitte")])
+
+        assert {owner: held.keys for owner, held in (await on.spool.state.holdings()).items()} == {"berlin": 1}
+
+
+async def test_a_version_that_no_revision_takes_any_more_is_kept_under_the_next_one(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with theatre(tmp_path) as on:
+        script()
+        context = await begun(on)
+        kept, entrance = list[int](), on.intake.entrance
+        real = entrance.keep
+
+        async def late(*what: Any, **how: Any) -> Any:
+            if not kept:
+                kept.append(1)
+                await on.offer(2, policy(to="other"))
+                await on.ack(2, "active")
+                return None
+            return await real(*what, **how)
+
+        monkeypatch.setattr(entrance, "keep", late)
+        script("other")
+        await keep(context, "a")
+        await settled(on)
+
+        assert DESTINATIONS["other"].shelf.keys() == {"a"}

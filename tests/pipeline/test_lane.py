@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import sqlite3
 from collections import Counter
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import asynccontextmanager
 from itertools import pairwise, repeat
 from pathlib import Path
@@ -16,10 +16,10 @@ import orjson
 import pytest
 import trio
 
-from shipper.pipeline.backlog import ASK_SECONDS
-from shipper.pipeline.heads import Backlogs
-from shipper.pipeline.loans import CAREFUL_REQUESTS, REQUEST_BYTES, Borrower
-from shipper.pipeline.session import REFUSED
+from shipper.pipeline.delivery import session
+from shipper.pipeline.delivery.backlog import ASK_SECONDS, Backlog
+from shipper.pipeline.delivery.feed import REFUSED
+from shipper.pipeline.memory.loans import CAREFUL_REQUESTS, REQUEST_BYTES, Borrower
 from shipper.plugin import (
     MOST_FLUSH,
     Answer,
@@ -36,11 +36,12 @@ from shipper.plugin import (
     TooLarge,
 )
 from shipper.process.environment import REAL, Environment
-from shipper.sdk.event import Batch, Fields
+from shipper.sdk.event import Batch
+from shipper.sdk.fields import Fields
 from shipper.spool import queue
 from shipper.spool.dead_letters import Limits
 from shipper.spool.limits import SpoolLimits
-from shipper.spool.queue import Arrival, Entry, Packed, Window
+from shipper.spool.queue import Arrival, Entry, Packed
 from shipper.spool.report import Report
 from shipper.spool.revisions import Text
 from shipper.values import Counts, Revision
@@ -98,7 +99,7 @@ async def test_what_was_stored_before_a_restart_is_delivered_after_it(tmp_path: 
         script.send = script.hang
         sent = await on.enter(2, batches=100)
     async with bench(tmp_path) as on:
-        await on.delivery.restore(await on.spool.lanes())
+        await on.delivery.restore(await on.spool.revisions.lanes())
         await on.empty()
 
         assert sorted(DESTINATIONS["main"].received) == sent
@@ -134,7 +135,7 @@ async def test_batches_go_together_by_what_they_unpack_to(
     tmp_path: Path, recent: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     if not recent:
-        monkeypatch.setattr("shipper.pipeline.recent.Recent.keep", lambda *_: None)
+        monkeypatch.setattr("shipper.pipeline.memory.recent.Recent.keep", lambda *_: None)
     async with one_output(tmp_path, "missing") as (on, script):
         sizes = note_sizes(on, script)
         sent = await on.enter(batches=40, padding=REQUEST_BYTES // 8)
@@ -246,7 +247,7 @@ async def test_the_time_without_an_answer_begins_with_the_request_of_an_event(
         begun: list[tuple[float, float]] = []
 
         async def send(batch: Batch) -> Answers:
-            begun.append((trio.current_time(), min(on.active["main"]._backlogs.logs.outstanding.values())))
+            begun.append((trio.current_time(), min(on.active["main"].machine.backlog.outstanding.values())))
             return await script.deliver(batch)
 
         script.send = send
@@ -275,9 +276,9 @@ async def test_a_batch_that_is_larger_than_a_request_goes_alone(tmp_path: Path) 
 async def test_a_lane_with_a_large_batch_passes_others_whose_destination_hangs(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("shipper.pipeline.delivery.WATCH_SECONDS", 0.02)
-    monkeypatch.setattr("shipper.pipeline.lane.SILENT_SECONDS", 0.1)
-    monkeypatch.setattr("shipper.pipeline.loans.SHARED_BYTES", REQUEST_BYTES + 1)
+    monkeypatch.setattr("shipper.pipeline.delivery.delivery.WATCH_SECONDS", 0.02)
+    monkeypatch.setattr("shipper.pipeline.delivery.lane.SILENT_SECONDS", 0.1)
+    monkeypatch.setattr("shipper.pipeline.memory.loans.SHARED_BYTES", REQUEST_BYTES + 1)
     async with bench(tmp_path) as on:
         await on.activate(1, main=None, silent=None)
         silent, script = DESTINATIONS["silent"], DESTINATIONS["main"]
@@ -289,10 +290,10 @@ async def test_a_lane_with_a_large_batch_passes_others_whose_destination_hangs(
 
 
 async def test_who_waits_for_memory_says_so(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("shipper.pipeline.delivery.WATCH_SECONDS", 0.02)
-    monkeypatch.setattr("shipper.pipeline.lane.STALLED_SECONDS", 0.1)
+    monkeypatch.setattr("shipper.pipeline.delivery.delivery.WATCH_SECONDS", 0.02)
+    monkeypatch.setattr("shipper.pipeline.delivery.shown.STALLED_SECONDS", 0.1)
     async with one_output(tmp_path) as (on, script):
-        lender = on.delivery._lender
+        lender = on.delivery.lender
         held = await Borrower(lender).borrow(lender.shared)
         sent = await on.enter(padding=2 * REQUEST_BYTES)
         text = "nothing was delivered for more than 0.1 s, it waits for memory that other requests hold"
@@ -304,13 +305,26 @@ async def test_who_waits_for_memory_says_so(tmp_path: Path, monkeypatch: pytest.
 
 async def test_a_session_that_ends_waits_for_no_memory(tmp_path: Path) -> None:
     async with one_output(tmp_path) as (on, script):
-        lender = on.delivery._lender
+        lender = on.delivery.lender
         await Borrower(lender).borrow(lender.shared)
         await on.enter(padding=2 * REQUEST_BYTES)
-        await script.until(lambda: on.active["main"]._heads.is_waiting_for_memory)
+        await script.until(lambda: on.active["main"].memory.loans.is_waiting)
         with trio.fail_after(PATIENCE):
             async with on.active["main"].suspended():
-                assert not on.active["main"]._heads.logs.loans.loans
+                assert not on.active["main"].memory.loans.loans
+
+
+async def test_a_session_that_ends_in_order_waits_for_no_memory_and_the_next_one_goes_on(tmp_path: Path) -> None:
+    async with one_output(tmp_path) as (on, script):
+        lender, lane = on.delivery.lender, on.active["main"]
+        held = await Borrower(lender).borrow(lender.shared)
+        sent = await on.enter(padding=2 * REQUEST_BYTES)
+        await script.until(lambda: lane.memory.loans.is_waiting)
+        lane.adopt(ScriptedOutput(workers=3), active=True)
+        await script.until(lambda: not lane.memory.loans.is_waiting)
+        assert held is not None
+        held.give_back()
+        await script.until(lambda: script.received == sent)
 
 
 async def test_a_session_that_is_aborted_gives_back_what_it_borrowed(
@@ -323,14 +337,14 @@ async def test_a_session_that_is_aborted_gives_back_what_it_borrowed(
         await trio.sleep_forever()
 
     async with one_output(tmp_path) as (on, _):
-        monkeypatch.setattr("shipper.pipeline.recent.Recent.keep", lambda *_: None)
-        monkeypatch.setattr(on.spool, "load_all", hang)
+        monkeypatch.setattr("shipper.pipeline.memory.recent.Recent.keep", lambda *_: None)
+        monkeypatch.setattr(on.spool.queue, "load", hang)
         await on.enter()
         await loading.wait()
         (lane,) = on.active.values()
-        assert lane._heads.logs.loans.loans
+        assert lane.memory.loans.loans
         async with lane.suspended():
-            assert not lane._heads.logs.loans.loans
+            assert not lane.memory.loans.loans
 
 
 async def test_after_a_process_that_was_killed_batches_are_sent_one_by_one(tmp_path: Path) -> None:
@@ -339,7 +353,7 @@ async def test_after_a_process_that_was_killed_batches_are_sent_one_by_one(tmp_p
     async with bench(tmp_path, was_killed=True) as on:
         script = DESTINATIONS["main"]
         on.keyring.keep({"missing": secret("missing")})
-        await on.delivery.restore(await on.spool.lanes())
+        await on.delivery.restore(await on.spool.revisions.lanes())
         await on.empty()
 
         assert script.received == sent
@@ -380,6 +394,79 @@ async def test_an_event_after_a_pause_goes_at_once_and_more_wait_for_each_other(
         await on.empty()
 
         assert len(DESTINATIONS["main"].log) < 10
+
+
+@pytest.fixture
+def noted_late(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Answers wait until something other than time ends that."""
+    monkeypatch.setattr(session, "NOTED_WITHIN", 3600.0)
+
+
+async def one_by_one(on: Bench, events: int) -> None:
+    """Each event is answered, and its answer waits, before the next one comes."""
+    script = DESTINATIONS["main"]
+    for _ in range(events):
+        await on.enter()
+        await script.until(lambda: len(script.received) == on._next)
+        await trio.testing.wait_all_tasks_blocked(0.02)
+
+
+@pytest.mark.usefixtures("noted_late")
+async def test_an_answer_is_stored_in_the_commit_of_the_next_batch(tmp_path: Path) -> None:
+    async with bench(tmp_path) as on:
+        await on.activate(1, main="k1")
+        await one_by_one(on, 1)
+        await on.empty()
+        writer, groups = on.spool.store._writer, list[int]()
+        commit = writer._transaction
+
+        def counted(group: Sequence[Any]) -> None:
+            groups.append(len(group))
+            commit(group)
+
+        writer._transaction = counted  # type: ignore[method-assign]
+        await one_by_one(on, 4)
+
+        assert groups == [1, 2, 2, 2]
+        assert on.spool.figures.total().events == 1
+        on.delivery.hurry()
+        await on.empty()
+
+
+@pytest.mark.usefixtures("noted_late")
+@pytest.mark.parametrize("end", ["a drain", "a stop", "a hold", "a lapsed lease"])
+async def test_no_answer_waits_where_its_lane_ends(tmp_path: Path, end: str) -> None:
+    async with bench(tmp_path) as on:
+        await on.activate(1, main="k1")
+        await one_by_one(on, 2)
+        assert on.spool.figures.total().events == 1
+        if end == "a drain":
+            await on.activate(2, main="k2")
+        elif end == "a stop":
+            on.delivery.hurry()
+        elif end == "a hold":
+            on.active["main"]._end(on.active["main"].machine.session)
+        else:
+            on.active["main"].cut_off()
+        await on.empty()
+
+
+@pytest.mark.usefixtures("noted_late")
+async def test_no_answer_waits_where_somebody_waits_for_the_room_that_it_makes(tmp_path: Path) -> None:
+    async with bench(tmp_path) as on, trio.open_nursery() as nursery:
+        await on.activate(1, main="k1")
+        await one_by_one(on, 2)
+        emptied = trio.Event()
+
+        async def wait_for_room() -> None:
+            while on.spool.figures.total().events:
+                await on.spool.room.wait()
+            emptied.set()
+
+        nursery.start_soon(wait_for_room)
+        await one_by_one(on, 1)
+        with trio.fail_after(PATIENCE):
+            await emptied.wait()
 
 
 async def test_with_no_time_to_flush_nothing_waits(tmp_path: Path) -> None:
@@ -457,7 +544,7 @@ def timed(send: Callable[[Batch], Awaitable[Answers]], times: list[float]) -> Ca
 
 
 async def test_a_lane_in_trouble_waits_before_its_next_attempt(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("shipper.pipeline.lane.backoff", lambda first, longest, draw: repeat(0.2))
+    monkeypatch.setattr("shipper.pipeline.delivery.lane.backoff", lambda first, longest, draw: repeat(0.2))
     times: list[float] = []
     async with one_output(tmp_path) as (on, script):
         script.send = timed(script.raising(Later("503"), times=2), times)
@@ -482,7 +569,7 @@ async def test_a_destination_that_names_a_time_is_not_asked_before_that(tmp_path
 async def test_batch_after_batch_refused_event_by_event_is_no_storm_of_requests(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("shipper.pipeline.lane.backoff", lambda first, longest, draw: repeat(0.2))
+    monkeypatch.setattr("shipper.pipeline.delivery.lane.backoff", lambda first, longest, draw: repeat(0.2))
     times: list[float] = []
     async with bench(tmp_path) as on:
         DESTINATIONS["main"].feeding["events"] = 1
@@ -657,7 +744,7 @@ async def test_an_event_refused_for_ever_is_a_dead_letter_and_the_others_are_del
         script.send = script.refusing(3, outcome=Outcome.REJECTED, reason="400 mapping")
         await on.enter(10)
         await on.empty()
-        (letter,) = await on.spool.letters(0, 10)
+        (letter,) = await on.spool.letters.page(0, 10)
 
         assert main_counts(on) == {"delivered": 9, "dead_letter": 1}
         assert orjson.loads(orjson.dumps(letter["event"]))["n"] == 3
@@ -671,7 +758,7 @@ async def test_a_held_event_is_parked_while_the_others_go_on(tmp_path: Path) -> 
         await script.until(lambda: on.spool.figures.total().events == 1)
         lane = on.active["main"]
         told: list[str | None] = []
-        lane._on_change = lambda: told.append(lane.problem)
+        lane.shown._on_change = lambda: told.append(lane.problem)
         await script.until(lambda: script.asked.count(3) > 2)
         await on.enter(10, batches=20)  # what is noted of others says nothing of the one that is on its way again
         await script.until(lambda: script.asked.count(3) > 4 and on.spool.figures.total().events == 1)
@@ -688,7 +775,7 @@ async def test_a_request_that_is_too_large_is_halved_down_to_the_event_that_is(
     tmp_path: Path, small_bytes: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A large event is a dead letter; a small one is held, and all others are delivered."""
-    monkeypatch.setattr("shipper.pipeline.attempt.SMALL_BYTES", small_bytes)
+    monkeypatch.setattr("shipper.pipeline.attempts.attempt.SMALL_BYTES", small_bytes)
     async with one_output(tmp_path) as (on, script):
 
         async def send(batch: Batch) -> Answers:
@@ -787,7 +874,7 @@ async def test_as_many_rejected_events_become_dead_letters_as_have_room(tmp_path
         rejecting(script)
         await on.enter(4, batches=16)
         await script.until(lambda: script.asked.count(63) > 1)
-        held = await on.spool.dead_letters()
+        held = await on.spool.letters.figures()
 
         assert 1000 - held.bytes / held.events < held.bytes <= 1000
         assert on.spool.figures.total().events == 64 - held.events
@@ -810,12 +897,12 @@ async def test_rejected_events_that_are_held_are_tried_at_once_when_there_is_roo
 
         match made:
             case "a larger store":
-                await on.spool.take_over(SpoolLimits(Limits(1 << 20, "hold")))
+                await on.spool.revisions.take_over(SpoolLimits(Limits(1 << 20, "hold")))
             case "another way":
-                await on.spool.take_over(SpoolLimits(Limits(1000, "drop_oldest")))
+                await on.spool.revisions.take_over(SpoolLimits(Limits(1000, "drop_oldest")))
             case "letters deleted":
-                (last,) = [letter["id"] for letter in await on.spool.letters(0, 100)][-1:]
-                await on.spool.delete_letters(last)
+                (last,) = [letter["id"] for letter in await on.spool.letters.page(0, 100)][-1:]
+                await on.spool.letters.delete(last)
                 await script.until(lambda: on.spool.figures.total().events < waiting)
                 return
             case _:
@@ -844,7 +931,7 @@ async def test_a_retired_lane_that_holds_rejected_events_tries_at_once_when_ther
         await script.until(lambda: retired.problem is not None and script.log.count("close nobody") > 0)
         assert on.spool.figures.total().events > 0
 
-        await on.spool.take_over(SpoolLimits(Limits(1 << 20, "hold")))
+        await on.spool.revisions.take_over(SpoolLimits(Limits(1 << 20, "hold")))
         await on.empty()
 
 
@@ -906,16 +993,16 @@ async def test_room_that_was_made_while_answers_were_noted_is_not_overlooked(
     async with one_output(tmp_path) as (on, script):
         on.spool.limits = SpoolLimits(Limits(10, "hold"))
         rejecting(script)
-        settle = on.spool.settle
+        settle = on.spool.queue.settle
 
         async def settle_and_make_room(*arguments: Any, **more: Any) -> int:
             try:
                 return await settle(*arguments, **more)
             finally:
                 if on.spool.limits.dead_letters.max_bytes == 10:
-                    await on.spool.take_over(SpoolLimits())
+                    await on.spool.revisions.take_over(SpoolLimits())
 
-        monkeypatch.setattr(on.spool, "settle", settle_and_make_room)
+        monkeypatch.setattr(on.spool.queue, "settle", settle_and_make_room)
         await on.enter(3)
         await on.empty()
 
@@ -930,7 +1017,7 @@ async def test_room_for_dead_letters_hastens_nothing_that_the_destination_put_of
         script.send = script.refusing(1, outcome=Outcome.LATER, reason="429")
         await on.enter(3)
         await script.until(lambda: on.active["main"].problem is not None)
-        await on.spool.take_over(SpoolLimits(Limits(1 << 20, "hold")))
+        await on.spool.revisions.take_over(SpoolLimits(Limits(1 << 20, "hold")))
         await trio.testing.wait_all_tasks_blocked(0.05)
 
         assert script.asked.count(1) == 1
@@ -1098,17 +1185,17 @@ async def test_what_a_place_refused_is_not_read_again_after_a_trouble_of_the_des
     async with odd_refused(tmp_path) as (on, script):
         await on.enter(2, batches=20)
         await script.until(lambda: len(script.received) == 20 and on.spool.figures.total().events == 20)
-        window = on.spool.window_of_logs
+        window = on.spool.queue.window
 
-        async def spied(lane: int, after: int, limit: int) -> Window:
+        async def spied(lane: int, after: int, limit: int) -> list[Entry]:
             read.extend([after] if limit > 1 else [])
             return await window(lane, after, limit)
 
-        monkeypatch.setattr(on.spool, "window_of_logs", spied)
+        monkeypatch.setattr(on.spool.queue, "window", spied)
         script.send = script.raising(Later("503"), times=1)
         await on.enter(2)
         await script.until(lambda: len(script.received) == 21 and script.log.count("open nobody") == 2)
-        await script.until(lambda: on.active["main"]._backlogs.logs.front == on.seqs[-1])
+        await script.until(lambda: on.active["main"].machine.backlog.front >= on.seqs[-1])
         assert min(read) >= on.seqs[-2]
 
         script.refused = set()
@@ -1120,11 +1207,12 @@ async def test_a_retired_lane_asks_each_place_when_that_is_due(tmp_path: Path) -
     async with one_output(tmp_path) as (on, script):
         script.target, script.refused = lambda n: ("even", "odd")[n % 2], {"even", "odd"}
         lane = on.active["main"]
-        lane._backlogs = Backlogs(lambda: repeat(2 * ASK_SECONDS))  # so long that it gives up its slot meanwhile
+        waits = lane.machine.waits
+        lane.machine.backlog = Backlog(lambda: repeat(2 * ASK_SECONDS), waits)  # it gives up its slot meanwhile
         await on.enter(1, batches=2)
         await on.activate(2, main="k2")
         await script.until(lambda: "close nobody" in script.log and script.open_senders == 0)
-        lane._waits = repeat(1000.0)
+        waits._growing = repeat(1000.0)
 
         asked = script.asked.count(1)
         await script.until(lambda: script.asked.count(1) > asked + 2)
@@ -1140,13 +1228,13 @@ async def test_a_question_without_an_answer_has_nothing_read_again(
     async with odd_refused(tmp_path) as (on, script):
         await on.enter(2, batches=20)
         await script.until(lambda: len(script.received) == 20 and on.spool.figures.total().events == 20)
-        window = on.spool.window_of_logs
+        window = on.spool.queue.window
 
-        async def spied(lane: int, after: int, limit: int) -> Window:
+        async def spied(lane: int, after: int, limit: int) -> list[Entry]:
             read.extend([after] if limit > 1 else [])
             return await window(lane, after, limit)
 
-        monkeypatch.setattr(on.spool, "window_of_logs", spied)
+        monkeypatch.setattr(on.spool.queue, "window", spied)
         asked = len(script.asked)
         script.send = script.raising(Later("503"), times=3)
         await script.until(lambda: script.log.count("open nobody") == 4 and len(script.asked) > asked + 4)
@@ -1184,7 +1272,7 @@ async def test_bytes_that_cannot_be_read_any_more_are_settled_as_damaged(tmp_pat
     async with one_output(tmp_path, "missing") as (on, script):
         await on.enter(4)
         await on.enter(2)
-        on.delivery._recent.forget(on.active["main"].id)
+        on.delivery.recent.forget(on.active["main"].id)
         await on.spool.store.do(
             lambda db: db.execute("UPDATE batch SET body = zeroblob(80) WHERE seq = ?", on.seqs[:1])
         )
@@ -1206,14 +1294,14 @@ async def test_a_damaged_count_is_corrected_by_what_is_sealed(tmp_path: Path, to
         await on.spool.store.do(lambda db: db.execute("UPDATE todo SET count = ?", (told,)))
         await on.spool.heed_damage()
         assert on.spool.figures.total().events == told
-        await on.delivery.restore(await on.spool.lanes())
+        await on.delivery.restore(await on.spool.revisions.lanes())
         await on.activate(2, main=None)
         on.keyring.keep({"missing": secret("missing")})
         poke(on.delivery)
         await on.empty()
 
         assert DESTINATIONS["main"].received == [0, 1, 2, 3]
-        ack = (await on.spool.advance(None, ()))[0]
+        ack = (await on.spool.revisions.advance(None, ()))[0]
         assert ack is not None
         assert ack.ledger == Counts(accepted=4, delivered=4)
 
@@ -1245,8 +1333,8 @@ async def test_a_bug_of_ours_in_a_session_is_no_trouble_of_the_output(
     with pytest.RaisesGroup(ZeroDivisionError, flatten_subgroups=True):
         async with one_output(tmp_path, "missing") as (on, _):
             await on.enter(1)
-            monkeypatch.setattr(on.spool, "load_all", bug)
-            on.delivery._recent.forget(on.active["main"].id)
+            monkeypatch.setattr(on.spool.queue, "load", bug)
+            on.delivery.recent.forget(on.active["main"].id)
             on.keyring.keep({"missing": secret("missing")})
             on.active["main"].poke()
             with trio.fail_after(PATIENCE):
@@ -1423,16 +1511,16 @@ async def test_a_credential_that_comes_while_a_lane_looks_what_waits_is_missing_
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     async with one_output(tmp_path, "missing-1") as (on, script):
-        lane, look = on.active["main"], on.spool.window
+        lane, look = on.active["main"], on.spool.queue.window
         script.send = script.hang
         await on.enter()
-        await script.until(lambda: lane.hold is not None)
+        await script.until(lambda: lane.shown.hold is not None)
 
         async def look_late(*which: int) -> list[Entry]:
             on.keyring.keep({"missing-1": secret("missing-1")})
             return await look(*which)
 
-        monkeypatch.setattr(on.spool, "window", look_late)
+        monkeypatch.setattr(on.spool.queue, "window", look_late)
         lane.poke()
         await script.until(lambda: script.sending == 1)
 
@@ -1499,7 +1587,7 @@ async def test_a_retired_lane_closes_its_connections_before_its_barrier_is_settl
 
         log = [line for line in script.log if "k1" in line or line == "barrier"]
         assert log == ["open k1", "close k1", "barrier"]
-        ack = (await on.spool.advance(None, ()))[0]
+        ack = (await on.spool.revisions.advance(None, ()))[0]
         assert ack is not None
         assert ack.ledger == Counts(accepted=2, delivered=2)
         assert ack.credentials is not None
@@ -1511,8 +1599,8 @@ async def test_a_lane_that_sees_its_barrier_before_it_is_told_closes_its_connect
     async with one_output(tmp_path, "k1") as (on, script):
         await on.enter(2)
         await script.until(lambda: len(script.received) == 2)
-        await on.spool.receive(Text(Revision(0, 2), "sha", "2", "barrier", (), ""), {})
-        await on.spool.cut(Revision(0, 2), [])
+        await on.spool.revisions.receive(Text(Revision(0, 2), "sha", "2", "barrier", (), ""), {})
+        await on.spool.revisions.cut(Revision(0, 2), [])
         on.active["main"].poke()
         await script.until(lambda: on.barriers == 1)
 
@@ -1542,7 +1630,7 @@ async def test_a_lane_that_is_active_again_settles_its_barrier_without_closing(t
 
         assert "close k1" not in script.log
         assert lane.id in on.delivery.lanes
-        assert (await on.spool.advance(None, ()))[0].revision == 3  # type: ignore[union-attr]
+        assert (await on.spool.revisions.advance(None, ()))[0].revision == 3  # type: ignore[union-attr]
 
 
 async def test_a_parked_event_keeps_the_barrier_of_a_lane_that_is_active_again(tmp_path: Path) -> None:
@@ -1573,7 +1661,7 @@ async def test_a_parked_event_keeps_the_barrier_open_and_no_connection(tmp_path:
         await script.until(lambda: script.open_senders == 0)
 
         assert on.barriers == 0
-        assert (await on.spool.advance(None, ()))[0] is None or on.spool.figures.total().events == 1
+        assert (await on.spool.revisions.advance(None, ()))[0] is None or on.spool.figures.total().events == 1
         script.send = script.deliver
         await on.empty()
         assert on.barriers == 1
@@ -1585,7 +1673,7 @@ async def test_letters_that_give_way_to_answers_noted_at_the_same_time_are_all_c
     async with bench(tmp_path) as on:
         DESTINATIONS["main"].feeding["events"] = 1
         await on.activate(1, {"main": {"workers": 3}}, main=None)
-        settle, noted, all_noted = on.spool.settle, 0, trio.Event()
+        settle, noted, all_noted = on.spool.queue.settle, 0, trio.Event()
 
         async def together(*arguments: Any, **more: Any) -> int:
             nonlocal noted
@@ -1596,13 +1684,13 @@ async def test_letters_that_give_way_to_answers_noted_at_the_same_time_are_all_c
             await all_noted.wait()
             return dropped
 
-        await on.spool.take_over(SpoolLimits(dead_letters=Limits(1, "drop_oldest")))
-        on.spool.settle = together  # type: ignore[method-assign]
+        await on.spool.revisions.take_over(SpoolLimits(dead_letters=Limits(1, "drop_oldest")))
+        on.spool.queue.settle = together  # type: ignore[method-assign]
         script = DESTINATIONS["main"]
         script.send = script.refusing(*range(30), outcome=Outcome.REJECTED)
         await on.enter(10, batches=3)
         await script.until(lambda: main_counts(on).get("dead_letter") == 30)
-        left = (await on.spool.dead_letters()).events
+        left = (await on.spool.letters.figures()).events
 
         assert main_counts(on)["letters_dropped"] == 30 - left > 0
 
@@ -1665,7 +1753,7 @@ async def test_a_lane_suspended_while_it_looks_for_something_to_do_opens_no_sess
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     async with one_output(tmp_path) as (on, script):
-        look = on.spool.window
+        look = on.spool.queue.window
         looked, gate = trio.Event(), trio.Event()
 
         async def look_and_wait(lane: int, after: int, limit: int = 64) -> list[Entry]:
@@ -1674,7 +1762,7 @@ async def test_a_lane_suspended_while_it_looks_for_something_to_do_opens_no_sess
             await gate.wait()
             return entries
 
-        monkeypatch.setattr(on.spool, "window", look_and_wait)
+        monkeypatch.setattr(on.spool.queue, "window", look_and_wait)
         await on.enter()
         await looked.wait()
 
@@ -1719,7 +1807,7 @@ async def test_a_cancelled_lane_leaves_all_that_was_not_answered(tmp_path: Path)
 async def test_a_lane_that_waits_for_its_first_answer_is_healthy_for_a_while(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("shipper.pipeline.delivery.WATCH_SECONDS", 0.01)
+    monkeypatch.setattr("shipper.pipeline.delivery.delivery.WATCH_SECONDS", 0.01)
     async with one_output(tmp_path) as (on, script):
         script.send = script.hang
         looked, watch = 0, on.active["main"].watch
@@ -1741,8 +1829,8 @@ async def test_a_lane_that_waits_for_its_first_answer_is_healthy_for_a_while(
 async def test_a_request_without_an_answer_is_reported_whatever_others_are_answered(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("shipper.pipeline.session.SLOW_SECONDS", 0.1)
-    monkeypatch.setattr("shipper.pipeline.delivery.WATCH_SECONDS", 0.02)
+    monkeypatch.setattr("shipper.pipeline.delivery.session.SLOW_SECONDS", 0.1)
+    monkeypatch.setattr("shipper.pipeline.delivery.delivery.WATCH_SECONDS", 0.02)
     async with bench(tmp_path) as on:
         await on.activate(1, {"main": {"workers": 2}}, main=None)
         script = DESTINATIONS["main"]
@@ -1753,7 +1841,7 @@ async def test_a_request_without_an_answer_is_reported_whatever_others_are_answe
         script.send = first_hangs
         await on.enter()
         await script.until(lambda: (on.active["main"].problem or "").startswith("no answer for"))
-        monkeypatch.setattr("shipper.pipeline.delivery.WATCH_SECONDS", PATIENCE)
+        monkeypatch.setattr("shipper.pipeline.delivery.delivery.WATCH_SECONDS", PATIENCE)
         await trio.testing.wait_all_tasks_blocked(0.05)
         await on.enter()
         await script.until(lambda: on.spool.figures.total().events == 1)
@@ -1763,8 +1851,8 @@ async def test_a_request_without_an_answer_is_reported_whatever_others_are_answe
 
 
 async def test_a_destination_that_says_nothing_is_reported(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("shipper.pipeline.session.SLOW_SECONDS", 0.1)
-    monkeypatch.setattr("shipper.pipeline.delivery.WATCH_SECONDS", 0.02)
+    monkeypatch.setattr("shipper.pipeline.delivery.session.SLOW_SECONDS", 0.1)
+    monkeypatch.setattr("shipper.pipeline.delivery.delivery.WATCH_SECONDS", 0.02)
     async with one_output(tmp_path) as (on, script):
         script.send = script.hang
         await on.enter()
@@ -1788,13 +1876,13 @@ async def test_while_the_disk_hangs_no_more_is_sent_than_can_be_noted(tmp_path: 
     async with bench(tmp_path) as on:
         await on.activate(1, {"main": {"flush": Duration(0)}}, main=None)
         script = DESTINATIONS["main"]
-        settle, hung = on.spool.settle, trio.Event()
+        settle, hung = on.spool.queue.settle, trio.Event()
 
         async def hanging(*args, **more):  # type: ignore[no-untyped-def]
             await hung.wait()
             return await settle(*args, **more)
 
-        on.spool.settle = hanging  # type: ignore[method-assign]
+        on.spool.queue.settle = hanging  # type: ignore[method-assign]
         await on.enter(batches=100)
         await script.until(lambda: len(script.asked) >= 4)
         await trio.testing.wait_all_tasks_blocked(0.1)
@@ -1812,7 +1900,7 @@ async def test_while_the_disk_hangs_no_more_is_sent_than_can_be_noted(tmp_path: 
 @asynccontextmanager
 async def leased(path: Path, monkeypatch: pytest.MonkeyPatch, **outputs: str | None) -> AsyncIterator[Bench]:
     """A bench with a lease of ten seconds; its clock is set by the test, and looked at often."""
-    monkeypatch.setattr("shipper.pipeline.lease.LONGEST_LOOK", 0.01)
+    monkeypatch.setattr("shipper.pipeline.destination.lease.LONGEST_LOOK", 0.01)
     async with bench(path) as on:
         on.delivery.renew_lease(on.boottime + 10)
         await on.activate(1, **(outputs or {"main": None}))
@@ -1836,8 +1924,8 @@ async def test_when_a_lease_lapses_what_is_under_way_is_aborted_and_events_are_h
         await script.until(lambda: on.active["main"].problem == LAPSED)
 
         assert on.active["main"].is_held
-        assert on.active["main"].hold is not None
-        assert on.active["main"].hold.code == "lease_lapsed"
+        assert on.active["main"].shown.hold is not None
+        assert on.active["main"].shown.hold.code == "lease_lapsed"
         assert script.log == ["open nobody", "send 3", "close nobody"]
         assert on.spool.figures.total().events == 6
 
@@ -1952,8 +2040,8 @@ async def test_a_withdrawn_secret_ends_its_connections_alone_and_holds_its_event
         await main.until(lambda: on.active["main"].problem == "credential k1 was withdrawn, events held")
 
         assert (main.open_senders, other.sending) == (0, 1)
-        assert on.active["main"].hold is not None
-        assert on.active["main"].hold.code == "credential_withdrawn"
+        assert on.active["main"].shown.hold is not None
+        assert on.active["main"].shown.hold.code == "credential_withdrawn"
         on.keyring.keep({"k1": secret("k1")})
         main.send = main.deliver
         on.delivery.supplied(["k1"])

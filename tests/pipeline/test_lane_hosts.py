@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 import trio
 
-from shipper.pipeline.plan import lane_key, lane_settings
+from shipper.pipeline.plan import lane_keys, lane_settings
 from shipper.policy.policy import OutputSpec
 from shipper.sdk.aio import open_asyncio
 from shipper.spool.revisions import Text
@@ -36,11 +37,11 @@ async def test_a_lane_goes_on_with_the_other_host_while_one_answers_503(tmp_path
             raw_server(talk) as bad,
             open_destination(aio) as good,
         ):
-            on.delivery._aio = aio
+            on.delivery.means = replace(on.delivery.means, aio=aio)
             hosts = (bad, good.url) if is_first else (good.url, bad)
             spec = OutputSpec("main", "elasticsearch", ElasticsearchOutput(hosts=hosts, workers=1))
-            await on.spool.receive(Text(Revision(0, 1), "sha", "1", "barrier", [], ""), {})
-            cut = await on.spool.cut(Revision(0, 1), [(lane_key(spec), lane_settings(spec))])
+            await on.spool.revisions.receive(Text(Revision(0, 1), "sha", "1", "barrier", [], ""), {})
+            cut = await on.spool.revisions.cut(Revision(0, 1), [(key, lane_settings(spec)) for key in lane_keys(spec)])
             on.delivery.take_over(cut.lanes, {"main": spec.config}, cut.retired)
             on.at = Revision(0, 1)
             on.active = {row.key.output: on.delivery.lanes[row.id] for row in cut.lanes}

@@ -7,7 +7,7 @@ import math
 from hypothesis import given
 from hypothesis import strategies as st
 
-from shipper.pipeline.lease import LONGEST_LOOK, Lease
+from shipper.pipeline.destination.lease import LONGEST_LOOK, Lease
 
 
 class Clock:

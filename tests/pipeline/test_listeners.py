@@ -12,8 +12,8 @@ import pytest
 import trio
 import trio.testing
 
-from shipper.pipeline import listeners as module
-from shipper.pipeline.listeners import Listeners
+from shipper.pipeline.intake import listeners as module
+from shipper.pipeline.intake.listeners import Listeners
 from shipper.sdk import resolve
 from shipper.sdk.endpoints import Endpoint
 from shipper.sdk.errors import StartFailed

@@ -7,7 +7,7 @@ from contextlib import asynccontextmanager
 
 import trio
 
-from shipper.pipeline.loans import CAREFUL_REQUESTS, REQUEST_BYTES, Borrower, Lender, Loan
+from shipper.pipeline.memory.loans import CAREFUL_REQUESTS, REQUEST_BYTES, Borrower, Lender, Loan
 
 BIG = REQUEST_BYTES + 1
 

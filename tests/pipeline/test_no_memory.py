@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from pathlib import Path
 
-from shipper.pipeline.loading import Loading
-from shipper.pipeline.loans import Borrower, Lender
-from shipper.pipeline.recent import Recent
+from shipper.pipeline.memory.loading import Load, Loading
+from shipper.pipeline.memory.loans import Borrower, Lender
+from shipper.pipeline.memory.recent import Recent
 from shipper.sdk.weights import MOST_WEIGHT
 from shipper.spool.queue import Entry
 from tests.fakes import Bench, bench
@@ -19,30 +19,27 @@ async def test_entries_that_share_much_are_not_loaded_together(tmp_path: Path) -
         await on.activate(1, main="missing")
         await on.enter(20, batches=12, shared={"a": "x" * 100_000})
         lane = on.active["main"].id
-        entries = await on.spool.window(lane, 0)
+        entries = await on.spool.queue.window(lane, 0)
         loading = loads(on, lane, Borrower(Lender()))
         left: Sequence[Entry] = entries
         while left:
-            loan, loaded, left = await loading.load(left)
-            assert loan is not None
-            assert loaded
-            assert sum(batch.weight for _, batch in loaded) <= MOST_WEIGHT
-            loan.give_back()
+            load = await loading.load(left)
+            left = load.left
+            assert load.loan is not None
+            assert load.loaded
+            assert not load.damaged
+            assert sum(batch.weight for _, batch in load.loaded) <= MOST_WEIGHT
+            load.loan.give_back()
 
 
 def loads(on: Bench, lane: int, loans: Borrower) -> Loading:
-    async def damaged(entry: Entry) -> None:
-        raise AssertionError("nothing is damaged")
-
     return Loading(
         lane=lane,
-        spool=on.spool,
+        queue=on.spool.queue,
         recent=Recent(),
         loans=loans,
         most_bytes=1 << 20,
         is_ending=lambda: False,
-        on_damage=damaged,
-        on_gone=lambda entry: None,
     )
 
 
@@ -51,10 +48,10 @@ async def test_a_session_that_ends_while_it_waits_for_memory_loads_nothing(tmp_p
         await on.activate(1, main="missing")
         await on.enter()
         lane = on.active["main"].id
-        entries = await on.spool.window(lane, 0)
+        entries = await on.spool.queue.window(lane, 0)
 
         class NoMemory(Borrower):
             async def borrow(self, size: int = 0) -> None:  # type: ignore[override]
                 """As after `leave_queue`."""
 
-        assert await loads(on, lane, NoMemory(Lender())).load(entries) == (None, [], entries)
+        assert await loads(on, lane, NoMemory(Lender())).load(entries) == Load(entries)

@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from shipper.pipeline import parcels
-from shipper.pipeline.parcels import GATHERED_BYTES, GATHERED_EVENTS, TOGETHER_BYTES, WINDOW, gathers_until
+from shipper.pipeline.delivery import parcels
+from shipper.pipeline.delivery.parcels import GATHERED_BYTES, GATHERED_EVENTS, TOGETHER_BYTES, WINDOW, Gathered
 from shipper.plugin import Feeding
 from shipper.spool.queue import Entry
 from shipper.spool.schema import BARRIER, BATCH, SLOT
@@ -43,7 +43,7 @@ def test_entries_go_apart_and_at_once_where_the_output_wants_it_so() -> None:
     entries, apart = [entry(n, 100) for n in range(50)], Feeding(apart=True, linger=0.5)
 
     assert list(parcels.of(entries, apart)) == [[one] for one in entries]
-    assert gathers_until(entries[:1], handed=10.0, feeding=apart) == -math.inf
+    assert Gathered(entries[:1]).until(handed=10.0, feeding=apart, linger=0.5) == -math.inf
 
 
 def test_versions_of_keyed_state_go_together_where_batches_go_apart() -> None:
@@ -55,9 +55,9 @@ def test_versions_of_keyed_state_go_together_where_batches_go_apart() -> None:
 
 
 def test_entries_wait_for_more_since_the_last_were_handed_out() -> None:
-    assert gathers_until([entry(1, 100)], handed=10.0, feeding=Feeding(linger=0.5)) == 10.5
-    assert gathers_until([entry(1, 100)], handed=-math.inf, feeding=Feeding(linger=0.5)) == -math.inf
-    assert gathers_until([], handed=10.0, feeding=Feeding(linger=0.5)) == math.inf
+    assert Gathered([entry(1, 100)]).until(handed=10.0, feeding=Feeding(), linger=0.5) == 10.5
+    assert Gathered([entry(1, 100)]).until(handed=-math.inf, feeding=Feeding(), linger=0.5) == -math.inf
+    assert Gathered([]).until(handed=10.0, feeding=Feeding(), linger=0.5) == math.inf
 
 
 @pytest.mark.parametrize(
@@ -67,7 +67,22 @@ def test_entries_wait_for_more_since_the_last_were_handed_out() -> None:
         [entry(1, 100)._replace(events=GATHERED_EVENTS)],
         [entry(n, 1) for n in range(WINDOW)],
         [entry(1, 100), entry(2, 0, BARRIER)],
+        [entry(1, 100), entry(2, 100)._replace(is_awaited=True)],
     ],
 )
-def test_what_is_full_or_has_a_barrier_does_not_wait(entries: list[Entry]) -> None:
-    assert gathers_until(entries, handed=10.0, feeding=Feeding(linger=0.5)) == -math.inf
+def test_what_is_full_or_awaited_or_has_a_barrier_does_not_wait(entries: list[Entry]) -> None:
+    assert Gathered(entries).until(handed=10.0, feeding=Feeding(), linger=0.5) == -math.inf
+
+
+def test_what_is_to_stay_the_same_is_joined_up_to_the_bounds_of_the_output() -> None:
+    """Whatever is usual elsewhere; by sealed bytes where it asks for that, else by what they become at least."""
+    text = Feeding(stable=True, bytes=16 << 20, events=1_000_000, linger=600.0)
+    sealed = Feeding(stable=True, bytes=16 << 20, events=1_000_000, linger=600.0, compressed=True)
+    some, more = [entry(n, 1 << 20) for n in range(3)], [entry(n, 1 << 20) for n in range(4)]
+
+    assert Gathered(some).until(handed=10.0, feeding=text, linger=600.0) == 610.0
+    assert Gathered(more).until(handed=10.0, feeding=text, linger=600.0) == -math.inf
+    assert Gathered(more).until(handed=10.0, feeding=sealed, linger=600.0) == 610.0
+    assert Gathered(more * 4).until(handed=10.0, feeding=sealed, linger=600.0) == -math.inf
+    assert list(parcels.of(more, sealed)) == [more]
+    assert [len(each) for each in parcels.of(more * 5, sealed)] == [16, 4]

@@ -25,7 +25,7 @@ def plan(text: str = BASE) -> Plan:
 
 def change(text: str) -> str:
     old = plan()
-    return plan(text).change(old.meaning, [output.key for output in old.outputs.values()])
+    return plan(text).change(old.meaning, [key for output in old.outputs.values() for key in output.keys])
 
 
 def test_the_class_of_a_change() -> None:

@@ -1,6 +1,6 @@
 """Batches that were just stored, within one budget."""
 
-from shipper.pipeline.recent import Recent
+from shipper.pipeline.memory.recent import Recent
 from shipper.sdk.event import Batch
 
 

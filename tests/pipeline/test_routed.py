@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from shipper.pipeline.routed import Routed
+from shipper.pipeline.destination.routed import Routed
 from shipper.pipeline.sources import Sources
 from shipper.sdk.state import Change, Version, digest_of, place_of
 from shipper.spool import resync
@@ -18,8 +18,8 @@ FOREIGN = place_of(2**31, 7)
 
 
 def routed(on: Theatre, moved: list[int], sources: Sources | None = None) -> Routed:
-    (lane,) = (lane for lane in on.delivery.lanes.values() if lane.active)
-    return Routed(on.spool, lane.id, sources or on.intake.sources, moved.extend)
+    (lane,) = (lane for lane in on.of_state() if lane.active)
+    return Routed(on.spool.state, lane.id, sources or on.intake.sources, moved.extend)
 
 
 def there(key: str, n: int = 9) -> Version:

@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 import trio
 
-from shipper.pipeline.lane import Lane
-from shipper.pipeline.slots import DRAINING_AT_ONCE, Slot, Slots
+from shipper.pipeline.delivery.lane import Lane
+from shipper.pipeline.memory.slots import DRAINING_AT_ONCE, Slot, Slots
 from shipper.plugin import Answers, Feeding
 from shipper.sdk.event import Batch
 from tests.fakes import DESTINATIONS, PATIENCE, Bench, Destination, ScriptedOutput, bench, poke, secret
@@ -17,7 +17,7 @@ from tests.fakes import DESTINATIONS, PATIENCE, Bench, Destination, ScriptedOutp
 
 @pytest.fixture(autouse=True)
 def quick(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("shipper.pipeline.delivery.WATCH_SECONDS", 0.1)
+    monkeypatch.setattr("shipper.pipeline.delivery.delivery.WATCH_SECONDS", 0.1)
     monkeypatch.setattr(ScriptedOutput, "feeding", each_batch_a_request)
 
 
@@ -26,13 +26,13 @@ def each_batch_a_request(output: ScriptedOutput) -> Feeding:
 
 
 def taken(on: Bench) -> int:
-    slots = on.delivery._slots
+    slots = on.delivery.slots
     return slots.draining.borrowed_tokens + slots.asking.borrowed_tokens
 
 
 def patiently(patch: pytest.MonkeyPatch) -> None:
     """No lane is silent for too long."""
-    patch.setattr("shipper.pipeline.lane.SILENT_SECONDS", PATIENCE)
+    patch.setattr("shipper.pipeline.delivery.lane.SILENT_SECONDS", PATIENCE)
 
 
 async def held_back(on: Bench, count: int, *, batches: int = 1) -> Destination:
@@ -61,7 +61,7 @@ async def test_so_many_lanes_ask_at_once_whether_their_destination_answers(
     tmp_path: Path, limit: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     patiently(monkeypatch)
-    monkeypatch.setattr("shipper.pipeline.slots.ASKING_AT_ONCE", limit)
+    monkeypatch.setattr("shipper.pipeline.memory.slots.ASKING_AT_ONCE", limit)
     async with bench(tmp_path) as on:
         script = await held_back(on, 12)
         script.send = script.hang
@@ -119,7 +119,7 @@ async def test_a_lane_that_retires_twice_in_one_session_needs_one_slot(tmp_path:
 
         assert script.log.count("open k1") == 1
         assert taken(on) == 0
-        assert (await on.spool.advance(None, ()))[0].revision == 4  # type: ignore[union-attr]
+        assert (await on.spool.revisions.advance(None, ()))[0].revision == 4  # type: ignore[union-attr]
 
 
 async def test_a_lane_that_becomes_active_again_in_a_session_gives_its_slot_back(tmp_path: Path) -> None:
@@ -172,12 +172,12 @@ async def test_a_held_event_gives_back_the_slot_of_its_lane(tmp_path: Path) -> N
 
 @pytest.fixture
 def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("shipper.pipeline.lane.SILENT_SECONDS", 0.05)
+    monkeypatch.setattr("shipper.pipeline.delivery.lane.SILENT_SECONDS", 0.05)
 
 
 @pytest.mark.usefixtures("impatient")
 async def test_lanes_without_answers_let_the_others_ask(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("shipper.pipeline.slots.ASKING_AT_ONCE", 1)
+    monkeypatch.setattr("shipper.pipeline.memory.slots.ASKING_AT_ONCE", 1)
     async with bench(tmp_path) as on:
         script = await held_back(on, 12)
         script.send = script.hang
@@ -190,7 +190,7 @@ async def test_lanes_without_answers_let_the_others_ask(tmp_path: Path, monkeypa
 async def test_a_lane_that_falls_silent_while_it_drains_lets_another_drain(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("shipper.pipeline.slots.DRAINING_AT_ONCE", 1)
+    monkeypatch.setattr("shipper.pipeline.memory.slots.DRAINING_AT_ONCE", 1)
     async with bench(tmp_path) as on:
         script = await held_back(on, 2, batches=3)
 
@@ -207,14 +207,14 @@ async def test_a_lane_that_falls_silent_while_it_drains_lets_another_drain(
 async def test_answers_that_come_late_count_and_more_is_sent_in_a_slot_only(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("shipper.pipeline.slots.DRAINING_AT_ONCE", 1)
+    monkeypatch.setattr("shipper.pipeline.memory.slots.DRAINING_AT_ONCE", 1)
     async with bench(tmp_path) as on:
         await on.activate(1, {"main": {"workers": 1}}, main="k1")
         script, gate = await gated(on)
         await on.enter(batches=3)
         await on.activate(2, main="k2")
         await script.until(lambda: taken(on) == 0)
-        other = Slot(on.delivery._slots, is_needed=True)
+        other = Slot(on.delivery.slots, is_needed=True)
         await other.take_to_drain()
         gate.set()
         await script.until(lambda: len(script.received) >= 1)
@@ -232,7 +232,7 @@ async def test_answers_that_come_late_count_and_more_is_sent_in_a_slot_only(
 @pytest.fixture
 async def queued(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> tuple[Path, pytest.MonkeyPatch]:
     patiently(monkeypatch)
-    monkeypatch.setattr("shipper.pipeline.slots.ASKING_AT_ONCE", 8)
+    monkeypatch.setattr("shipper.pipeline.memory.slots.ASKING_AT_ONCE", 8)
     return tmp_path, monkeypatch
 
 
@@ -270,7 +270,7 @@ async def test_a_lane_that_waits_for_a_slot_needs_none_once_it_is_active_again(
 
 
 async def test_a_lane_that_waits_long_for_a_slot_says_so(queued: tuple[Path, pytest.MonkeyPatch]) -> None:
-    queued[1].setattr("shipper.pipeline.lane.STALLED_SECONDS", 0.1)
+    queued[1].setattr("shipper.pipeline.delivery.shown.STALLED_SECONDS", 0.1)
     async with bench(queued[0]) as on:
         script = await twelve_that_hang(on)
         lane = lane_that_waits(on, script)
@@ -283,7 +283,7 @@ async def test_a_lane_that_retires_while_all_drain_slots_are_taken_closes_its_co
         await on.activate(1, {"main": {"workers": 1}}, main="k1")
         script, gate = await gated(on)
         await on.enter(batches=3)
-        others = [Slot(on.delivery._slots, is_needed=True) for _ in range(DRAINING_AT_ONCE)]
+        others = [Slot(on.delivery.slots, is_needed=True) for _ in range(DRAINING_AT_ONCE)]
         for other in others:
             await other.take_to_drain()
         await on.activate(2, main="k2")
@@ -301,7 +301,7 @@ async def test_a_lane_that_retires_while_all_drain_slots_are_taken_closes_its_co
 async def test_a_slot_that_is_granted_in_the_instant_in_which_it_is_not_needed_any_more_is_given_back(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr("shipper.pipeline.slots.DRAINING_AT_ONCE", 1)
+    monkeypatch.setattr("shipper.pipeline.memory.slots.DRAINING_AT_ONCE", 1)
     slots = Slots()
     first, second = Slot(slots, is_needed=True), Slot(slots, is_needed=True)
     await first.take_to_drain()
@@ -338,6 +338,7 @@ async def test_a_slot_for_asking_becomes_one_for_draining() -> None:
     assert (slots.asking.borrowed_tokens, slots.draining.borrowed_tokens) == (1, 0)
 
     assert slot.take_at_once()
+    await slot.take_to_drain()
     assert (slots.asking.borrowed_tokens, slots.draining.borrowed_tokens) == (0, 1)
     slot.give_back()
     slot.give_back()

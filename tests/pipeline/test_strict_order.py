@@ -114,7 +114,7 @@ async def test_the_order_is_kept_over_a_restart(tmp_path: Path) -> None:
         script = DESTINATIONS["main"]
         script.feeding |= {"ordered": True, "events": 2}
         on.keyring.keep({"missing": secret("missing")})
-        await on.delivery.restore(await on.spool.lanes())
+        await on.delivery.restore(await on.spool.revisions.lanes())
         await on.empty()
 
         assert before == list(range(7))
@@ -139,7 +139,7 @@ async def test_an_event_that_is_rejected_is_a_dead_letter_and_the_lane_goes_on(t
 
         assert script.received == [n for n in range(12) if n != 4]
         assert script.asked == list(range(12))
-        assert [letter["reason"] for letter in (await on.spool.letters(0, 10))] == ["400"]
+        assert [letter["reason"] for letter in (await on.spool.letters.page(0, 10))] == ["400"]
 
 
 async def test_a_dead_letter_without_room_stops_the_lane_until_there_is_room(tmp_path: Path) -> None:
@@ -190,7 +190,7 @@ async def test_whatever_becomes_of_requests_nothing_overtakes(tmp_path: Path, er
         begin(on)
         await on.empty()
 
-        letters = len(await on.spool.letters(0, 100))
+        letters = len(await on.spool.letters.page(0, 100))
         assert script.received == sorted(script.received)
         assert len(script.received) + letters == 30
 
@@ -236,7 +236,7 @@ async def test_no_later_event_is_asked_first_whether_the_output_works(tmp_path: 
         await script.until(lambda: script.asked.count(0) > 8)
 
         assert set(script.asked) == {0}
-        assert await on.spool.letters(0, 10) == []
+        assert await on.spool.letters.page(0, 10) == []
 
 
 # -- how much goes together, and what plugins get wrong ----------------------------------------------------------------
@@ -271,7 +271,7 @@ async def test_an_output_that_leaves_out_an_event_in_its_answers_loses_none(tmp_
         await on.activate(1, main=None)
         await on.enter(5)
         await on.empty()
-        (letter,) = await on.spool.letters(0, 10)
+        (letter,) = await on.spool.letters.page(0, 10)
 
         assert sorted(script.received) == [0, 1, 2, 4]
         assert letter["reason"] == "the output answered for 0 of 1 events"

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
 from pathlib import Path
 
@@ -11,8 +11,8 @@ import trio
 from hypothesis import given
 from hypothesis import strategies as st
 
-from shipper.pipeline.session import LETTERS_FULL
-from shipper.pipeline.suspects import FAILURES, MOST, Suspects, blames_event, said
+from shipper.pipeline.attempts.suspects import FAILURES, MOST, Suspects, blames_event, said
+from shipper.pipeline.delivery.request import LETTERS_FULL
 from shipper.plugin import Answer, Answers, Outcome, PluginFault, StartFailed
 from shipper.sdk.event import Batch
 from shipper.spool.dead_letters import Limits
@@ -76,7 +76,7 @@ async def test_just_the_events_that_an_output_cannot_handle_become_dead_letters(
         script.send = choking(script, poison)
         begin(on)
         await on.empty()
-        letters = await on.spool.letters(0, 100)
+        letters = await on.spool.letters.page(0, 100)
 
         every = range(sum(batches))
         assert sorted(script.received) == [n for n in every if n not in poison]
@@ -175,7 +175,7 @@ async def test_what_has_no_room_among_the_dead_letters_is_held_and_holds_up_noth
         await script.until(lambda: len(script.received) == 25)
         await script.until(lambda: on.spool.figures.total().events == 1)
         await script.until(lambda: on.active["main"].problem == LETTERS_FULL)
-        await on.spool.take_over(SpoolLimits())
+        await on.spool.revisions.take_over(SpoolLimits())
         on.active["main"].has_room()
         await on.empty()
 
@@ -203,7 +203,7 @@ async def test_an_event_for_which_the_output_has_no_proper_answer_becomes_a_dead
         script.send = send
         begin(on)
         await on.empty()
-        (letter,) = await on.spool.letters(0, 10)
+        (letter,) = await on.spool.letters.page(0, 10)
 
         assert counts(on) == {"delivered": 1, "dead_letter": 1}
         assert letter["reason"].startswith(("the output answered ", "the output returned "))
@@ -223,15 +223,19 @@ async def test_an_event_of_a_target_that_refuses_others_is_given_up_too(tmp_path
         assert counts(on) == {"delivered": 26, "dead_letter": 1}
 
 
-async def test_an_output_that_cannot_say_where_an_event_goes_sends_it(tmp_path: Path) -> None:
+def _fails(n: int) -> str:
+    raise KeyError(SECRET)
+
+
+@pytest.mark.parametrize("nowhere", [_fails, lambda n: n])
+async def test_an_output_that_cannot_say_where_an_event_goes_sends_it(
+    tmp_path: Path, nowhere: Callable[[int], str]
+) -> None:
     async with filled(tmp_path, 6, 20) as (on, script):
         script.target = lambda n: "bad" if n < 6 else "good"
         script.refused = {"bad"}
         begin(on)
         await script.until(lambda: len(script.received) == 20)
-
-        def nowhere(n: int) -> str:
-            raise KeyError(SECRET)
 
         script.send, script.target = choking(script, [3]), nowhere
         deliver = script.answer

@@ -10,7 +10,8 @@ import trio
 
 from shipper.pipeline.tap import HELD_BYTES, HELD_PIECES, LARGEST_EVENT, PIECE_BYTES, Tap, Taps, shown
 from shipper.process.environment import REAL
-from shipper.sdk.event import Batch, Fields
+from shipper.sdk.event import Batch
+from shipper.sdk.fields import Fields
 
 
 class Clock:

@@ -29,7 +29,7 @@ class Hand:
 
 def deadlines(on: Theatre, now: Callable[[], float] = trio.current_time) -> Deadlines:
     return Deadlines(
-        spool=on.spool,
+        ground=on.spool,
         rollout=on.rollout,
         delivery=on.delivery,
         orders=on.orders,
@@ -136,12 +136,12 @@ async def test_a_late_drain_goes_to_where_its_output_goes_now_and_has_the_whole_
         await on.wait_gone("k1")
         await watch.look(after=3599.0)
         assert watch.of.problem is None
-        placed = await on.spool.query(lambda db: db.execute("SELECT seq FROM sqlite_sequence").fetchall())
+        placed = await on.spool.store.read(lambda db: db.execute("SELECT seq FROM sqlite_sequence").fetchall())
         for _ in range(3):
             await watch.look(after=3600.0)
 
         assert watch.of.problem == "a drain is past its deadline of 3600 s, and it waits where output main goes now"
-        assert await on.spool.query(lambda db: db.execute("SELECT seq FROM sqlite_sequence").fetchall()) == placed
+        assert await on.spool.store.read(lambda db: db.execute("SELECT seq FROM sqlite_sequence").fetchall()) == placed
         DESTINATIONS["main"].send = DESTINATIONS["main"].deliver
         poke(on.delivery)
         assert (await on.ack(2, "drained")).ledger == Counts(accepted=3, delivered=3)
@@ -187,7 +187,7 @@ DROP = "drain: {deadline: %s, on_deadline: drop}\n"
 
 
 async def waited(on: Theatre) -> float:
-    (seconds,) = await on.spool.query(lambda db: db.execute("SELECT waited FROM barrier").fetchone())
+    (seconds,) = await on.spool.store.read(lambda db: db.execute("SELECT waited FROM barrier").fetchone())
     return float(seconds)
 
 

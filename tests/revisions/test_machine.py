@@ -20,7 +20,7 @@ from shipper.sdk.credentials import Credential
 from shipper.sdk.errors import CredentialError, PolicyError, Problem, StartFailed
 from shipper.spool import credentials, revisions
 from shipper.spool.lane_settings import LaneSettings
-from shipper.spool.spool import Standing
+from shipper.spool.parts.revisions import Standing
 from shipper.values import Receipt, Revision
 from tests.examples import examples
 from tests.spool.test_spool_revisions import key, new_db, new_sealer
@@ -67,7 +67,7 @@ class Text:
     def plan(self, at: Revision) -> Plan:
         place = Location("outputs.main", 1, 1)
         references = tuple(Reference(id, "output", (), place) for id in (self.output, self.input))
-        outputs = {"main": OutputPlan(None, key("main", self.output), LaneSettings({}, ()))}  # type: ignore[arg-type]
+        outputs = {"main": OutputPlan(None, (key("main", self.output),), LaneSettings({}, ()))}  # type: ignore[arg-type]
         return Plan(at, repr(self), digest(repr(self)), repr(self), None, {}, outputs, references)  # type: ignore[arg-type]
 
 
@@ -265,7 +265,7 @@ class World:
             case effects.Open(plan):
                 return StartFailed("a port is taken") if self.texts[plan.at].flaw == "fails" else {}
             case effects.Cut(plan, resumes):
-                wanted = [(output.key, output.settings) for output in plan.outputs.values()]
+                wanted = [(key, output.settings) for output in plan.outputs.values() for key in output.keys]
                 return None if resumes else revisions.cut(db, self.sealer, plan.at, wanted)
             case effects.Switch(plan, before):
                 return self.switch(plan, before)

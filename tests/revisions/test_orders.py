@@ -37,7 +37,7 @@ from tests.fakes import (
     theatre,
 )
 
-COUNT = 100
+COUNT = 40
 
 
 async def stuck_under(on: Theatre, *credentials: str, more: str = "") -> None:
@@ -79,7 +79,7 @@ async def test_an_ended_drain_is_drained_and_counted(tmp_path: Path, name: str) 
         assert ack.ledger == counts
         assert ack.credentials is not None
         assert ack.credentials.released == ["k1"]
-        assert (await on.spool.dead_letters()).events == (0 if name == "drop" else COUNT)
+        assert (await on.spool.letters.figures()).events == (0 if name == "drop" else COUNT)
         assert on.delivery.counters()["main"]["dropped" if name == "drop" else name] == COUNT
 
 
@@ -104,7 +104,7 @@ async def test_an_order_that_fills_the_dead_letter_store_fails_and_its_drain_sta
         await stuck_under(on, "k1", "k2", more=small_store("1KiB", "hold"))
         with trio.fail_after(PATIENCE), pytest.raises(StoreFull, match=r"raise dead_letters\.max_bytes"):
             await on.orders.end("dead_letter", Revision(0, 1), "main")
-        fitted = (await on.spool.dead_letters()).events
+        fitted = (await on.spool.letters.figures()).events
 
         assert 0 < fitted < COUNT
         assert on.spool.figures.total().events == COUNT - fitted
@@ -113,7 +113,7 @@ async def test_an_order_that_fills_the_dead_letter_store_fails_and_its_drain_sta
         await on.ack(3, "active")
         await on.orders.end("dead_letter", Revision(0, 1), "main")
         assert (await on.ack(3, "drained")).ledger == Counts(accepted=COUNT, dead_letter=COUNT)
-        assert (await on.spool.dead_letters()).events == COUNT
+        assert (await on.spool.letters.figures()).events == COUNT
 
 
 async def test_an_order_that_a_crash_interrupted_may_find_the_store_full(tmp_path: Path) -> None:
@@ -121,14 +121,14 @@ async def test_an_order_that_a_crash_interrupted_may_find_the_store_full(tmp_pat
     async with theatre(tmp_path) as on:
         await stuck_under(on, "k1", "k2")
         lasts = {lane: last.seq for lane, last in (await on.orders._barriers()).items()}
-        await on.spool.place_order(Order("dead_letter", *lasts.popitem()))
+        await on.spool.drains.place(Order("dead_letter", *lasts.popitem()))
     async with bench(tmp_path) as on:
         on.spool.limits = SpoolLimits(limits)
-        orders = Orders(spool=on.spool, delivery=on.delivery, keyring=on.keyring, settled=lambda: None)
+        orders = Orders(drains=on.spool.drains, delivery=on.delivery, keyring=on.keyring, settled=lambda: None)
         await orders.resume()
 
-        assert 0 < (await on.spool.dead_letters()).events < COUNT
-        assert await on.spool.standing_orders() == []
+        assert 0 < (await on.spool.letters.figures()).events < COUNT
+        assert await on.spool.drains.standing() == []
 
 
 async def test_letters_that_give_way_to_an_order_are_counted_for_its_output(tmp_path: Path) -> None:
@@ -136,7 +136,7 @@ async def test_letters_that_give_way_to_an_order_are_counted_for_its_output(tmp_
         await stuck_under(on, "k1", "k2", more=small_store("1KiB", "drop_oldest"))
         await on.orders.end("dead_letter", Revision(0, 1), "main")
         ack = await on.ack(2, "drained")
-        letters = (await on.spool.dead_letters()).events
+        letters = (await on.spool.letters.figures()).events
 
         assert ack.ledger == Counts(accepted=COUNT, dead_letter=COUNT)
         assert on.delivery.counters()["main"]["letters_dropped"] == COUNT - letters > 0
@@ -225,8 +225,8 @@ async def test_nothing_is_bound_to_a_credential_that_was_released_before_the_com
 
         with trio.fail_after(PATIENCE), pytest.raises(NothingToOrder, match="`k3` was released meanwhile"):
             await on.orders.rebind("k1", "k3")
-        assert await on.spool.standing_orders() == []
-        assert ("k3",) not in {row.key.credentials for row in await on.spool.lanes()}
+        assert await on.spool.drains.standing() == []
+        assert ("k3",) not in {row.key.credentials for row in await on.spool.revisions.lanes()}
 
 
 async def test_a_rebind_to_itself_is_refused(tmp_path: Path) -> None:
@@ -235,7 +235,7 @@ async def test_a_rebind_to_itself_is_refused(tmp_path: Path) -> None:
 
         with trio.fail_after(PATIENCE), pytest.raises(NothingToOrder, match="another credential"):
             await on.orders.rebind("k1", "k1")
-        assert await on.spool.standing_orders() == []
+        assert await on.spool.drains.standing() == []
 
 
 async def test_a_rebind_of_a_lane_that_ends_in_that_moment_has_nothing_left_to_do(
@@ -244,7 +244,7 @@ async def test_a_rebind_of_a_lane_that_ends_in_that_moment_has_nothing_left_to_d
     async with theatre(tmp_path) as on:
         await stuck_under(on, "k1", "k2")
         await _offered(on, "k3")
-        placed = on.spool.place_rebind
+        placed = on.spool.drains.place_rebind
 
         async def place(lane: int, upto: int, old: str, new: str) -> tuple[Order, LaneRow]:
             DESTINATIONS["main"].send = DESTINATIONS["main"].deliver
@@ -252,12 +252,12 @@ async def test_a_rebind_of_a_lane_that_ends_in_that_moment_has_nothing_left_to_d
             await on.wait_gone("k1")
             return await placed(lane, upto, old, new)
 
-        monkeypatch.setattr(on.spool, "place_rebind", place)
+        monkeypatch.setattr(on.spool.drains, "place_rebind", place)
         with trio.fail_after(PATIENCE):
             await on.orders.rebind("k1", "k3")
 
         assert (await on.ack(2, "drained")).ledger == Counts(accepted=COUNT, delivered=COUNT)
-        assert await on.spool.standing_orders() == []
+        assert await on.spool.drains.standing() == []
 
 
 async def test_a_forward_of_a_lane_that_ends_in_that_moment_moves_nothing(
@@ -272,10 +272,10 @@ async def test_a_forward_of_a_lane_that_ends_in_that_moment_moves_nothing(
         async def refuse(*arguments: Any, **options: Any) -> Order:
             raise NotForwarded("its output is gone")
 
-        monkeypatch.setattr(on.spool, "place_forward", place)
+        monkeypatch.setattr(on.spool.drains, "place_forward", place)
         with trio.fail_after(PATIENCE):
             assert await on.orders.forward(Revision(0, 1), "main") == (0, set())
-        monkeypatch.setattr(on.spool, "place_forward", refuse)
+        monkeypatch.setattr(on.spool.drains, "place_forward", refuse)
         with trio.fail_after(PATIENCE), pytest.raises(NothingToOrder, match="its output is gone"):
             await on.orders.forward(Revision(0, 1), "main")
 
@@ -285,7 +285,7 @@ async def test_lanes_that_are_poked_while_a_rebind_runs_settle_no_barrier_too_ea
         await stuck_under(on, "k1", "k2")
         await works_with("k3")
         await _offered(on, "k3")
-        step = on.spool.step_order
+        step = on.spool.drains.step
         early: list[str] = []
 
         async def poking(order):  # type: ignore[no-untyped-def]
@@ -294,7 +294,7 @@ async def test_lanes_that_are_poked_while_a_rebind_runs_settle_no_barrier_too_ea
             early.extend(line for line in on.lines() if line == "2 drained")
             return await step(order)
 
-        on.spool.step_order = poking  # type: ignore[method-assign]
+        on.spool.drains.step = poking  # type: ignore[method-assign]
         with trio.fail_after(PATIENCE):
             await on.orders.rebind("k1", "k3")
         ack = await on.ack(2, "drained")
@@ -309,16 +309,16 @@ async def test_a_rebind_goes_on_after_a_crash_between_its_steps(tmp_path: Path, 
     async with theatre(tmp_path) as on:
         await stuck_under(on, "k1", "k2")
         lane = next(lane for lane in on.delivery.lanes.values() if not lane.active)
-        (upto,) = await on.spool.query(
+        (upto,) = await on.spool.store.read(
             lambda db: db.execute(
                 "SELECT max(seq) FROM todo WHERE lane = ? AND kind = ?", (lane.id, BARRIER)
             ).fetchone()
         )
         await _offered(on, "k3")
         async with lane.suspended():
-            order, _ = await on.spool.place_rebind(lane.id, upto, "k1", "k3")
+            order, _ = await on.spool.drains.place_rebind(lane.id, upto, "k1", "k3")
             for _ in range(steps):
-                assert not (await on.spool.step_order(order)).done
+                assert not (await on.spool.drains.step(order)).done
     async with theatre(tmp_path) as on:
         await works_with("k3")
         on.keyring.keep({id: _secret(id) for id in ("k1", "k2", "k3")})
@@ -327,7 +327,7 @@ async def test_a_rebind_goes_on_after_a_crash_between_its_steps(tmp_path: Path, 
 
         assert sorted(DESTINATIONS["main"].received) == list(range(1000, 1000 + COUNT))
         assert ack.ledger == Counts(accepted=COUNT, delivered=COUNT)
-        assert await on.spool.standing_orders() == []
+        assert await on.spool.drains.standing() == []
 
 
 async def test_an_order_ends_a_request_that_is_under_way_and_counts_what_was_answered(tmp_path: Path) -> None:
@@ -348,15 +348,15 @@ async def test_an_order_ends_a_request_that_is_under_way_and_counts_what_was_ans
 async def test_a_rebind_answers_though_the_lane_becomes_active_again(tmp_path: Path) -> None:
     async with theatre(tmp_path) as on:
         await stuck_under(on, "k1", "k2")
-        step = on.spool.step_order
+        step = on.spool.drains.step
 
         async def cutting(order):  # type: ignore[no-untyped-def]
-            on.spool.step_order = step  # type: ignore[method-assign]
+            on.spool.drains.step = step  # type: ignore[method-assign]
             await on.offer(3, policy(credential="k1"), "k1")
             await on.ack(3, "active")
             return await step(order)
 
-        on.spool.step_order = cutting  # type: ignore[method-assign]
+        on.spool.drains.step = cutting  # type: ignore[method-assign]
         with trio.fail_after(PATIENCE):
             await on.orders.rebind("k1", "k2")
         await works_with("k1", "k2")
@@ -371,9 +371,11 @@ async def test_a_lane_that_a_revision_opens_while_an_order_runs_looks_at_what_th
         main = on.active["main"].id
         await on.activate(2, other=None)
     async with bench(tmp_path) as on:
-        await on.delivery.restore([row for row in await on.spool.lanes() if row.id != main])  # its plugin was gone
-        orders = Orders(spool=on.spool, delivery=on.delivery, keyring=on.keyring, settled=lambda: None)
-        step = on.spool.step_order
+        await on.delivery.restore(
+            [row for row in await on.spool.revisions.lanes() if row.id != main]
+        )  # its plugin was gone
+        orders = Orders(drains=on.spool.drains, delivery=on.delivery, keyring=on.keyring, settled=lambda: None)
+        step = on.spool.drains.step
 
         async def opening(order: Order) -> Step:
             if main not in on.delivery.lanes:
@@ -381,13 +383,13 @@ async def test_a_lane_that_a_revision_opens_while_an_order_runs_looks_at_what_th
                 await trio.testing.wait_all_tasks_blocked(0.05)
             return await step(order)
 
-        on.spool.step_order = opening  # type: ignore[method-assign]
+        on.spool.drains.step = opening  # type: ignore[method-assign]
         with trio.fail_after(PATIENCE):
             await orders._place(Order("drop", main, 10**9))
             await DESTINATIONS["main"].until(lambda: on.delivery.lanes[main].problem is None)
 
         assert (
-            await on.spool.query(lambda db: db.execute("SELECT * FROM barrier WHERE lane = ?", (main,)).fetchall())
+            await on.spool.store.read(lambda db: db.execute("SELECT * FROM barrier WHERE lane = ?", (main,)).fetchall())
             == []
         )
 
@@ -413,7 +415,7 @@ async def test_nothing_is_bound_to_another_credential_from_or_to_what_is_in_doub
 
         with trio.fail_after(PATIENCE), pytest.raises(NothingToOrder, match="output main is damaged"):
             await on.orders.rebind("k1", "k2")
-        assert await on.spool.standing_orders() == []
+        assert await on.spool.drains.standing() == []
 
 
 async def test_one_of_several_credentials_is_replaced_wherever_the_settings_have_it(tmp_path: Path) -> None:
@@ -432,7 +434,7 @@ async def test_one_of_several_credentials_is_replaced_wherever_the_settings_have
         await on.ack(2, "active")
         with trio.fail_after(PATIENCE):
             await on.orders.rebind("k1", "k2")
-        (row,) = [row for row in await on.spool.lanes() if not row.active]
+        (row,) = [row for row in await on.spool.revisions.lanes() if not row.active]
 
         assert row.key.credentials == ("c1", "k2")
         assert row.settings is not None
@@ -452,7 +454,7 @@ async def test_one_of_several_credentials_is_replaced_wherever_the_settings_have
 
 
 def orders_of(on: Bench) -> Orders:
-    return Orders(spool=on.spool, delivery=on.delivery, keyring=on.keyring, settled=lambda: None)
+    return Orders(drains=on.spool.drains, delivery=on.delivery, keyring=on.keyring, settled=lambda: None)
 
 
 @asynccontextmanager
@@ -489,7 +491,7 @@ async def test_a_batch_that_fails_for_ever_at_the_front_of_an_active_lane_is_end
 
         assert ended == 2
         assert script.received == [0, 1, 2, 3, 6, 7, 8, 9, 10, 11]
-        assert (await on.spool.dead_letters()).events == (0 if name == "drop" else 2)
+        assert (await on.spool.letters.figures()).events == (0 if name == "drop" else 2)
         assert on.active["main"].active
 
 
@@ -514,7 +516,7 @@ async def test_an_order_for_a_batch_cuts_its_request_short_and_counts_what_was_a
 
 async def test_a_batch_that_is_delivered_before_its_order_runs_leaves_nothing_to_do(tmp_path: Path) -> None:
     async with blocked(tmp_path) as (on, script):
-        place = on.spool.place_order
+        place = on.spool.drains.place
 
         async def placing(order: Order) -> Order:
             script.send = script.deliver
@@ -522,12 +524,12 @@ async def test_a_batch_that_is_delivered_before_its_order_runs_leaves_nothing_to
             await on.empty()
             return await place(order)
 
-        on.spool.place_order = placing  # type: ignore[method-assign]
+        on.spool.drains.place = placing  # type: ignore[method-assign]
         with trio.fail_after(PATIENCE), pytest.raises(NothingToOrder, match=r"waiting first: nothing$"):
             await orders_of(on).end_batch("drop", "main", on.seqs[2])
 
         assert script.received == list(range(12))
-        assert await on.spool.standing_orders() == []
+        assert await on.spool.drains.standing() == []
 
 
 async def test_a_batch_that_is_not_there_is_named_with_those_that_wait_first(tmp_path: Path) -> None:
@@ -542,14 +544,14 @@ async def test_a_batch_that_is_not_there_is_named_with_those_that_wait_first(tmp
 async def test_an_order_for_a_batch_that_a_crash_interrupted_is_carried_on(tmp_path: Path) -> None:
     async with blocked(tmp_path) as (on, _):
         batch = on.seqs[2]
-        await on.spool.place_order(Order("dead_letter", on.active["main"].id, batch, first=batch))
+        await on.spool.drains.place(Order("dead_letter", on.active["main"].id, batch, first=batch))
     async with bench(tmp_path) as on:
         await on.delivery.restore([])
         await orders_of(on).resume()
 
-        assert (await on.spool.dead_letters()).events == 2
+        assert (await on.spool.letters.figures()).events == 2
         assert on.spool.figures.total().events == 6
-        assert await on.spool.standing_orders() == []
+        assert await on.spool.drains.standing() == []
 
 
 async def test_of_a_batch_for_which_the_dead_letter_store_is_full_the_rest_waits(tmp_path: Path) -> None:
@@ -559,7 +561,7 @@ async def test_of_a_batch_for_which_the_dead_letter_store_is_full_the_rest_waits
         await on.enter(COUNT)
         with trio.fail_after(PATIENCE), pytest.raises(StoreFull):
             await orders_of(on).end_batch("dead_letter", "main", on.seqs[0])
-        fitted = (await on.spool.dead_letters()).events
+        fitted = (await on.spool.letters.figures()).events
 
         assert 0 < fitted < COUNT
         assert on.spool.figures.total().events == COUNT - fitted
@@ -570,7 +572,7 @@ async def test_a_batch_below_a_barrier_is_counted_there_and_the_rest_of_the_drai
     async with theatre(tmp_path) as on:
         await stuck_under(on, "k1", "k2")
         (lane,) = [lane for lane in on.delivery.lanes.values() if not lane.active]
-        first, *_ = await on.spool.window(lane.id, 0)
+        first, *_ = await on.spool.queue.window(lane.id, 0)
         with trio.fail_after(PATIENCE):
             assert await on.orders.end_batch("drop", "main", first.seq) == 1
         await works_with("k1", "k2")

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 import trio
+import trio.testing
 
 from shipper.plugin import Held, Outcome
 from shipper.revisions.orders import NothingToOrder
@@ -44,7 +45,7 @@ async def test_what_was_refused_is_delivered_once_by_a_destination_that_takes_it
             assert await on.requeuing.requeue(Wanted()) == Requeued(COUNT, 0)
 
         assert await delivered(on) == list(range(COUNT))
-        assert (await on.spool.dead_letters()).events == 0
+        assert (await on.spool.letters.figures()).events == 0
         assert on.spool.figures == Figures.none()
 
 
@@ -74,7 +75,7 @@ async def test_what_is_refused_again_is_a_dead_letter_again_and_the_order_ends(t
         with trio.fail_after(PATIENCE):
             done = await on.requeuing.requeue(Wanted())
         assert await delivered(on) == []
-        letters = await on.spool.letters(0, 1000)
+        letters = await on.spool.letters.page(0, 1000)
 
         assert done.requeued == COUNT
         assert [letter["reason"] for letter in letters] == ["400 again"] * COUNT
@@ -100,8 +101,8 @@ async def test_letters_of_an_output_that_is_gone_are_named_with_the_outputs_that
         with pytest.raises(NothingToOrder, match=r"50 of output main, which is not in .* its outputs are: other"):
             await on.requeuing.requeue(Wanted())
 
-        assert (await on.spool.dead_letters()).events == COUNT
-        assert await on.spool.standing_requeues() == []
+        assert (await on.spool.letters.figures()).events == COUNT
+        assert await on.spool.letters.standing() == []
 
 
 async def test_a_filter_that_fits_nothing_lists_what_there_is(tmp_path: Path) -> None:
@@ -122,14 +123,14 @@ async def test_it_stops_where_the_queue_is_full_and_says_how_many_are_left(tmp_p
         with trio.fail_after(PATIENCE), pytest.raises(EndedEarly) as ended:
             await on.requeuing.requeue(Wanted())
         waits = on.spool.figures.total()
-        left = (await on.spool.dead_letters()).events
+        left = (await on.spool.letters.figures()).events
 
         assert 0 < waits.events < COUNT
         assert waits.bytes <= 500
         assert waits.events + left == COUNT
         assert "queue.max_bytes" in str(ended.value)
         assert f"{waits.events} dead letters were requeued, {left} are left" in str(ended.value)
-        assert await on.spool.standing_requeues() == []
+        assert await on.spool.letters.standing() == []
 
 
 async def test_inputs_take_for_used_what_a_step_may_fill(tmp_path: Path) -> None:
@@ -154,14 +155,14 @@ async def test_it_stops_on_a_full_disk(tmp_path: Path, monkeypatch: pytest.Monke
         with trio.fail_after(PATIENCE), pytest.raises(EndedEarly, match=r"disk full: intake waits; 0 .* 50 are left"):
             await on.requeuing.requeue(Wanted())
 
-        assert await on.spool.standing_requeues() == []
+        assert await on.spool.letters.standing() == []
 
 
 async def test_it_goes_on_after_a_crash_where_it_was(tmp_path: Path) -> None:
     async with theatre(tmp_path) as on:
         await refused(on, STEP + COUNT)
         DESTINATIONS["main"].send = DESTINATIONS["main"].raising(Held("401"))
-        order = await on.spool.place_requeue(Requeue(Wanted(upto=STEP + COUNT), 1 << 30))
+        order = await on.spool.letters.place(Requeue(Wanted(upto=STEP + COUNT), 1 << 30))
         await on.requeuing._step(order)
     DESTINATIONS["main"].send = DESTINATIONS["main"].deliver
     async with theatre(tmp_path, keep=True) as on:
@@ -169,23 +170,24 @@ async def test_it_goes_on_after_a_crash_where_it_was(tmp_path: Path) -> None:
         await DESTINATIONS["main"].until(lambda: len(DESTINATIONS["main"].received) >= STEP + COUNT)
 
         assert await delivered(on) == list(range(STEP + COUNT))
-        assert (await on.spool.dead_letters()).events == 0
-        assert await on.spool.standing_requeues() == []
+        assert (await on.spool.letters.figures()).events == 0
+        assert await on.spool.letters.standing() == []
+        await trio.testing.wait_all_tasks_blocked()  # it is told
 
 
 async def test_an_order_that_goes_on_after_a_crash_keeps_to_the_limit_that_it_was_given_under(tmp_path: Path) -> None:
     """No policy has come again yet, so nobody else knows it."""
     async with theatre(tmp_path) as on:
         await refused(on)
-        await on.spool.place_requeue(Requeue(Wanted(upto=COUNT), 500))
+        await on.spool.letters.place(Requeue(Wanted(upto=COUNT), 500))
     async with theatre(tmp_path, keep=True) as on:
         await DESTINATIONS["main"].until(lambda: on.spool.figures.total().events > 0)
         with trio.fail_after(PATIENCE):
-            while await on.spool.standing_requeues():  # noqa: ASYNC110 - nothing tells of it
+            while await on.spool.letters.standing():  # noqa: ASYNC110 - nothing tells of it
                 await trio.sleep(0.005)
 
         assert on.spool.figures.total().bytes <= 500
-        assert (await on.spool.dead_letters()).events + on.spool.figures.total().events == COUNT
+        assert (await on.spool.letters.figures()).events + on.spool.figures.total().events == COUNT
 
 
 async def test_of_two_orders_for_the_same_letters_each_letter_enters_once(tmp_path: Path) -> None:
@@ -225,19 +227,19 @@ async def test_letters_that_come_while_it_runs_stay(tmp_path: Path, monkeypatch:
             done = await on.requeuing.requeue(Wanted())
 
         assert [each.requeued for each in steps] == [COUNT, 0]
-        assert done.requeued == (await on.spool.dead_letters()).events == COUNT
+        assert done.requeued == (await on.spool.letters.figures()).events == COUNT
 
 
 async def test_it_stops_where_a_revision_took_the_output_away_meanwhile(tmp_path: Path) -> None:
     async with theatre(tmp_path) as on:
         await refused(on)
-        order = await on.spool.place_requeue(Requeue(Wanted(upto=COUNT), 1 << 30))
+        order = await on.spool.letters.place(Requeue(Wanted(upto=COUNT), 1 << 30))
         await on.offer(2, "version: 1\noutputs:\n  other: {type: scripted, to: other}\n")
         await on.ack(2, "drained")
         with pytest.raises(EndedEarly, match=r"its outputs are: other; 0 dead letters were requeued, 50 are left"):
             await on.requeuing._carry_out(order)
 
-        assert await on.spool.standing_requeues() == []
+        assert await on.spool.letters.standing() == []
 
 
 async def test_letters_wait_for_an_output_that_cannot_be_opened(tmp_path: Path) -> None:

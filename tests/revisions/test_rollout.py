@@ -26,9 +26,9 @@ from shipper.sdk.tls import Material
 from shipper.spool.credentials import Forgotten
 from shipper.spool.dead_letters import Limits
 from shipper.spool.limits import SpoolLimits
+from shipper.spool.parts.revisions import Standing
 from shipper.spool.report import Report
 from shipper.spool.revisions import Cut, Known
-from shipper.spool.spool import Standing
 from shipper.spool.store import StoreFailed
 from shipper.values import Counts, Receipt, Revision
 from tests import fakes
@@ -176,13 +176,13 @@ async def test_a_nack_releases_nothing_that_a_revision_on_its_way_refers_to(tmp_
 
 async def test_policies_that_arrive_while_the_disk_hangs_have_no_room_after_some(tmp_path: Path) -> None:
     async with theatre(tmp_path) as on:
-        receive, hung = on.spool.receive, trio.Event()
+        receive, hung = on.spool.revisions.receive, trio.Event()
 
         async def hanging(*args: Any, **more: Any) -> list[Known]:
             await hung.wait()
             return await receive(*args, **more)
 
-        on.spool.receive = hanging  # type: ignore[method-assign]
+        on.spool.revisions.receive = hanging  # type: ignore[method-assign]
         await on.offer(1, policy())
         await trio.testing.wait_all_tasks_blocked(0.05)
         number = 1
@@ -201,14 +201,14 @@ async def test_policies_that_arrive_while_the_disk_hangs_have_no_room_after_some
 
 async def test_a_long_policy_takes_the_room_of_many(tmp_path: Path) -> None:
     async with theatre(tmp_path) as on:
-        receive, begun, goes_on = on.spool.receive, trio.Event(), trio.Event()
+        receive, begun, goes_on = on.spool.revisions.receive, trio.Event(), trio.Event()
 
         async def hanging(*args: Any, **more: Any) -> list[Known]:
             begun.set()
             await goes_on.wait()
             return await receive(*args, **more)
 
-        on.spool.receive = hanging  # type: ignore[method-assign]
+        on.spool.revisions.receive = hanging  # type: ignore[method-assign]
         full = []
         for number in (1, 2, 3):
             full.append(on.rollout.is_full)
@@ -302,13 +302,13 @@ async def test_what_a_nack_has_no_room_for_is_released_beside_it(
 
 async def test_received_is_said_when_it_is_stored(tmp_path: Path) -> None:
     async with theatre(tmp_path) as on:
-        receive, hung = on.spool.receive, trio.Event()
+        receive, hung = on.spool.revisions.receive, trio.Event()
 
         async def hanging(*args: Any, **more: Any) -> list[Known]:
             await hung.wait()
             return await receive(*args, **more)
 
-        on.spool.receive = hanging  # type: ignore[method-assign]
+        on.spool.revisions.receive = hanging  # type: ignore[method-assign]
         await on.offer(1, policy())
         await trio.testing.wait_all_tasks_blocked(0.05)
         said_before = on.lines()
@@ -504,7 +504,7 @@ async def test_a_revision_that_comes_again_while_it_fails_keeps_the_key_that_it_
 ) -> None:
     """Its nack is written last: a key that the nack released would be revoked, and then used."""
     async with theatre(tmp_path) as on:
-        forget = on.spool.forget_credentials
+        forget = on.spool.revisions.forget_credentials
         reached, gate = trio.Event(), trio.Event()
 
         async def forget_and_wait(*arguments: Any) -> Forgotten:
@@ -513,7 +513,7 @@ async def test_a_revision_that_comes_again_while_it_fails_keeps_the_key_that_it_
             await gate.wait()
             return forgotten
 
-        monkeypatch.setattr(on.spool, "forget_credentials", forget_and_wait)
+        monkeypatch.setattr(on.spool.revisions, "forget_credentials", forget_and_wait)
         SPRINGS["in"].on_open = fails
         await on.offer(1, policy(credential="k1"), "k1")
         await reached.wait()
@@ -711,14 +711,14 @@ async def test_a_revision_that_has_failed_is_not_superseded_too(
 ) -> None:
     async with theatre(tmp_path) as on:
         await started(on)
-        forget, failed = on.spool.forget, trio.Event()
+        forget, failed = on.spool.revisions.forget, trio.Event()
 
         async def forget_when_the_newer_one_is_here(at: Revision) -> None:
             failed.set()
             await SPRINGS["in"].until(lambda: len(on.rollout._machine.pending) == 2 or bool(on.rollout._machine.spent))
             await forget(at)
 
-        monkeypatch.setattr(on.spool, "forget", forget_when_the_newer_one_is_here)
+        monkeypatch.setattr(on.spool.revisions, "forget", forget_when_the_newer_one_is_here)
         SPRINGS["more"].on_open = fails
         more = "inputs:\n  more: {type: scripted, of: more}\n"
         await on.offer(2, policy(credential="k2", inputs=more), "k2")
@@ -788,7 +788,7 @@ async def test_after_a_cut_that_fails_inputs_go_on_until_the_process_ends(
     with pytest.RaisesGroup(StoreFailed, flatten_subgroups=True, allow_unwrapped=True):
         async with theatre(tmp_path) as on:
             await started(on)
-            monkeypatch.setattr(on.spool, "cut", fail)
+            monkeypatch.setattr(on.spool.revisions, "cut", fail)
             monkeypatch.setattr(on.intake, "resume", lambda: went_on.append("resumed"))
             await on.offer(2, policy(credential="k2"), "k2")
             await trio.sleep_forever()
@@ -801,12 +801,12 @@ async def test_an_older_revision_is_stale_also_in_the_moment_after_the_cut_of_a_
 ) -> None:
     async with theatre(tmp_path) as on:
         await started(on)
-        cut, standing = on.spool.cut, on.spool.standing
+        cut, standing = on.spool.revisions.cut, on.spool.revisions.standing
         reached, gate = trio.Event(), trio.Event()
 
         async def cut_and_wait(*arguments: Any) -> Cut:
             done = await cut(*arguments)
-            monkeypatch.setattr(on.spool, "standing", standing_later)
+            monkeypatch.setattr(on.spool.revisions, "standing", standing_later)
             return done
 
         async def standing_later(still_used: Collection[str], since: Revision | None) -> Standing:
@@ -814,7 +814,7 @@ async def test_an_older_revision_is_stale_also_in_the_moment_after_the_cut_of_a_
             await gate.wait()
             return await standing(still_used, since)
 
-        monkeypatch.setattr(on.spool, "cut", cut_and_wait)
+        monkeypatch.setattr(on.spool.revisions, "cut", cut_and_wait)
         await on.offer(3, policy(credential="k3"), "k3")
         await reached.wait()
         await on.offer(2, policy(credential="k2"), "k2")
@@ -1302,7 +1302,7 @@ async def test_an_active_revision_of_which_damage_took_something_is_made_active_
 
     def lose(db: sqlite3.Connection) -> None:
         db.execute(f"DELETE FROM {table}")
-        Report(lost=Counter({table: 1}), gaps={table: [(None, None)]}).store(db)
+        Report(lost=Counter({table: 1})).store(db)
 
     async with theatre(tmp_path) as on:
         await on.offer(1, policy(credential="k1"), "k1")
@@ -1374,7 +1374,7 @@ async def test_a_superseded_revision_releases_nothing_that_one_needs_which_came_
         SPRINGS["more"].on_open = hangs
         await on.offer(2, policy(credential="x", inputs="inputs:\n  more: {type: scripted, of: more}\n"), "x")
         await on.ack(2, "received")
-        forget, later = on.spool.forget_credentials, [4]
+        forget, later = on.spool.revisions.forget_credentials, [4]
 
         async def slow(*arguments: Any) -> Any:
             forgotten = await forget(*arguments)
@@ -1382,7 +1382,7 @@ async def test_a_superseded_revision_releases_nothing_that_one_needs_which_came_
                 await on.offer(later.pop(), policy(credential="x"), "x")
             return forgotten
 
-        monkeypatch.setattr(on.spool, "forget_credentials", slow)
+        monkeypatch.setattr(on.spool.revisions, "forget_credentials", slow)
         await on.offer(3, policy(credential="k3"), "k3")
 
         assert "x" not in (await on.nack(2)).released
@@ -1400,7 +1400,7 @@ async def test_a_key_that_came_free_is_kept_for_a_revision_that_names_it_meanwhi
         await on.ack(1, "drained")
         DESTINATIONS["main"].send = DESTINATIONS["main"].raising(Held("401"))
         await SPRINGS["in"].context.emit(events(1, 2, 3))
-        advance, later = on.spool.advance, [3]
+        advance, later = on.spool.revisions.advance, [3]
 
         async def slow(*arguments: Any) -> Any:
             answer = await advance(*arguments)
@@ -1408,7 +1408,7 @@ async def test_a_key_that_came_free_is_kept_for_a_revision_that_names_it_meanwhi
                 await on.offer(later.pop(), two.format("a2", "b1"))
             return answer
 
-        monkeypatch.setattr(on.spool, "advance", slow)
+        monkeypatch.setattr(on.spool.revisions, "advance", slow)
         await on.offer(2, two.format("a2", "b2"), "a2", "b2")
         await on.ack(3, "active")
 
@@ -1525,6 +1525,31 @@ async def test_a_withdrawn_credential_is_released_as_any_other(tmp_path: Path) -
         assert ack.credentials is not None
         assert ack.credentials.released == ["k1"]
         assert (on.rollout.wanted(), on.keyring.withdrawn) == ([], set())
+
+
+async def test_a_withdrawn_credential_that_its_input_still_uses_is_not_released(tmp_path: Path) -> None:
+    begun, unused = trio.Event(), trio.Event()
+
+    async def slow() -> None:
+        begun.set()
+        await unused.wait()
+
+    async with theatre(tmp_path) as on:
+        await on.offer(1, policy(inputs=IN_PLACE.format("w1")), "w1")
+        await on.ack(1, "drained")
+        SPRINGS["in"].on_changed = slow
+        await on.rollout.supply({"w1": None})
+        await begun.wait()
+        SPRINGS["in"].on_changed = trio.lowlevel.checkpoint
+        await on.offer(2, policy(inputs=IN_PLACE.format("w2")), "w2")
+        await on.ack(2, "active")
+        await on.rollout.advance()
+        assert ("w1" in on.rollout.in_use, "2 drained" in on.lines()) == (True, False)
+        unused.set()
+        ack = await on.ack(2, "drained")
+
+        assert ack.credentials is not None
+        assert ack.credentials.released == ["w1"]
 
 
 # -- outputs with several credentials ----------------------------------------------------------------------------------

@@ -29,6 +29,7 @@ from shipper.spool.keys import StateKey, open_keyring
 from shipper.spool.readers import Readers, Unreadable
 from shipper.spool.seal import KEY_ID_BYTES, Sealer
 from shipper.spool.writer import FULL_SECONDS, Broken, Busy, GaveUp, Listener, NoRoom, Writer
+from tests.databases import Forgotten, in_memory
 from tests.simulation.clock import Alarm
 from tests.simulation.stage import Crashed, Stage
 
@@ -42,7 +43,7 @@ BALLAST_COMMITS = 4
 _PAIR_BYTES = KEY_ID_BYTES + 12
 
 
-class _Database(sqlite3.Connection):
+class _Database(Forgotten):
     """Fails at a COMMIT if it is told to; else `execute` is SQLite's own, for a world calls it a thousand times."""
 
     execute: Any
@@ -73,7 +74,7 @@ class Disk:
         self.unknown: Callable[[], None] | None = None
         """Applies a group whose commit failed, for the case that it is found after a crash."""
         self.writer: SimulatedWriter | None = None
-        self.db = sqlite3.connect(":memory:", isolation_level=None, cached_statements=256, factory=_Database)
+        self.db = in_memory(_Database, cached_statements=256)
 
     def fate(self, group: Sequence[Operation]) -> int | None:
         """The error at the next COMMIT."""
@@ -261,7 +262,7 @@ _made: list[sqlite3.Connection] = []
 def _empty_spool(prepare: Prepare) -> sqlite3.Connection:
     """With all tables, made once for all worlds: making them is a tenth of what a quiet world costs."""
     if not _made:
-        db = sqlite3.connect(":memory:", isolation_level=None)
+        db = in_memory()
         prepare(db)
         _made.append(db)
     return _made[0]

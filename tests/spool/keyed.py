@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import itertools
-import sqlite3
 from collections.abc import Mapping
 from typing import NamedTuple
 
@@ -18,6 +17,7 @@ from shipper.spool.queue import Entry, Settled, Settlement
 from shipper.spool.revisions import LaneKey, Text
 from shipper.spool.schema import SLOT
 from shipper.values import Counts, Revision
+from tests.databases import in_memory
 from tests.spool.test_spool_revisions import new_sealer
 
 INPUT = "state/in"
@@ -36,7 +36,7 @@ class Shelf:
     """The rows; `lanes` are those of the active revision, by output."""
 
     def __init__(self) -> None:
-        self.db = sqlite3.connect(":memory:", isolation_level=None)
+        self.db = in_memory()
         with_damage(schema.prepare)(self.db)
         self.sealer = new_sealer()
         self.at = Revision(0, 0)
@@ -49,7 +49,7 @@ class Shelf:
     ) -> revisions.Cut:
         """A revision with these outputs; `inputs` are routed to all of them, or to those that are named."""
         self.at = Revision(0, next(self._numbers))
-        keys = [LaneKey(name, "fake", to.place, (to.credential,)) for name, to in outputs.items()]
+        keys = [LaneKey(name, "fake", to.place, (to.credential,), state=True) for name, to in outputs.items()]
         revisions.receive(self.db, self.sealer, Text(self.at, "sha", str(self.at), "barrier", [], ""), {})
         routes = {INPUT: tuple(outputs)} if inputs is None else inputs
         state = [Route(input, names, retracts) for input, names in routes.items()]

@@ -196,7 +196,7 @@ class Model:
 @given(st.data())
 def test_each_event_has_the_worst_answer_of_all_lanes_however_they_settle(data: st.DataObject) -> None:
     rows = Rows()
-    rows.db.execute("INSERT INTO lane VALUES (3, 'third', 't', 'd', '[]', x'', 1, 1, 0, 0, '[]')")
+    rows.db.execute("INSERT INTO lane VALUES (3, 'third', 't', 'd', '[]', x'', 1, 1, 0, 0, '[]', 0)")
     batch = RELAYED.pick(data.draw(st.lists(st.integers(0, 3), unique=True, min_size=1).map(sorted)))
     assert batch.items is not None
     model = Model(list(batch.items))
@@ -208,7 +208,7 @@ def test_each_event_has_the_worst_answer_of_all_lanes_however_they_settle(data: 
         entry, left = rows.first(lane)
         how = data.draw(st.sampled_from(["send", "send", "drop", "dead_letter", "forward"]))
         if how == "forward" and lane == 1 and not {1, 4} <= model.open:
-            rows.db.execute("INSERT OR IGNORE INTO lane VALUES (4, 'main', 't', 'e', '[]', x'', 1, 1, 0, 0, '[]')")
+            rows.db.execute("INSERT OR IGNORE INTO lane VALUES (4, 'main', 't', 'e', '[]', x'', 1, 1, 0, 0, '[]', 0)")
             order = drain_orders.place(rows.db, Order("forward", 1, entry.seq, target=4, first=entry.seq))
             drain_orders.step(rows.db, rows.sealer, order, LIMITS, 6.0)
             model.open = model.open - {1} | {4}

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from shipper.sdk.event import Batch
-from shipper.spool import contact, forward, queue, revisions
+from shipper.spool import contact, forward, queue, revisions, schema
 from shipper.spool.lane_settings import LaneSettings
 from shipper.spool.queue import Arrival, Packed
 from shipper.spool.revisions import LaneKey, Text
@@ -21,9 +21,9 @@ class Rows:
         self.db, self.sealer = shelf.db, shelf.sealer
         self.lanes: list[int] = []
 
-    def revision(self, *hosts: str, index: str = "", credential: str = "k") -> int:
+    def revision(self, *hosts: str, index: str = "", credential: str = "k", state: bool = False) -> int:
         at = Revision(0, len(self.lanes) + 1)
-        key = LaneKey("main", "es", f"{hosts} {index}", (credential,))
+        key = LaneKey("main", "es", f"{hosts} {index}", (credential,), state)
         revisions.receive(self.db, self.sealer, Text(at, f"{at}", f"{at}", "barrier", [], ""), {})
         cut = revisions.cut(self.db, self.sealer, at, [(key, LaneSettings({}))], {"main": hosts})
         self.lanes.append(cut.lanes[0].id)
@@ -90,3 +90,21 @@ def test_an_output_that_does_not_say_when_it_asks_may_have_asked(rows: Rows) -> 
     rows.revision("right:1")
 
     assert rows.moving() == []
+
+
+@pytest.mark.parametrize(("state", "kind"), [(False, "log events"), (True, "keyed state")])
+def test_nothing_moves_to_an_output_that_takes_this_kind_no_more(rows: Rows, state: bool, kind: str) -> None:
+    before = rows.revision("es:1", state=state)
+    rows.revision("es:2", state=not state)
+
+    with pytest.raises(forward.NotForwarded, match=f"output main takes no {kind} any more"):
+        forward.target(rows.db, before)
+
+
+def test_nothing_moves_while_no_revision_is_active(rows: Rows) -> None:
+    wrong = rows.revision("typo:1")
+    rows.revision("right:1")
+    schema.set_meta(rows.db, "active", None)
+
+    with pytest.raises(forward.NotForwarded, match="no revision is active"):
+        forward.target(rows.db, wrong)

@@ -15,13 +15,14 @@ from shipper.spool.dead_letters import Full, Letter, Limits
 from shipper.spool.schema import set_meta
 from shipper.spool.seal import Sealer
 from shipper.values import DeadLetterReason, Revision
+from tests.databases import in_memory
 
 AT = Revision(1, 7)
 
 
 @pytest.fixture
 def db() -> sqlite3.Connection:
-    db = sqlite3.connect(":memory:", isolation_level=None)
+    db = in_memory()
     schema.prepare(db)
     return db
 
@@ -168,7 +169,7 @@ def test_events_are_not_on_disk_in_the_clear(db: sqlite3.Connection, sealer: Sea
 @given(st.dictionaries(st.integers(0, 9), st.lists(st.integers(0, 400), max_size=9)), st.integers(0, 3000))
 def test_as_many_letters_fit_as_have_room_and_the_store_takes_them(sizes: dict[int, list[int]], limit: int) -> None:
     """None that is held would find room beside those that are taken, and their sizes are counted to the byte."""
-    db, limits = sqlite3.connect(":memory:", isolation_level=None), Limits(limit, "hold")
+    db, limits = in_memory(), Limits(limit, "hold")
     sealer = Sealer(bytes(16), {}, bytes(32), lambda: (os.urandom(8), os.urandom(32)))
     schema.prepare(db)
     wanted = {seq: [letter(item, size) for item, size in enumerate(all)] for seq, all in sizes.items()}

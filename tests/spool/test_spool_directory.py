@@ -153,7 +153,7 @@ async def test_a_pipe_in_the_place_of_a_file_is_refused_and_not_waited_for(tmp_p
     (tmp_path / "state" / name).unlink(missing_ok=True)
     os.mkfifo(tmp_path / "state" / name)
 
-    with trio.fail_after(30), pytest.raises(StartFailed):
+    with trio.fail_after(60), pytest.raises(StartFailed):
         async with open_spool(tmp_path / "state", [StateKey("new", bytes(32))]):
             pass
 

@@ -17,7 +17,7 @@ def lose(spool: Spool, *tables: str) -> None:
     """All rows of these tables, and what a repair would note of it."""
     for table in tables:
         spool.db.execute(f"DELETE FROM {table}")
-    Report(lost=dict.fromkeys(tables, 1), gaps={table: [(None, None)] for table in tables}).store(spool.db)  # type: ignore[arg-type]
+    Report(lost=dict.fromkeys(tables, 1)).store(spool.db)  # type: ignore[arg-type]
 
 
 def draining() -> Spool:

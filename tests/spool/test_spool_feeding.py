@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from shipper.spool import revisions
 from shipper.values import Counts
 from tests.spool.keyed import INPUT, Shelf, To
 
@@ -99,3 +100,11 @@ def test_a_key_that_does_not_open_is_not_deleted_with_its_input(shelf: Shelf) ->
     shelf.db.execute("UPDATE keyed SET body = x'00'")
 
     assert shelf.activate({}, main=A).retracted == []
+
+
+def test_a_lane_of_keyed_state_knows_whether_an_input_is_routed_to_it() -> None:
+    shelf = Shelf()
+    cut = shelf.activate({INPUT: ("one",)}, one=To("a"), two=To("b"))
+
+    assert [row.is_fed for row in cut.lanes] == [True, False]
+    assert revisions.lanes(shelf.db, shelf.sealer) == cut.lanes

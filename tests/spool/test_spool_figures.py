@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sqlite3
 from collections import Counter
 from collections.abc import Sequence
 
@@ -13,6 +12,7 @@ from shipper.spool import queue, schema
 from shipper.spool.figures import Amount, Figures
 from shipper.spool.queue import Settlement
 from shipper.values import Counts, Revision
+from tests.databases import in_memory
 from tests.spool.test_spool_revisions import LIMITS, Spool, new_sealer
 
 ONE, TWO = Revision(0, 1), Revision(0, 2)
@@ -94,7 +94,7 @@ def test_the_sum_of_a_revision_counts_an_event_once_however_many_of_the_lanes_ho
 
 
 def test_a_batch_of_three_lanes_of_which_the_middle_one_holds_a_rest_is_counted_once() -> None:
-    db = sqlite3.connect(":memory:", isolation_level=None)
+    db = in_memory()
     schema.prepare(db)
     rows = [(1, 7, schema.BATCH, 4, 40), (2, 7, schema.REST, 1, 9), (3, 7, schema.BATCH, 4, 40)]
     db.executemany("INSERT INTO todo VALUES (?, ?, ?, 0, 1, ?, ?, 0, 0)", rows)

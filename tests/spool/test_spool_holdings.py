@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sqlite3
 from collections import Counter
 
 import pytest
@@ -11,6 +10,7 @@ from shipper.sdk.state import Change, Kept, Quota
 from shipper.spool import doubt, holdings, keyed, schema
 from shipper.spool.keyed import Arrival
 from shipper.spool.report import Report
+from tests.databases import in_memory
 from tests.spool.keyed import INPUT, NOW, Shelf, To
 
 ONE, TWO = b'{"n":1}', b'{"n":2}'
@@ -250,7 +250,7 @@ def test_a_directory_of_an_earlier_version_is_counted_when_it_is_opened() -> Non
 
 
 def test_what_is_asked_for_each_change_costs_no_more_the_more_is_known() -> None:
-    db = sqlite3.connect(":memory:")
+    db = in_memory()
     schema.prepare(db)
     plan = db.execute(
         "EXPLAIN QUERY PLAN SELECT id, name, input, place FROM keyed WHERE settled = ?"

@@ -25,7 +25,7 @@ def filled(*operations: Operation) -> Inbox:
 
 
 def test_urgent_operations_go_first_and_patient_ones_last() -> None:
-    patient, ordinary, urgent = operation(patient=True), operation(), operation(urgent=True)
+    patient, ordinary, urgent = operation(patience=PATIENT_SECONDS), operation(), operation(urgent=True)
     inbox = filled(patient, ordinary, urgent)
 
     assert inbox.receive(None)
@@ -33,7 +33,7 @@ def test_urgent_operations_go_first_and_patient_ones_last() -> None:
 
 
 def test_a_patient_operation_goes_with_the_next_one_that_comes() -> None:
-    patient, ordinary = operation(patient=True), operation()
+    patient, ordinary = operation(patience=PATIENT_SECONDS), operation()
     inbox = filled(patient)
 
     assert inbox.receive(None)
@@ -44,7 +44,7 @@ def test_a_patient_operation_goes_with_the_next_one_that_comes() -> None:
 
 
 def test_patient_operations_alone_wait_for_a_few_milliseconds_only() -> None:
-    first, second = operation(patient=True), operation(patient=True)
+    first, second = operation(patience=PATIENT_SECONDS), operation(patience=PATIENT_SECONDS)
     inbox, begun = filled(first), time.monotonic()
 
     assert inbox.receive(None)
@@ -57,8 +57,19 @@ def test_patient_operations_alone_wait_for_a_few_milliseconds_only() -> None:
     assert time.monotonic() - begun >= PATIENT_SECONDS
 
 
+def test_the_least_patience_of_all_counts() -> None:
+    patient, less = operation(patience=3600.0), operation(patience=0.001)
+    inbox = filled(patient, less)
+
+    assert inbox.receive(None)
+    assert 0 <= (inbox.patience(None) or 0) <= 0.001
+    while not (group := inbox.claim()):
+        inbox.receive(inbox.patience(None))
+    assert group == [patient, less]
+
+
 def test_a_closed_inbox_gives_out_patient_operations_at_once() -> None:
-    patient = operation(patient=True)
+    patient = operation(patience=PATIENT_SECONDS)
     inbox = filled(patient)
     inbox.close()
 

@@ -199,7 +199,7 @@ def test_a_version_whose_answers_are_lost_is_sent_once_more_when_it_comes_again(
     keep(shelf, 5)
     settle(shelf, "main")
     shelf.db.execute("DELETE FROM todo WHERE lane = ?", (shelf.lanes["other"],))
-    Report(lost=Counter(todo=1), gaps={}).store(shelf.db)
+    Report(lost=Counter(todo=1)).store(shelf.db)
     audit.audit(shelf.db, shelf.sealer)
     doubt.act(shelf.db)
     gone = said(shelf, 5)

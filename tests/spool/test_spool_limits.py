@@ -65,7 +65,7 @@ def test_words_that_are_none_are_the_defaults(value: object) -> None:
 async def test_the_terms_of_a_cut_hold_after_a_crash_before_any_policy_has_come(tmp_path: Path) -> None:
     async with bench(tmp_path) as on:
         await on.activate(1)
-        await on.spool.cut(Revision(0, 1), [], LIMITS)
+        await on.spool.revisions.cut(Revision(0, 1), [], LIMITS)
         assert on.spool.limits == LIMITS
     async with open_spool(tmp_path, None) as spool:
         assert spool.limits == LIMITS
@@ -73,6 +73,6 @@ async def test_the_terms_of_a_cut_hold_after_a_crash_before_any_policy_has_come(
 
 async def test_a_spool_of_before_keeps_the_terms_of_the_policy_that_comes_again(tmp_path: Path) -> None:
     async with open_spool(tmp_path, None) as spool:
-        await spool.take_over(LIMITS)
+        await spool.revisions.take_over(LIMITS)
     async with open_spool(tmp_path, None) as spool:
         assert spool.limits == LIMITS

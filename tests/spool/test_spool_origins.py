@@ -12,6 +12,7 @@ from shipper.spool import origins
 from shipper.spool.queue import Settlement
 from shipper.values import Counts
 from tests.fakes import bench
+from tests.spool.keyed import Shelf
 
 
 def files(directory: Path) -> list[Path]:
@@ -40,7 +41,7 @@ async def test_no_secret_of_an_origin_is_in_the_clear(tmp_path: Path) -> None:
     async with bench(tmp_path) as on:
         await on.activate(1, main="missing-1")
         await on.enter(2)
-        secret = on.spool._drawn.secret
+        secret = on.spool.drawn.secret
 
     assert not [path for path in await trio.to_thread.run_sync(files, tmp_path) if secret in path.read_bytes()]
 
@@ -57,12 +58,20 @@ async def test_origins_without_events_are_forgotten_once_there_are_many(
             lives.append(on.spool.origin)
             if life:
                 lane = on.active["main"].id
-                entry = (await on.spool.window(lane, 0))[-1]
-                await on.spool.settle(lane, {entry.seq: Settlement(Counts(delivered=2))})
+                entry = (await on.spool.queue.window(lane, 0))[-1]
+                await on.spool.queue.settle(lane, {entry.seq: Settlement(Counts(delivered=2))})
     async with bench(tmp_path) as on:
-        await on.spool.query(lambda db: None)
+        await on.spool.store.read(lambda db: None)
         await on.spool.store.do(lambda db: None)
-        kept = await on.spool.query(lambda db: [id for (id,) in db.execute("SELECT id FROM origin")])
+        kept = await on.spool.store.read(lambda db: [id for (id,) in db.execute("SELECT id FROM origin")])
 
     assert lives[0] in kept
     assert len(kept) <= 3
+
+
+def test_what_cannot_be_the_secret_of_an_origin_proves_nothing(shelf: Shelf) -> None:
+    short, id = b"short", bytes(16)
+    sealed = shelf.sealer.seal("origin", id.hex(), 0, 0, short)
+    shelf.db.execute("INSERT INTO origin VALUES (?, ?)", (id, sealed))
+
+    assert origins.load(shelf.db, shelf.sealer) == {}

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import os
-import sqlite3
-from collections.abc import Callable
 
 import pytest
 from hypothesis import given
@@ -15,9 +13,10 @@ from shipper.sdk.event import Batch
 from shipper.spool import queue, schema
 from shipper.spool.dead_letters import Full, Letter, Limits
 from shipper.spool.queue import Arrival, Entered, Packed, Settlement
-from shipper.spool.schema import BARRIER, BATCH, REST, SLOT, set_meta
+from shipper.spool.schema import BATCH, REST, set_meta
 from shipper.spool.seal import Damaged, Sealer
 from shipper.values import Counts, Revision
+from tests.databases import in_memory
 
 AT = Revision(0, 1)
 ORIGIN = b"0123456789abcdef"
@@ -26,12 +25,12 @@ LIMITS = Limits()
 
 class Rows:
     def __init__(self) -> None:
-        self.db = sqlite3.connect(":memory:", isolation_level=None)
+        self.db = in_memory()
         schema.prepare(self.db)
         set_meta(self.db, "active", str(AT))
         self.sealer = Sealer(bytes(16), {}, bytes(32), lambda: (os.urandom(8), os.urandom(32)))
         for id in (1, 2):
-            self.db.execute("INSERT INTO lane VALUES (?, 'main', 't', 'd', NULL, x'', 1, 1, 0, 0, '[]')", (id,))
+            self.db.execute("INSERT INTO lane VALUES (?, 'main', 't', 'd', NULL, x'', 1, 1, 0, 0, '[]', 0)", (id,))
 
     def enter(self, *counts: int, lanes: tuple[int, ...] = (1, 2), **positions: bytes | None) -> list[Entered]:
         batches = [Batch.documents([b'{"n":%d}' % n for n in range(count)]) for count in counts]
@@ -58,23 +57,6 @@ def test_each_batch_of_an_arrival_has_the_lanes_that_it_names(rows: Rows) -> Non
 
     assert [entry.seq for entry in queue.window(rows.db, 1, 0, 9)] == [both.seq, first.seq]
     assert [entry.seq for entry in queue.window(rows.db, 2, 0, 9)] == [both.seq, second.seq]
-
-
-def test_each_head_reads_its_own_and_goes_by_the_others_once(rows: Rows) -> None:
-    kinds = {1: SLOT, 2: SLOT, 3: BATCH, 4: BARRIER, 5: SLOT, 6: REST, 7: SLOT}
-    rows.db.executemany("INSERT INTO todo VALUES (1, ?, ?, 0, 1, 1, 9, 0, 0)", kinds.items())
-    rows.db.execute("INSERT INTO todo VALUES (2, 9, 0, 0, 1, 1, 9, 0, 0)")
-
-    def read(window: Callable[..., queue.Window], after: int, limit: int) -> tuple[list[int], int]:
-        entries, upto = window(rows.db, 1, after, limit)
-        return [entry.seq for entry in entries], upto
-
-    assert read(queue.window_of_logs, 0, 2) == ([3, 4], 4)
-    assert read(queue.window_of_logs, 4, 2) == ([6], 7)
-    assert read(queue.window_of_logs, 7, 2) == ([], 7)
-    assert read(queue.window_of_state, 0, 3) == ([1, 2, 5], 5)
-    assert read(queue.window_of_state, 5, 3) == ([7], 7)
-    assert queue.window_of_state(rows.db, 3, 5, 3) == ([], 5)
 
 
 def test_an_arrival_enters_only_if_the_positions_are_as_it_expects(rows: Rows) -> None:

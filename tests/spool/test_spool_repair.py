@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import base64
 import hashlib
-import json
 import shutil
 import sqlite3
 from collections.abc import Callable, Iterator
@@ -22,9 +20,8 @@ from shipper.spool.directory import StateDirectory, own
 from shipper.spool.opening import open_newest
 from shipper.spool.repair import renew, retire
 from shipper.spool.report import Report
+from tests.databases import in_memory
 from tests.examples import examples
-
-pytestmark = pytest.mark.timeout(180)
 
 PAGE = database.PAGE_BYTES
 BATCHES = 120
@@ -202,7 +199,7 @@ def test_flipped_bytes_anywhere_open(
     shutil.rmtree(path)
 
 
-@pytest.mark.parametrize("pages", [0, 0.1, 0.5, 1, 1.5, 2, 10, 20.3, 30])
+@pytest.mark.parametrize("pages", [0, 0.5, 1.5, 20.3])
 def test_a_database_that_was_cut_off_opens(state: Path, pages: float) -> None:
     damage(state / "spool-1.db", lambda content: content.__delitem__(slice(int(pages * PAGE), None)))
 
@@ -222,7 +219,6 @@ def test_any_content_opens_empty_and_is_kept(state: Path, content: bytes) -> Non
     assert not any(found.values())
     assert report is not None
     assert report.lost == {"batch": 1, "todo": 1, "cursor": 1, "rest": 1, "settled": 1, "damage": 1}
-    assert report.gaps["batch"] == [(None, None)]
     assert (state / "quarantine-1.db").read_bytes() == content
     assert report.kept == ["quarantine-1.db"]
 
@@ -248,44 +244,44 @@ def test_a_copy_does_not_bring_back_what_was_deleted(state: Path) -> None:
         generation.close(failed=False)
 
 
-def test_a_lost_page_is_surrounded_and_its_keys_are_named(template: Template, state: Path) -> None:
-    with sqlite3.connect(state / "spool-1.db") as db:
-        (number,) = db.execute("SELECT pageno FROM dbstat WHERE name = 'todo' AND path = '/001/'").fetchone()
-    db.close()
-    damage(
-        state / "spool-1.db",
-        lambda content: content.__setitem__(slice((number - 1) * PAGE, number * PAGE), b"\xff" * PAGE),
-    )
+def test_what_lies_between_damaged_pages_is_not_lost(template: Template, state: Path) -> None:
+    pages = [page for page in template.pages if page.table == "batch" and page.reach < BATCHES][::20]
+    for page in pages:
+        overwrite(state / "spool-1.db", page.number, b"\xff" * PAGE)
 
     found, report = recovered(state)
 
     assert report is not None
-    lost = sorted(row[:2] for row in template.rows["todo"] - found["todo"])
-    (gap,) = report.gaps["todo"]
-    assert gap[0] is not None
-    assert gap[1] is not None
-    assert gap[0] <= lost[0]
-    assert lost[-1] < gap[1]
-    assert report.lost == {"todo": 1}
-    assert all(not gap[0] < row[:2] < gap[1] for row in found["todo"])
+    assert len(pages) > 5
+    assert len(template.rows["batch"] - found["batch"]) <= sum(page.reach for page in pages)
+    assert 5 < BATCHES - len(found["batch"]) <= report.lost["batch"]
 
 
-def test_the_remains_of_a_lost_row_are_kept_as_they_were_stored(template: Template, state: Path) -> None:
-    path = state / "spool-1.db"
+def test_a_row_with_a_lost_part_is_counted_and_its_neighbours_are_not_lost(template: Template, state: Path) -> None:
     second = "SELECT path FROM dbstat WHERE name = 'batch' AND path LIKE '%+000001' LIMIT 1"
+    path = state / "spool-1.db"
     overwrite(path, page_of(path, f"name = 'batch' AND path = replace(({second}), '+000001', '+000000')"), b"\xff" * 4)
 
     found, report = recovered(state)
 
     assert report is not None
-    ((seq, count, whole),) = template.rows["batch"] - found["batch"]
-    (name,) = report.kept
-    (line,) = (state / name).read_text().splitlines()
-    remains = json.loads(line)
-    assert (remains["table"], remains["key"], remains["columns"]["count"]) == ("batch", [seq], count)
-    read = base64.b64decode(remains["columns"]["body"]["base64"])
-    assert len(read) >= 1000
-    assert whole.startswith(read)
+    assert len(template.rows["batch"] - found["batch"]) == 1
+    assert (report.lost, report.kept) == ({"batch": 1}, [])
+    assert not list(state.glob("quarantine*"))
+
+
+def test_a_database_that_lost_an_unknown_number_of_rows_is_kept(template: Template, state: Path) -> None:
+    path = state / "spool-1.db"
+    overwrite(path, page_of(path, "name = 'todo' AND path = '/001/'"), b"\xff" * PAGE)
+    content = path.read_bytes()
+
+    found, report = recovered(state)
+
+    assert report is not None
+    lost = sorted(row[:2] for row in template.rows["todo"] - found["todo"])
+    assert all(not lost[0] < row[:2] < lost[-1] for row in found["todo"])
+    assert (report.lost, report.kept) == ({"todo": 1}, ["quarantine-1.db"])
+    assert (state / "quarantine-1.db").read_bytes() == content
 
 
 def test_a_report_is_there_until_somebody_acted_upon_it(state: Path) -> None:
@@ -337,7 +333,10 @@ def renewed_or_opened(directory: StateDirectory, put_away: Callable[..., None]) 
     generation = open_newest(directory, prepare, connect, locked_out=False)
     try:
         new, report = renew(directory, generation.number, generation.db, prepare, connect, patient=True)
-        put_away(directory, new, report)
+        try:
+            put_away(directory, new, report)
+        finally:
+            new.close(failed=True)
     finally:
         generation.close(failed=True)
 
@@ -447,8 +446,7 @@ def test_damage_in_the_middle_of_the_wal_is_reported_and_its_bytes_are_kept(kill
 
     assert len(found["settled"]) == BATCHES + 20 - commits
     assert report is not None
-    assert report.lost == {"wal": commits}
-    assert report.gaps["todo"] == [(None, None)]
+    assert (report.lost["wal"], report.lost["todo"]) == (commits, 1)
     assert (killed / report.kept[0]).read_bytes() == content
 
 
@@ -465,3 +463,17 @@ def test_frames_of_an_older_wal_are_not_taken_for_lost_ones(killed: Path) -> Non
     _, report = recovered(killed)
 
     assert report is None
+
+
+@pytest.mark.parametrize("kept", [0, 2], ids=["all are gone", "some are left"])
+def test_the_number_of_a_row_that_was_deleted_is_not_given_again(kept: int) -> None:
+    source, target = (in_memory() for _ in range(2))
+    for db in (source, target):
+        prepare(db)
+    for db, rows in ((source, 7), (target, kept)):
+        db.executemany("INSERT INTO rest (lane, seq) VALUES (1, ?)", [(row,) for row in range(rows)])
+    source.execute("DELETE FROM rest")
+    repair._copy_sequences(source, target)
+    target.execute("INSERT INTO rest (lane, seq) VALUES (2, 1)")
+
+    assert target.execute("SELECT max(id) FROM rest").fetchone() == (8,)

@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-import sqlite3
-
 from shipper.spool import database
 from shipper.spool.report import Report
+from tests.databases import in_memory
 
 
 def test_a_damaged_report_says_that_one_was_lost() -> None:
-    for stored in ["{", "[]", "[1, 2, 3, 4]", '[{}, {}, {"batch": 7}, []]', '[{}, {}, [], "x"]', "[" * 100_000]:
-        db = sqlite3.connect(":memory:")
+    for stored in ["{", "[]", "[1, 2, 3]", "[{}, 7, true]", "[" * 100_000]:
+        db = in_memory()
         database.with_damage(lambda db: None)(db)
         Report(lost={"batch": 2}).store(db)  # type: ignore[arg-type]
         db.execute("INSERT INTO damage VALUES (?)", (stored,))

@@ -28,6 +28,7 @@ from shipper.spool.revisions import Cut, LaneKey, Text
 from shipper.spool.schema import BARRIER, BATCH, REST
 from shipper.spool.seal import Damaged, Sealer
 from shipper.values import Counts, Revision
+from tests.databases import in_memory
 from tests.examples import examples
 
 T = TypeVar("T")
@@ -41,7 +42,7 @@ def new_sealer() -> Sealer:
 
 
 def new_db() -> sqlite3.Connection:
-    db = sqlite3.connect(":memory:", isolation_level=None)
+    db = in_memory()
     with_damage(schema.prepare)(db)
     return db
 
@@ -220,8 +221,10 @@ def test_a_barrier_whose_counts_disagree_is_never_settled(spool: Spool) -> None:
     spool.enter(1, [old])
     spool.activate(2, main="k2")
     spool.db.execute("DELETE FROM todo WHERE lane = ? AND kind = ?", (old, BATCH))
+    barrier = spool.entries(old)[-1].seq
 
-    assert revisions.settle_barrier(spool.db, old, spool.entries(old)[-1].seq) == "waits"
+    assert revisions.settle_barrier(spool.db, old, barrier, connected=True) == "retired"
+    assert [revisions.settle_barrier(spool.db, old, barrier) for _ in range(2)] == ["waits"] * 2
     assert spool.drained() is not None
     assert spool.drained() is None
     assert doubt.lanes(spool.db) == {old}

@@ -6,10 +6,11 @@ import sqlite3
 
 import pytest
 
-from shipper.spool import drain_orders, queue, revisions, schema
+from shipper.spool import drain_orders, revisions, schema
 from shipper.spool.database import columns, expected_columns
 from shipper.spool.drain_orders import Order
 from shipper.values import Revision
+from tests.databases import in_memory
 from tests.spool.test_spool_revisions import new_sealer
 
 OLD = """CREATE TABLE lane (
@@ -20,7 +21,7 @@ IDS = ("k1", None, "[k2]", 'a"b', "é", "7")
 
 @pytest.fixture
 def old() -> sqlite3.Connection:
-    db = sqlite3.connect(":memory:", isolation_level=None)
+    db = in_memory()
     db.execute(OLD)
     for id in IDS:
         db.execute("INSERT INTO lane VALUES (NULL, 'main', 'fake', 'there', ?, x'', 0, 1)", (id,))
@@ -36,28 +37,18 @@ def test_the_credential_of_a_lane_becomes_a_set(old: sqlite3.Connection) -> None
     assert columns(old) == expected_columns(schema.prepare)
 
 
-def test_an_earlier_version_has_its_slots_found() -> None:
-    db = sqlite3.connect(":memory:", isolation_level=None)
-    schema.prepare(db)
-    db.execute("DROP INDEX todo_slots")
-    db.executemany("INSERT INTO todo VALUES (1, ?, ?, 0, 1, 1, 9, 0, 0)", [(5, schema.BATCH), (6, schema.SLOT)])
-    schema.prepare(db)
-
-    assert [entry.seq for entry in queue.window_of_state(db, 1, 0, 9).entries] == [6]
-
-
 def test_rows_that_a_repair_copied_as_they_were_become_sets_too(old: sqlite3.Connection) -> None:
-    new = sqlite3.connect(":memory:", isolation_level=None)
+    new = in_memory()
     schema.prepare(new)
     for row in old.execute("SELECT * FROM lane WHERE credential IS NULL OR credential = 'k1'").fetchall():
-        new.execute("INSERT INTO lane VALUES (?, ?, ?, ?, ?, ?, ?, ?, 0, 0, '[]')", row)
+        new.execute("INSERT INTO lane VALUES (?, ?, ?, ?, ?, ?, ?, ?, 0, 0, '[]', 0)", row)
     schema.prepare(new)
 
     assert [row.key.credentials for row in revisions.lanes(new, new_sealer())] == [("k1",), ()]
 
 
 def test_an_order_of_an_earlier_version_is_for_all_of_its_drain() -> None:
-    db = sqlite3.connect(":memory:", isolation_level=None)
+    db = in_memory()
     db.execute(
         "CREATE TABLE standing_order (id INTEGER PRIMARY KEY AUTOINCREMENT, name TEXT NOT NULL, lane INTEGER NOT NULL,"
         " target INTEGER, epoch INTEGER, revision INTEGER, upto INTEGER NOT NULL)"

@@ -11,21 +11,22 @@ from typing import Any
 import pytest
 import trio
 
-from shipper.pipeline.lineages import LaneLineages
 from shipper.sdk.errors import StateLocked
 from shipper.sdk.lineage import Confirmed
 from shipper.spool import store
 from shipper.spool.figures import Figures
 from shipper.spool.keys import StateKey
+from shipper.spool.parts.destination import Destination
+from shipper.spool.parts.queue import Noted
 from shipper.spool.queue import Arrival, Packed, Settlement
 from shipper.spool.revisions import Text
-from shipper.spool.spool import Noted, Spool, open_spool
+from shipper.spool.spool import Spool, open_spool
 from shipper.values import Counts, Revision
-from tests.fakes import PATIENCE, bench, events
+from tests.fakes import PATIENCE, bench, events, stored_batch
 
 
 async def counted(spool: Spool) -> Figures:
-    return await spool.query(lambda db: Figures.of(db, spool.store.sealer))
+    return await spool.store.read(lambda db: Figures.of(db, spool.store.sealer))
 
 
 async def test_figures_after_a_restart_are_those_of_before(tmp_path: Path) -> None:
@@ -33,9 +34,9 @@ async def test_figures_after_a_restart_are_those_of_before(tmp_path: Path) -> No
         await on.activate(1, main="missing-1", other="missing-2")
         await on.enter(5, batches=3)
         lane = on.active["main"]
-        (entry, *_) = await on.spool.window(lane.id, 0)
-        batch = await on.spool.load(lane.id, entry)
-        await on.spool.settle(lane.id, {entry.seq: Settlement(Counts(delivered=4), rest=batch.pick([2]))})
+        (entry, *_) = await on.spool.queue.window(lane.id, 0)
+        batch = await stored_batch(on.spool, lane.id, entry)
+        await on.spool.queue.settle(lane.id, {entry.seq: Settlement(Counts(delivered=4), rest=batch.pick([2]))})
         before = on.spool.figures
         assert await counted(on.spool) == before
     async with bench(tmp_path) as on:
@@ -66,7 +67,9 @@ async def test_what_is_stored_after_its_caller_lost_patience_is_counted_and_told
         await trio.to_thread.run_sync(before.entered.wait)
         on.spool.store.post(beside)
         async with trio.open_nursery() as nursery:
-            nursery.start_soon(on.spool.enter, arrival, lambda entered: told.extend(batch.events for batch in entered))
+            nursery.start_soon(
+                on.spool.queue.enter, arrival, lambda entered: told.extend(batch.events for batch in entered)
+            )
             await trio.testing.wait_all_tasks_blocked()
             before.opened.set()
             await trio.to_thread.run_sync(beside.entered.wait)
@@ -93,10 +96,10 @@ async def test_batches_and_positions_enter_together_or_not_at_all(
         if failing == "batch":
             monkeypatch.setattr(on.spool.store.sealer, "seal", refuse)
         with pytest.raises((OSError, sqlite3.Error)):
-            await on.spool.enter(Arrival(on.at, "in", lanes, [Packed(1, events(1).pack())], {"file": position}))
+            await on.spool.queue.enter(Arrival(on.at, "in", lanes, [Packed(1, events(1).pack())], {"file": position}))
 
-        assert await on.spool.positions("in") == {}
-        assert await on.spool.window(lanes[0], 0) == []
+        assert await on.spool.queue.positions("in") == {}
+        assert await on.spool.queue.window(lanes[0], 0) == []
 
 
 async def test_every_process_has_another_origin(tmp_path: Path) -> None:
@@ -113,12 +116,14 @@ async def test_whoever_waits_for_room_wakes_when_something_is_settled(tmp_path: 
         await on.activate(1, main="missing-1")
         await on.enter(5)
         freed = on.spool.room
-        (entry,) = await on.spool.window(on.active["main"].id, 0)
-        await on.spool.settle(on.active["main"].id, {entry.seq: Settlement(Counts(delivered=5))})
+        (entry,) = await on.spool.queue.window(on.active["main"].id, 0)
+        await on.spool.queue.settle(on.active["main"].id, {entry.seq: Settlement(Counts(delivered=5))})
 
-        with trio.fail_after(30):
+        with trio.fail_after(60):
             await freed.wait()
-        assert await on.spool.settle(on.active["main"].id, {entry.seq: Settlement(Counts(delivered=5))}) == Noted(0)
+        assert await on.spool.queue.settle(on.active["main"].id, {entry.seq: Settlement(Counts(delivered=5))}) == Noted(
+            0
+        )
         assert on.spool.figures.total().events == 0
 
 
@@ -138,7 +143,7 @@ K1 = StateKey("k1", b"1" * 32)
 async def replaced_keyring(tmp_path: Path) -> Path:
     """A directory that a given key seals, with the keyring and the `state.key` of another one, which had none."""
     async with open_spool(tmp_path / "state", [K1]) as spool:
-        await spool.receive(Text(Revision(0, 1), "sha", "meaning", "live", [], "version: 1"), {})
+        await spool.revisions.receive(Text(Revision(0, 1), "sha", "meaning", "live", [], "version: 1"), {})
     async with open_spool(tmp_path / "his", None):
         pass
     for name in ("keyring", "keyring.copy", "state.key"):
@@ -166,7 +171,7 @@ async def test_given_keys_take_over_a_directory_with_rows_of_every_kind(tmp_path
         before = on.spool.figures
     async with open_spool(tmp_path, [K1]) as spool:
         assert spool.figures == before
-        assert [row.settings is None for row in await spool.lanes()] == [False, False]
+        assert [row.settings is None for row in await spool.revisions.lanes()] == [False, False]
         assert not (tmp_path / "state.key").exists()
 
 
@@ -175,9 +180,9 @@ async def test_what_a_settlement_comes_too_late_for_changes_nothing(tmp_path: Pa
         await on.activate(1, main="missing")
         await on.enter(2)
         lane = on.active["main"].id
-        (entry,) = await on.spool.window(lane, 0)
+        (entry,) = await on.spool.queue.window(lane, 0)
         for _ in range(2):
-            noted = await on.spool.settle(lane, {entry.seq: Settlement(Counts(delivered=2))})
+            noted = await on.spool.queue.settle(lane, {entry.seq: Settlement(Counts(delivered=2))})
 
         assert noted == Noted(0, frozenset(), frozenset())
         assert await counted(on.spool) == on.spool.figures
@@ -186,7 +191,7 @@ async def test_what_a_settlement_comes_too_late_for_changes_nothing(tmp_path: Pa
 async def test_what_a_lineage_has_confirmed_is_known_with_all_that_was_noted_before(tmp_path: Path) -> None:
     async with bench(tmp_path) as on:
         await on.activate(1, main="missing")
-        lane, confirmed = LaneLineages(on.spool, on.active["main"].id), Confirmed(3, 4)
+        lane, confirmed = Destination(on.spool, on.active["main"].id), Confirmed(3, 4)
         lane.note("a lineage", confirmed)
 
         assert await lane.known() == {"a lineage": confirmed}

@@ -41,7 +41,7 @@ async def filled(on: Bench) -> None:
     await other.until(lambda: len(other.received) == 3)
     await on.activate(2, main="k2", other="k9")
     await on.enter(4, to=["main"])
-    with trio.fail_after(30):
+    with trio.fail_after(60):
         while on.delivery.counters().get("other", {}).get("delivered", 0) < 3:  # noqa: ASYNC110 (nobody tells)
             await trio.sleep(0.005)
 
@@ -49,10 +49,10 @@ async def filled(on: Bench) -> None:
 async def test_it_reads_what_its_owner_knows_while_that_lives_and_changes_nothing(tmp_path: Path) -> None:
     async with bench(tmp_path / "state") as on:
         await filled(on)
-        await on.spool.query(lambda db: None)
+        await on.spool.store.read(lambda db: None)
         found = stored.read(tmp_path / "state")
         owner = stored.owner(tmp_path / "state")
-        known, lanes = on.spool.figures, await on.spool.lanes()
+        known, lanes = on.spool.figures, await on.spool.revisions.lanes()
 
         assert found is not None
         assert found.figures.total() == known.total()

@@ -18,7 +18,7 @@ from shipper.spool.store import open_store
 from tests.journal import Sent, read, tracer
 from tests.torn import cuts, lay_out
 
-CUTS = int(os.environ.get("CUTS", "120"))
+CUTS = int(os.environ.get("CUTS", "40"))
 SEED = int(os.environ.get("SEED", "20261121"))
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sqlite3
+import threading
 from pathlib import Path
 
 import pytest
@@ -51,7 +52,7 @@ async def test_a_query_that_finds_no_descriptor_says_so_and_tries_again(
 ) -> None:
     monkeypatch.setattr(descriptors, "none_is_left", lambda: True)
     opening = Opening(tmp_path / "spool-1.db", refusal("SQLITE_CANTOPEN"))
-    with trio.fail_after(30):
+    with trio.fail_after(60):
         assert await opening.readers.read(one) == 1
     opening.readers.close()
 
@@ -63,7 +64,7 @@ async def test_a_database_that_was_replaced_meanwhile_is_opened_as_the_new_one(t
     opening = Opening(tmp_path / "spool-1.db", refusal("SQLITE_IOERR"))
     after = Opening(tmp_path / "spool-2.db", refusal("SQLITE_IOERR")).path
     opening.meanwhile = lambda: opening.readers.move(after)  # type: ignore[method-assign]
-    with trio.fail_after(30):
+    with trio.fail_after(60):
         assert await opening.readers.read(one) == 1
     opening.readers.close()
 
@@ -73,3 +74,29 @@ async def test_a_database_that_cannot_be_opened_is_unreadable(tmp_path: Path) ->
 
     with pytest.raises(Unreadable, match="SQLITE_IOERR"):
         await opening.readers.read(one)
+
+
+async def test_a_query_that_finds_no_descriptor_waits_for_another_one_without_a_word(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(descriptors, "none_is_left", lambda: True)
+    opening = Opening(tmp_path / "spool-1.db", refusal("SQLITE_CANTOPEN"))
+    (refused,), opening._errors = opening._errors, []
+    begun, go_on = threading.Event(), threading.Event()
+
+    def first(db: sqlite3.Connection) -> bool:
+        begun.set()
+        return go_on.wait(30)
+
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(opening.readers.read, first)
+        await trio.to_thread.run_sync(begun.wait)
+        opening._errors = [refused] * 1000
+        nursery.start_soon(opening.readers.read, one)
+        with trio.fail_after(60):
+            while len(opening.told) < 3:  # noqa: ASYNC110 - a thread tries again
+                await trio.sleep(0.01)
+        go_on.set()
+    opening.readers.close()
+
+    assert {*opening.told} == {None}

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import sqlite3
 from pathlib import Path
 
 import pytest
 
 from shipper.spool import database, upkeep
 from shipper.spool.upkeep import Upkeep
+from tests.databases import in_memory
 from tests.spool.test_spool_store import insert, prepare
 
 PORTION = upkeep.VACUUM_PAGES * database.PAGE_BYTES
@@ -38,11 +38,11 @@ def test_giving_pages_back_does_not_grow_the_wal_without_bound(tmp_path: Path, m
 
 
 def test_a_wal_that_somebody_removed_is_an_empty_one(tmp_path: Path) -> None:
-    assert not Upkeep(sqlite3.connect(":memory:"), tmp_path / "spool-1.db").is_due()
+    assert not Upkeep(in_memory(), tmp_path / "spool-1.db").is_due()
 
 
 def test_without_the_file_no_room_is_reserved_and_commits_go_on(tmp_path: Path) -> None:
-    keeper = Upkeep(sqlite3.connect(":memory:"), tmp_path / "spool-1.db")
+    keeper = Upkeep(in_memory(), tmp_path / "spool-1.db")
 
     assert keeper.reserve()
     keeper.close()

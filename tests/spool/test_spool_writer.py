@@ -105,7 +105,7 @@ async def closed_while(
 ) -> tuple[str, list[StoreFailed]]:
     """What a store says that is closed while `problem` keeps `ask` waiting, and what `ask` is told."""
     failures: list[StoreFailed] = []
-    with trio.fail_after(30):
+    with trio.fail_after(60):
         async with trio.open_nursery() as nursery:
             with pytest.raises(StoreFailed) as failure:  # noqa: PT012 - it is the end of the block that raises
                 async with opened(path, disk) as store:
@@ -164,7 +164,7 @@ async def test_who_does_not_wait_is_turned_away_while_another_process_locks_the_
 ) -> None:
     async with opened(tmp_path, disk) as store:
         locking = intruder()
-        with trio.fail_after(30):
+        with trio.fail_after(60):
             for _ in range(2):
                 with pytest.raises(Backpressure, match=LOCKED):
                     await store.append(insert(b"a"), wait=False)
@@ -199,7 +199,7 @@ async def test_on_a_full_disk_who_does_not_wait_is_told_at_once_and_never_stored
         full.setattr(Ballast, "restore", lambda self: room.is_set())
         async with opened(tmp_path, disk) as store, trio.open_nursery() as nursery:
             disk.fails("SQLITE_FULL")
-            with trio.fail_after(30):
+            with trio.fail_after(60):
                 for _ in range(3):
                     with pytest.raises(Backpressure, match=INTAKE_WAITS):
                         await store.append(insert(b"a"), wait=False)
@@ -228,7 +228,7 @@ async def test_what_does_not_wait_and_is_still_in_line_is_told_of_a_problem(tmp_
         disk.on = hold
         nursery.start_soon(store.append, insert(b"a"))
         await trio.to_thread.run_sync(held_up.wait)
-        with trio.fail_after(30):
+        with trio.fail_after(60):
             async with trio.open_nursery() as impatient:
 
                 async def told() -> None:

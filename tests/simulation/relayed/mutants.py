@@ -6,6 +6,7 @@ the oracle it breaks, and in which worlds it is looked for.
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from inspect import signature
@@ -13,10 +14,11 @@ from typing import Any, NamedTuple
 
 import pytest
 
-from shipper.plugin import Answers, Backpressure, Batch
-from shipper_plugins.inputs import relay_edges, relay_state
-from shipper_plugins.inputs.relay_edges import Edges, Refused
-from shipper_plugins.outputs.relay_awaited import Awaited
+from shipper.plugin import Batch
+from shipper_plugins.inputs import relay_edges, relay_keys, relay_parts
+from shipper_plugins.inputs.relay_door import Refused, busy
+from shipper_plugins.inputs.relay_edges import Edges
+from shipper_plugins.inputs.relay_state import KeyedState
 from shipper_plugins.outputs.relay_lineage import Lineage
 from shipper_plugins.outputs.relay_state import StateSide
 from shipper_plugins.relay.frames import Answered, Part, Request
@@ -25,7 +27,7 @@ from shipper_plugins.relay.taken import Memory
 from tests.simulation.relayed.scenario import Relayed
 from tests.simulation.stage import Crashed
 
-_STORE = signature(Edges._store)
+_EMIT = signature(Edges.store)
 
 # -- 1: exactly once a hop ---------------------------------------------------------------------------------------------
 
@@ -35,40 +37,18 @@ def nothing_is_remembered(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(Memory, "taking", lambda self, fresh: self)
 
 
-def remembered_in_a_transaction_of_its_own(patch: pytest.MonkeyPatch) -> None:
-    """The events are durable before the memory of them is."""
-    original = Edges._store
-
-    async def store(self: Edges, *arguments: Any, **options: Any) -> None:
-        given = _STORE.bind(self, *arguments, **options).arguments
-        if batches := given.pop("batches", ()):
-            try:
-                await self._context.emit(*batches, wait=False)
-            except Backpressure:
-                raise relay_edges.busy("there is no room") from None
-        given.pop("awaited", None)
-        await original(**given)
-
-    patch.setattr(Edges, "_store", store)
-
-
-def what_is_below_the_mark_enters(patch: pytest.MonkeyPatch) -> None:
-    """A late copy of a request whose answer the sender has: the memory of it is gone."""
-    patch.setattr(Sessions, "is_over", lambda self, link, place: False)
-
-
 # -- 2: ids ------------------------------------------------------------------------------------------------------------
 
 
 def ids_are_given_anew(patch: pytest.MonkeyPatch) -> None:
     """By each principal."""
-    original = relay_edges._new
+    original = relay_parts._new
 
     def new(part: Part, batch: Batch, *arguments: Any, **options: Any) -> Any:
         made, entry = original(part, batch, *arguments, **options)
-        return made.identified(relay_edges.os.urandom(16), made.seq), entry
+        return made.identified(os.urandom(16), made.seq), entry
 
-    patch.setattr(relay_edges, "_new", new)
+    patch.setattr(relay_parts, "_new", new)
 
 
 def an_origin_is_of_whoever_shows_it(patch: pytest.MonkeyPatch) -> None:
@@ -83,28 +63,23 @@ def confirmed_before_the_commit(patch: pytest.MonkeyPatch) -> None:
     """The principal answers while the transaction is under way."""
     from tests.simulation.relayed.world import current
 
-    async def store(self: Edges, *arguments: Any, **options: Any) -> None:
+    async def emit(self: Edges, *arguments: Any, **options: Any) -> None:
         async def later() -> None:
             with suppress(Exception, Crashed):
                 await kept(self, *arguments, **options)
 
-        if "batches" in _STORE.bind(self, *arguments, **options).arguments:
+        if _EMIT.bind(self, *arguments, **options).arguments["batches"]:
             current().stage.nursery.start_soon(later)
         else:
             await kept(self, *arguments, **options)
 
-    kept = Edges._store
-    patch.setattr(Edges, "_store", store)
+    kept = Edges.store
+    patch.setattr(Edges, "store", emit)
 
 
 def nobody_says_that_a_principal_went_back(patch: pytest.MonkeyPatch) -> None:
     """An edge sees it, and says nothing."""
     patch.setattr(Lineage, "_tell", lambda self, what, knows, confirmed: None)
-
-
-def a_principal_forgets_what_it_has_confirmed(patch: pytest.MonkeyPatch) -> None:
-    """In each session it says that it has confirmed nothing."""
-    patch.setattr(Memory, "reaching", lambda self, place: self)
 
 
 # -- 4: delivered ------------------------------------------------------------------------------------------------------
@@ -113,26 +88,10 @@ def a_principal_forgets_what_it_has_confirmed(patch: pytest.MonkeyPatch) -> None
 def stored_is_enough(patch: pytest.MonkeyPatch) -> None:
     """A principal that waits for delivery confirms what it has stored."""
 
-    def answered(name: str, edge: Any, parts: Sequence[tuple[Part, Batch]]) -> Answered:
+    def answered(edge: Any, parts: Sequence[tuple[Part, Batch]]) -> Answered:
         return Answered([part.place for part, _ in parts])
 
-    patch.setattr(relay_edges, "_answered", answered)
-
-
-def answers_are_not_kept(patch: pytest.MonkeyPatch) -> None:
-    """Of what is awaited nobody notes the answers: it enters again."""
-    original = Edges._store
-
-    async def store(self: Edges, *arguments: Any, **options: Any) -> None:
-        given = _STORE.bind(self, *arguments, **options).arguments
-        await original(**{name: value for name, value in given.items() if name not in ("awaited", "forgotten")})
-
-    patch.setattr(Edges, "_store", store)
-
-
-def what_the_next_one_has_stored_is_delivered(patch: pytest.MonkeyPatch) -> None:
-    """A sender takes for the final answer that a principal, which will answer later, has stored its events."""
-    patch.setattr(Awaited, "stored", lambda self, job, session: job.end(Answers(job.count, is_stored=True)))
+    patch.setattr(relay_parts, "_answered", answered)
 
 
 def the_promise_of_the_next_one_is_not_asked(patch: pytest.MonkeyPatch) -> None:
@@ -145,8 +104,8 @@ def the_promise_of_the_next_one_is_not_asked(patch: pytest.MonkeyPatch) -> None:
 
 def places_are_those_of_the_principal(patch: pytest.MonkeyPatch) -> None:
     """Whatever comes last is the newest."""
-    original = relay_state.Change
-    patch.setattr(relay_state, "Change", lambda *arguments: original(*arguments[:4]))
+    original = relay_keys.Change
+    patch.setattr(relay_keys, "Change", lambda *arguments: original(*arguments[:4]))
 
 
 # -- 6: resync ---------------------------------------------------------------------------------------------------------
@@ -165,8 +124,21 @@ def nobody_compares(patch: pytest.MonkeyPatch) -> None:
 
 
 def state_waits_for_log_events(patch: pytest.MonkeyPatch) -> None:
-    """A principal without room for log events holds up the whole link."""
-    patch.setattr(StateSide, "is_routed", property(lambda self: False, lambda self, value: None), raising=False)
+    """A principal without room for log events takes no keyed state either."""
+    store, keep, full = Edges.store, KeyedState.keep, set[int]()
+
+    async def noted(self: Edges, *arguments: Any, **options: Any) -> None:
+        full.add(id(self))
+        await store(self, *arguments, **options)
+        full.discard(id(self))
+
+    async def waits(self: KeyedState, *arguments: Any, **options: Any) -> Any:
+        if id(self._edges) in full:
+            raise busy("there is no room for more events now")
+        return await keep(self, *arguments, **options)
+
+    patch.setattr(Edges, "store", noted)
+    patch.setattr(KeyedState, "keep", waits)
 
 
 # -- 8: generations ----------------------------------------------------------------------------------------------------
@@ -190,11 +162,6 @@ def full_is_for_ever(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(relay_edges, "busy", lambda reason: Refused(422, "part_refused", reason))
 
 
-def all_edges_have_one_name(patch: pytest.MonkeyPatch) -> None:
-    """The keys of one edge are those of another."""
-    patch.setattr(relay_state, "owner_at", lambda edge, owner: "berlin")
-
-
 class Mutant(NamedTuple):
     """What it breaks, and where that is looked for."""
 
@@ -210,10 +177,6 @@ def _stores_slowly(scenario: Relayed) -> bool:
     return not scenario.delivers and {"disk_slow", "kill_principal"} <= scenario.names()
 
 
-def _chain_delivers(scenario: Relayed) -> bool:
-    return scenario.far and scenario.delivers and scenario.far_delivers
-
-
 def _chain_stores_at_its_end(scenario: Relayed) -> bool:
     return scenario.far and scenario.delivers and not scenario.far_delivers
 
@@ -221,10 +184,6 @@ def _chain_stores_at_its_end(scenario: Relayed) -> bool:
 def _parts_come_again(scenario: Relayed) -> bool:
     """Where principals confirm what they store: one that waits for answers and forgets never comes to rest."""
     return not scenario.delivers and _comes_again(scenario)
-
-
-def _principals_are_killed(scenario: Relayed) -> bool:
-    return not scenario.delivers and any(step.kind == "kill_principal" for step in scenario.steps)
 
 
 def _versions_come_again(scenario: Relayed) -> bool:
@@ -245,16 +204,11 @@ def _events_go_back(scenario: Relayed) -> bool:
 
 MUTANTS: Mapping[Callable[[pytest.MonkeyPatch], None], Mutant] = {
     nothing_is_remembered: Mutant("E1", _parts_come_again),
-    remembered_in_a_transaction_of_its_own: Mutant("E1", _principals_are_killed),
-    what_is_below_the_mark_enters: Mutant("E1", _parts_come_again),
     ids_are_given_anew: Mutant("E2", lambda scenario: scenario.principals > 1),
     an_origin_is_of_whoever_shows_it: Mutant("O1", lambda scenario: scenario.lies),
     confirmed_before_the_commit: Mutant("E3", _stores_slowly),
     nobody_says_that_a_principal_went_back: Mutant("G1", _events_go_back),
-    a_principal_forgets_what_it_has_confirmed: Mutant("G1", lambda scenario: not scenario.delivers),
     stored_is_enough: Mutant("E4", _delivers),
-    answers_are_not_kept: Mutant("E1", _delivers),
-    what_the_next_one_has_stored_is_delivered: Mutant("E4", _chain_delivers),
     the_promise_of_the_next_one_is_not_asked: Mutant("E10", _chain_stores_at_its_end),
     places_are_those_of_the_principal: Mutant("K2", _versions_come_again),
     nobody_compares: Mutant("K1", _state_goes_back),
@@ -262,5 +216,4 @@ MUTANTS: Mapping[Callable[[pytest.MonkeyPatch], None], Mutant] = {
     sessions_never_end: Mutant("E8", _comes_again),
     a_name_has_two_processes: Mutant("C1", lambda scenario: scenario.lost == "clone"),
     full_is_for_ever: Mutant("E9", lambda scenario: scenario.trial == "full"),
-    all_edges_have_one_name: Mutant("K1", lambda scenario: len(scenario.edges) > 1 and scenario.keys > 0),
 }

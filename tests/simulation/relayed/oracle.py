@@ -27,7 +27,7 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import Any, NamedTuple
 
 from shipper.plugin import Code
-from tests.march.kind import Violation
+from tests.march.kind import Violation, first_of_each
 from tests.simulation.case import FINAL
 from tests.simulation.relayed.scenario import MIDDLE, Relayed
 from tests.simulation.stage import Note
@@ -133,12 +133,7 @@ class Case:
 
 def judge(notes: Sequence[Note], scenario: Relayed) -> list[Violation]:
     """All that was violated in a world, one of each law."""
-    case = Case(notes, scenario)
-    found: dict[str, Violation] = {}
-    for law in LAWS:
-        for violation in law(case):
-            found.setdefault(violation.law, violation)
-    return [found[name] for name in sorted(found)]
+    return first_of_each(LAWS, Case(notes, scenario))
 
 
 # -- log events --------------------------------------------------------------------------------------------------------

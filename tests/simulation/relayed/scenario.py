@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from random import Random
 from typing import Literal
 
-from tests.simulation.scenario import Scenario, Step
+from tests.simulation.scenario import Scenario, drawn_step
 
 RATES: dict[str, tuple[float, float]] = {
     "lost_before": (0.02, 0.3),
@@ -106,15 +106,15 @@ class Relayed(Scenario):
         rates = {name: random.uniform(*bounds) for name, bounds in RATES.items() if random.random() < share}
         seconds = random.choice((5.0, 20.0, 60.0))
         kinds = [kind for kind in STEPS if random.random() < max(0.3, share)]
-        steps = [_step(random, seconds, kind) for kind in kinds for _ in range(random.randint(*STEPS[kind]))]
-        steps += [_step(random, seconds, "write") for _ in range(random.randint(2, 8))]
+        steps = [drawn_step(random, seconds, kind) for kind in kinds for _ in range(random.randint(*STEPS[kind]))]
+        steps += [drawn_step(random, seconds, "write") for _ in range(random.randint(2, 8))]
         keys = random.choice((0, 1, 3, 8))
         if keys:
-            steps += [_step(random, seconds, "change") for _ in range(random.randint(3, 8))]
+            steps += [drawn_step(random, seconds, "change") for _ in range(random.randint(3, 8))]
         steps = [step for step in steps if keys or step.kind != "hot"]
         lost = random.choice(LOST)
         if lost != "nothing":
-            steps += [_step(random, seconds, f"{lost}_goes_back" if lost != "clone" else "clone")]
+            steps += [drawn_step(random, seconds, f"{lost}_goes_back" if lost != "clone" else "clone")]
         delivers = random.random() < 0.5
         queue_bytes = random.choice((1 << 14, 1 << 20, 1 << 20))
         principals = random.choice((1, 1, 2))
@@ -136,7 +136,3 @@ class Relayed(Scenario):
             lost=lost,
             trial=random.choice(TRIALS if keys > 1 else (None,)),
         )
-
-
-def _step(random: Random, seconds: float, kind: str) -> Step:
-    return Step(random.uniform(0.0, seconds), kind, random.getrandbits(32))

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import base64
 import hashlib
-import sqlite3
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable
 from contextlib import asynccontextmanager
 from dataclasses import replace
@@ -15,6 +14,7 @@ import trio
 from msgspec import json
 
 from shipper.sdk.aio import Asyncio
+from tests.databases import in_memory
 from tests.simulation.disk import Disk
 from tests.simulation.node import Node
 from tests.simulation.offers import secret
@@ -77,7 +77,7 @@ class Copy:
 
     def __init__(self, disk: Disk) -> None:
         self._files = dict(disk.files)
-        self._db = sqlite3.connect(":memory:", isolation_level=None)
+        self._db = in_memory()
         disk.db.backup(self._db)
         self._is_empty = not disk.db.total_changes
 

@@ -2,15 +2,11 @@
 
 from __future__ import annotations
 
-import pytest
-
 from tests.simulation.relayed.deeds import KINDS
 from tests.simulation.relayed.scenario import RATES, Relayed
 from tests.simulation.relayed.world import run
 
-pytestmark = pytest.mark.timeout(180)
-
-WORLDS = 8
+WORLDS = 4
 
 
 def test_every_promise_is_kept_in_some_worlds() -> None:

@@ -21,6 +21,7 @@ from aiohttp import web
 from shipper.plugin import Batch, Credential, NotBegun
 from shipper.sdk.http import Client
 from shipper.sdk.http_answer import NoAnswer, Response, Unreachable, address
+from shipper_plugins.inputs.relay_parts import Parts, Sent
 from shipper_plugins.inputs.relay_server import RelayServer
 from shipper_plugins.relay import frames, state
 from shipper_plugins.relay.frames import Answered, Generation, Hello, Poll
@@ -292,6 +293,7 @@ class WireServer(RelayServer):
         self.life = self.site.life
         self.connections_made: list[Connection] = []
         self._unpacking = cast(Any, trio.Semaphore(2))
+        self._gathering = cast(Any, _Gathering(self._parts, lambda: self._nursery))
         self._connections = cast(Any, _NoConnections())
         self._nursery: trio.Nursery | None = None
         self._under_way: set[Request] = set()
@@ -391,6 +393,38 @@ class WireServer(RelayServer):
         self._open[edge] = {*living, request.protocol}
 
 
+class _Gathering:
+    """As the product's, in trio."""
+
+    def __init__(self, parts: Parts, nursery: Callable[[], trio.Nursery | None]) -> None:
+        self._parts, self._nursery = parts, nursery
+        self._waiting: list[tuple[Sent, trio.Event, list[Any]]] = []
+        self._is_storing = False
+
+    async def take(self, sent: Sent) -> Answered | Exception:
+        ended, found = trio.Event(), list[Any]()
+        self._waiting.append((sent, ended, found))
+        nursery = self._nursery()
+        if not self._is_storing and nursery is not None:
+            self._is_storing = True
+            nursery.start_soon(self._store)
+        await ended.wait()
+        return found[0] or await self._parts.take(sent)
+
+    async def _store(self) -> None:
+        while self._waiting:
+            group, self._waiting = self._waiting, []
+            answers: Sequence[Any]
+            try:
+                answers = await self._parts.take_together([sent for sent, _, _ in group])
+            except Exception as error:
+                answers = [error] * len(group)
+            for (_, ended, found), answer in zip(group, answers, strict=True):
+                found.append(answer)
+                ended.set()
+        self._is_storing = False
+
+
 class _NoConnections:
     def let_in(self, request: object) -> None:
         """All are."""
@@ -404,6 +438,9 @@ class _NoConnections:
 
     def repeat(self, *heartbeat: object) -> None:
         """Each heartbeat is read as if it were the first."""
+
+    def know(self, *request: object) -> None:
+        """And each request with parts."""
 
 
 def _as_aiohttp(request: Request) -> SimpleNamespace:

@@ -13,7 +13,7 @@ from unittest import mock
 
 import trio
 
-from shipper.pipeline.lane import Lane
+from shipper.pipeline.delivery.lane import Lane
 from shipper.policy.registry import Registry
 from shipper_plugins.inputs.relay import RelayInput
 from shipper_plugins.outputs.relay import RelayOutput
@@ -330,12 +330,12 @@ def _machine(stage: Stage) -> Iterator[None]:
             "os.urandom": stage.random("urandom").randbytes,
             "random.uniform": stage.random("jitter").uniform,
             "trio.to_thread.run_sync": _at_once,
-            "shipper.pipeline.listeners.Listeners.get": _listen,
-            "shipper.pipeline.listeners.Listeners.release": lambda self, user: None,
+            "shipper.pipeline.intake.listeners.Listeners.get": _listen,
+            "shipper.pipeline.intake.listeners.Listeners.release": lambda self, user: None,
             "shipper.sdk.http.open_client": open_client,
             "shipper_plugins.inputs.relay_server.RelayServer": WireServer,
             "shipper_plugins.inputs.relay_server._BIG": 1 << 30,
-            "shipper.pipeline.lane.Lane._take_notice": _noticed,
+            "shipper.pipeline.delivery.lane.Lane._take_notice": _noticed,
         }.items():
             stack.enter_context(mock.patch(name, value))
         yield
@@ -343,7 +343,7 @@ def _machine(stage: Stage) -> Iterator[None]:
 
 def _noticed(lane: Lane, text: str | None, code: str, show: Any = Lane._take_notice) -> None:
     """What an edge wants people to see of its principal."""
-    site_of(lane._aio).note("noticed", link=lane.id, code=code)
+    site_of(lane._means.aio).note("noticed", link=lane.id, code=code)
     show(lane, text, code)
 
 

@@ -1,0 +1,1 @@
+"""One request: what goes together, what is asked, and what its answers mean."""

@@ -1,0 +1,1 @@
+"""The way out: lanes take what is durable to their destinations."""

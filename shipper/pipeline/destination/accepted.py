@@ -1,0 +1,58 @@
+"""Whether a destination accepts the credentials of an output that has nothing to send."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+import trio
+
+from shipper.pipeline import libraries
+from shipper.plugin import Finding, Output, OutputContext, Question
+from shipper.process import log
+from shipper.process.groups import failures_apart
+from shipper.sdk.errors import ShipperError, raised_at
+
+_log = log.get(__name__)
+
+ASK_SECONDS = 60.0
+
+
+class Login:
+    """Whether the destination of a lane that has nothing to send is to be asked, and what it said in this process."""
+
+    def __init__(self) -> None:
+        self.is_to_ask = self.is_good = False
+
+    async def ask(self, output: Output, context: OutputContext) -> None:
+        """Asks once, and for a bounded time."""
+        with trio.move_on_after(ASK_SECONDS):
+            self.is_good = await is_accepted(output, context)
+        self.is_to_ask = False
+
+
+async def is_accepted(output: Output, context: OutputContext) -> bool:
+    """Asks the destination, and returns whether it accepts the login; False if that does not show.
+
+    A cancel leaves no connection open.
+    """
+    findings: list[Finding] = []
+
+    def failed(error: Exception) -> None:
+        if not isinstance(error, ShipperError):
+            _log.error("an output cannot ask its destination", output=context.name, error=raised_at(error))
+
+    with failures_apart(failed):
+        await libraries.load(f"output {context.name}", output)
+        await output.ask(context, Question(), findings.append)
+    return shows_acceptance(findings)
+
+
+def shows_acceptance(findings: Iterable[Finding]) -> bool:
+    """Returns whether the login is good, or is not asked for by a destination that is there.
+
+    A host that cannot be reached says nothing about the credential.
+    """
+    said = {(finding.asked, finding.verdict) for finding in findings}
+    if any((asked, "bad") in said for asked in ("login", "privilege")):
+        return False
+    return ("login", "good") in said or {("login", "unknown"), ("destination", "good")} <= said
