@@ -95,7 +95,7 @@ filters = st.sampled_from(["", "items.*._id", "errors,items.*.status", "took"])
 
 
 @settings(deadline=None)
-@given(st.lists(pairs, min_size=1, max_size=30) | st.lists(strange_pairs, max_size=8), filters)
+@given(st.lists(pairs, min_size=1, max_size=18) | st.lists(strange_pairs, max_size=8), filters)
 def test_pairs_are_read_as_one_by_one(pairs, filter_path):
     assert_as_one_by_one([line for pair in pairs for line in pair], filter_path)
 

@@ -36,7 +36,7 @@ def line_of(text, step=1 << 18):
 )
 def test_a_line_takes_no_more_memory_than_its_weight(member, counted):
     """The peak is no measure: orjson reserves twelve times the text, and writes to what it needs of that."""
-    text = b'{"a":[' + b",".join([member] * (1_000_000 // len(member))) + b"]}"
+    text = b'{"a":[' + b",".join([member] * (100_000 // len(member))) + b"]}"
     tracemalloc.start()
     try:
         document = orjson.loads(text)
@@ -44,7 +44,7 @@ def test_a_line_takes_no_more_memory_than_its_weight(member, counted):
     finally:
         tracemalloc.stop()
 
-    assert len(document["a"]) > 1000
+    assert len(document["a"]) > 100
     assert taken < line_of(text).weight
     assert taken < len(text) * WORST
 

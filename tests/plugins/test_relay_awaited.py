@@ -10,10 +10,10 @@ import pytest
 import trio
 import trio.testing
 
-from shipper.plugin import Batch, Later
+from shipper.plugin import Answers, Batch, Code, Later
 from shipper_plugins.outputs.relay_awaited import Awaited
 from shipper_plugins.outputs.relay_jobs import Job
-from shipper_plugins.relay.frames import Generation, Outcomes, Told, Welcome, part_of
+from shipper_plugins.relay.frames import FrameError, Generation, Outcomes, Told, Welcome, part_of
 
 ORIGIN = bytes(16)
 SECONDS = 100
@@ -100,3 +100,35 @@ async def test_what_fails_ends_what_waits(autojump_clock: trio.testing.MockClock
         raise Later("no answer")
 
     assert await asked(Hasty(fail)) == 1
+
+
+async def test_a_principal_that_sends_no_answers_is_said_to_be_wrong(autojump_clock: trio.testing.MockClock) -> None:
+    def fail(number: int) -> Told:
+        raise FrameError("no such message")
+
+    one, hasty = job(1), Hasty(fail)
+    awaited = Awaited(hasty, 60.0, lambda jobs: None, lambda: None)  # type: ignore[arg-type]
+    awaited.add(one)
+    awaited.stored(one, hasty.session)
+    with trio.move_on_after(SECONDS):
+        await awaited.listen()
+
+    with pytest.raises(Later) as error:
+        one.result()
+    assert error.value.code == Code.BAD_ANSWER
+
+
+async def test_a_job_ends_once_and_waits_for_no_answer_then() -> None:
+    one, other, hasty = job(1), job(1), Hasty(lambda number: Told(0, []))
+    awaited = Awaited(hasty, 60.0, lambda jobs: None, lambda: None)  # type: ignore[arg-type]
+    awaited.add(one)
+    awaited.add(other)
+    one.end(Answers(1))
+    one.end(error=Later("too late"))
+    awaited.stored(one, hasty.session)
+    awaited.remove(one)
+
+    assert one.result() == Answers(1)
+    assert awaited.is_under_way, "the other part of the same batch"
+    awaited.remove(other)
+    assert not awaited.is_under_way

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
 from typing import Any
 
 import pytest
@@ -10,20 +9,13 @@ import trio
 import trio.testing
 
 from shipper.plugin import Answer, Answers, Asyncio, Backpressure, Batch, Later, Outcome, Ranked, Sender
-from shipper.sdk.aio import open_asyncio
 from shipper.testing import RecordingInputContext
 from shipper_demo.ports import free_port
-from shipper_plugins.inputs import relay_edges
+from shipper_plugins.inputs import relay_answers
 from shipper_plugins.outputs import relay_awaited
 from tests.plugins.relay import Principal, Queue, edge, entry, principal
 
 MODE = {"acknowledge": "delivered"}
-
-
-@pytest.fixture
-async def aio() -> AsyncIterator[Asyncio]:
-    async with open_asyncio() as opened:
-        yield opened
 
 
 @pytest.fixture(autouse=True)
@@ -247,7 +239,7 @@ async def test_answers_that_the_edge_has_noted_are_forgotten(aio: Asyncio) -> No
 
 
 async def test_many_answers_come_in_pages(aio: Asyncio, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(relay_edges, "MOST_TOLD", 3)
+    monkeypatch.setattr(relay_answers, "MOST_TOLD", 3)
     async with principal(aio, **MODE) as door, edge(aio, door.url) as sender, trio.open_nursery() as nursery:
         sending = Sending(sender, nursery)
         for place in range(1, 20):

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Callable
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -10,20 +10,13 @@ import trio
 import trio.testing
 
 from shipper.plugin import Asyncio, Edge, OutputContext, Waits
-from shipper.sdk.aio import open_asyncio
 from shipper_plugins.inputs.relay_figures import Seen
 from shipper_plugins.outputs.relay import RelayOutput
 from shipper_plugins.relay.frames import Generation, Head
 from shipper_plugins.relay.generations import SILENT_SECONDS
 from tests.plugins.relay import KEYS, Principal, edge, entry, principal
 
-PATIENCE = 20.0
-
-
-@pytest.fixture
-async def aio() -> AsyncIterator[Asyncio]:
-    async with open_asyncio() as opened:
-        yield opened
+PATIENCE = 60.0
 
 
 async def until(condition: Callable[[], object]) -> None:

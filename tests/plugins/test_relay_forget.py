@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
 from typing import Any
 
 import pytest
@@ -10,25 +9,19 @@ import trio
 import trio.testing
 
 from shipper.plugin import Asyncio, Change, Later, NotOrdered, Quota
-from shipper.sdk.aio import open_asyncio
 from shipper.testing import RecordingInputContext
 from shipper_plugins.inputs import relay_forget
 from shipper_plugins.inputs.relay import Edge
-from shipper_plugins.inputs.relay_edges import Refused
+from shipper_plugins.inputs.relay_door import Refused
 from shipper_plugins.inputs.relay_forget import begun
+from shipper_plugins.inputs.relay_state import KeyedState
 from shipper_plugins.relay.state import Limits
 from tests.plugins.relay import Principal, edge, entry, principal
 
-PATIENCE = 20.0
+PATIENCE = 60.0
 GONE = "shipper_plugins.relay.generations.GONE_SECONDS"
 LIMITS = Limits(frozenset({"things"}), 1000, Quota(1000, 1 << 20))
 ONLY_PARIS = {"edges": {"paris": Edge(credentials=("other",))}}
-
-
-@pytest.fixture
-async def aio() -> AsyncIterator[Asyncio]:
-    async with open_asyncio() as opened:
-        yield opened
 
 
 async def gone(door: Principal) -> None:
@@ -155,16 +148,17 @@ async def test_an_edge_that_comes_back_has_no_session_before_its_keys_are_delete
     await keys(context, "berlin")
     await relay_forget.forget_memory(context, "berlin", "delete", (), ())
     async with principal(aio, context=context) as door, edge(aio, door.url) as sender:
+        state = KeyedState(door.source._edges)
         await context.begun.wait()
         with pytest.raises(Later, match="429 busy"):
             await sender.send(entry(1))
         with pytest.raises(Refused, match="being forgotten") as refused:
-            await door.source._edges.put("berlin", "things", "k1", b"{}", LIMITS)
-        await door.source._edges.put("paris", "things", "k1", b"{}", LIMITS)
+            await state.put("berlin", "things", "k1", b"{}", LIMITS)
+        await state.put("paris", "things", "k1", b"{}", LIMITS)
         context.may_go_on.set()
         await context.wait_until(lambda: not begun(context.stored))
         await sender.send(entry(1))
-        await door.source._edges.put("berlin", "things", "k1", b"{}", LIMITS)
+        await state.put("berlin", "things", "k1", b"{}", LIMITS)
 
     assert refused.value.status == 429
     assert left(context) == ["berlin", "paris"]

@@ -87,7 +87,7 @@ class Many(RuleBasedStateMachine):
         try:
             generation = self.sessions.begin(instance, link, self.now, is_connected=is_connected)
         except Cloned:
-            assert instance != self.sessions.served
+            assert instance != self.begun[-1][0]
             return
         assert all(generation > older for _, _, older in self.begun)
         if self.begun and self.begun[-1][0] != instance:

@@ -3,28 +3,22 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import AsyncIterator
 from typing import Any
 
 import pytest
 
-from shipper.plugin import Asyncio, Code
-from shipper.sdk.aio import open_asyncio
+from shipper.plugin import Asyncio, Code, Confirmed
 from shipper.sdk.state import point_of
 from shipper.testing import RecordingInputContext
 from shipper_plugins.inputs.relay import Edge
+from shipper_plugins.outputs.relay_lineage import Lineage
+from shipper_plugins.relay.frames import Generation, Welcome
 from tests.plugins.relay import Principal, Queue, edge, entry, principal
 from tests.plugins.test_relay_state import ONE, TWO, Here, until, versions
 from tests.plugins.test_relay_state import edge as edge_with_state
 
 EDGES = {"berlin": Edge(credentials=("k1", "k2"), collections=("things",))}
 WELL = (None, Code.OK)
-
-
-@pytest.fixture
-async def aio() -> AsyncIterator[Asyncio]:
-    async with open_asyncio() as opened:
-        yield opened
 
 
 def copied(aio: Asyncio, door: Principal) -> RecordingInputContext:
@@ -202,3 +196,15 @@ async def test_a_version_that_is_refused_for_ever_is_not_confirmed(aio: Asyncio)
         [confirmed] = queue.confirmed.values()
 
         assert confirmed.state == 9
+
+
+async def test_a_session_in_which_events_and_state_are_missing_counts_once_and_names_both(aio: Asyncio) -> None:
+    queue = Queue()
+    queue.confirmed = {"cd" * 16: Confirmed(5, 12)}
+    lineage = Lineage(queue.context(aio))
+    welcome = Welcome(1, Generation("ab" * 16, 1), "berlin", "stored", 25.0, 1 << 20, "cd" * 16, highest=3)
+    await lineage.begin(welcome, "http://principal")
+    lineage.compared(welcome.lineage, 11)
+
+    assert "log events at the places 4 to 5 and keyed state at the places 12 to 12" in str(queue.notice[0])
+    assert lineage._went_back.number == 1

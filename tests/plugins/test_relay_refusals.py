@@ -25,6 +25,7 @@ def test_a_principal_puts_off_for_an_hour_at_most() -> None:
         (409, "edge_cloned", Held),
         (409, "identity_conflict", Refused),
         (403, "foreign_origin", Refused),
+        (403, "no_events", Refused),
         (422, "part_refused", Refused),
         (401, "", Held),
         (400, "protocol", Held),

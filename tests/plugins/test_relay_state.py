@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator, Container, Mapping, Sequence
 from contextlib import asynccontextmanager
+from types import SimpleNamespace
 from typing import Any
 
 import msgspec
@@ -19,26 +20,29 @@ from shipper.plugin import (
     Backpressure,
     Batch,
     Change,
+    Code,
     CredentialId,
     Decided,
     Kept,
     Later,
     Mark,
     Outcome,
+    PluginFault,
     Sender,
     Version,
     digest_of,
 )
-from shipper.sdk.aio import open_asyncio
 from shipper.sdk.state import point_of
 from shipper.testing import RecordingInputContext
-from shipper_plugins.inputs import relay_edges, relay_state
+from shipper_plugins.inputs import relay_edges, relay_keys, relay_sets
 from shipper_plugins.inputs.relay import Edge
+from shipper_plugins.outputs import relay_state as sending
 from shipper_plugins.outputs.relay import RelayOutput
-from shipper_plugins.relay import state
+from shipper_plugins.outputs.relay_versions import VersionsJob, WaitingVersions
+from shipper_plugins.relay import digests, state
 from shipper_plugins.relay.digests import Comparison
-from shipper_plugins.relay.frames import FrameError, Generation, Hello, TooLong
-from shipper_plugins.relay.state import StateHead, Wanted
+from shipper_plugins.relay.frames import FrameError, Generation, Head, Hello, TooLong, Welcome
+from shipper_plugins.relay.state import Compared, Given, Limits, Named, Other, Refusal, StateAnswered, StateHead, Wanted
 from tests.plugins.relay import Principal, Queue, entry, principal
 from tests.plugins.test_input_relay import ask, hello
 
@@ -48,12 +52,6 @@ EDGES = {
     ),
     "paris": Edge(credentials=("other",), relays=True, collections=("things",)),
 }
-
-
-@pytest.fixture
-async def aio() -> AsyncIterator[Asyncio]:
-    async with open_asyncio() as opened:
-        yield opened
 
 
 class Here:
@@ -231,7 +229,7 @@ async def test_names_of_keys_under_many_owners_are_looked_for_where_they_are(
 ) -> None:
     looked: list[tuple[str, int]] = []
     if named == 8:
-        monkeypatch.setattr(relay_state, "MOST_NAMED", named)
+        monkeypatch.setattr(relay_sets, "MOST_NAMED", named)
 
     class Looked(RecordingInputContext):
         async def versions(self, keys: Sequence[tuple[str, int]]) -> list[Version]:
@@ -260,8 +258,8 @@ async def test_an_edge_that_compares_again_and_again_lets_another_one_have_its_t
             read.append(owner)
             return await super().marks(owner)
 
-    sets = relay_state.Sets(Read(aio=aio))
-    paris, berlin = relay_state.Keys("paris"), relay_state.Keys("berlin")
+    sets = relay_sets.Sets(Read(aio=aio))
+    paris, berlin = relay_keys.Keys("paris"), relay_keys.Keys("berlin")
     async with trio.open_nursery() as nursery:
         for _ in range(5):
             nursery.start_soon(sets.answer, "paris", paris, state.NOTHING, b"\0" + bytes(10))
@@ -599,7 +597,7 @@ async def test_state_goes_on_while_a_request_waits_for_answers_and_log_events_ar
 ) -> None:
     asked, hung = trio.Event(), trio.Event()
     async with door(aio, acknowledge="delivered") as far, edge(aio, far.url) as sender:
-        answers = far.source._edges.answers
+        answers = far.source._server._answers.told
 
         async def waits(*those: Any) -> Any:
             asked.set()
@@ -609,12 +607,12 @@ async def test_state_goes_on_while_a_request_waits_for_answers_and_log_events_ar
             hung.set()
             await trio.sleep_forever()
 
-        monkeypatch.setattr(far.source._edges, "answers", waits)
+        monkeypatch.setattr(far.source._server._answers, "told", waits)
         with trio.fail_after(30):
             async with trio.open_nursery() as nursery:
                 nursery.start_soon(sender.send, entry(1))
                 await asked.wait()
-                monkeypatch.setattr(far.source._edges, "take", hangs)
+                monkeypatch.setattr(far.source._server._parts, "take_together", hangs)
                 nursery.start_soon(sender.send, entry(2))
                 await hung.wait()
                 nursery.start_soon(sender.send, versions(("a", 5, ONE)))
@@ -679,3 +677,104 @@ def test_versions_that_contradict_their_head_are_refused() -> None:
 def test_other_bytes_are_no_refusal() -> None:
     with pytest.raises(ValueError, match="not a refusal"):
         state.Refusal.unpack(b"\xff")
+
+
+def test_a_refusal_stands_for_no_version_that_is_newer_than_it() -> None:
+    limits = Limits(frozenset({"things"}), 10)
+    has = [Mark("berlin", 7, 9, digest_of(ONE), deleted=False)]
+    refused = Refusal("", 7, "things", 11, 5, digest_of(TWO))
+    asked = Comparison(state.digests_of(has, edge="berlin")).question()
+
+    assert asked == Comparison(state.digests_of(has, [refused], limits, edge="berlin")).question()
+    newer = msgspec.structs.replace(refused, place=10)
+    assert asked != Comparison(state.digests_of(has, [newer], limits, edge="berlin")).question()
+
+
+class Said:
+    """Sessions with a principal that answers what a test says, by the path of a request."""
+
+    def __init__(self, **answers: Any) -> None:
+        self.session = Welcome(1, Generation("ab" * 16, 1), "berlin", "delivered", 25.0, 1 << 20, "cd" * 16)
+        self.lineage = SimpleNamespace(compared=lambda *_: None, confirmed=lambda *_, **__: None)
+        self.answers, self.asked = answers, list[str]()
+        self.waiting = WaitingVersions(lambda: None)
+
+    def side(self, aio: Asyncio, here: Here) -> sending.StateSide:
+        return sending.StateSide(Queue().context(aio, state=here), self, self.waiting)  # type: ignore[arg-type]
+
+    async def within(self, act: Any) -> None:
+        head = Head(self.session.generation, 1, 0)
+        await act(SimpleNamespace(session=self.session, head=lambda: head, ask=self._ask))
+
+    async def _ask(self, what: str, kind: str, body: Any, *_: Any) -> Any:
+        await trio.lowlevel.checkpoint()
+        self.asked.append(what)
+        if what == "compare" and what not in self.answers:
+            return Compared(digests.Digests([]).answer(msgspec.json.decode(body[0], type=state.Compare).question))
+        return self.answers[what]
+
+
+@pytest.mark.parametrize(
+    "said",
+    [
+        {"compare": Compared(b"\xff")},
+        {"versions": StateAnswered([Other(7, "duplicate")])},
+        {"versions": StateAnswered([Other(0, "fenced", 5, "no digest")])},
+    ],
+    ids=["of a comparison", "for what was not sent", "a fence"],
+)
+async def test_an_answer_that_cannot_be_is_said_to_be_wrong(aio: Asyncio, said: dict[str, Any]) -> None:
+    with pytest.raises(Later) as error:
+        await Said(**said).side(aio, Here({"a": (5, ONE)})).send(versions(("a", 5, ONE)))
+
+    assert error.value.code == Code.BAD_ANSWER
+
+
+async def test_versions_of_a_principal_that_cannot_be_taken_back_are_said_to_be_wrong(aio: Asyncio) -> None:
+    class Strict(Here):
+        async def adopt(self, changes: Sequence[Change]) -> None:
+            await super().adopt(changes)
+            if changes:
+                raise PluginFault("a document is not compact")
+
+    here = Strict()
+    here.wants = ["a"]
+    fence = StateAnswered([Other(0, "fenced", 9, digest_of(TWO).hex())])
+    said = Said(versions=fence, documents=Given(1, [("", "things", "a", 9, "{ }")]))
+    with pytest.raises(Later) as error:
+        await said.side(aio, here).send(versions(("a", 5, ONE)))
+
+    assert error.value.code == Code.BAD_ANSWER
+
+
+async def test_a_comparison_that_asks_very_much_pauses_between_two_questions(
+    aio: Asyncio, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(digests, "MOST_AT_ONCE", 0)
+    monkeypatch.setattr(sending, "LONG_PAUSE", 0.1)
+    said = Said(surplus=Named([]))
+    begun = trio.current_time()
+    await said.side(aio, Here({"a": (5, ONE)})).agree()
+
+    assert trio.current_time() - begun >= 0.1 * said.asked.count("compare") > 0
+
+
+async def test_versions_that_newer_ones_of_their_keys_replace_while_they_wait_for_a_turn_are_not_sent(
+    aio: Asyncio,
+) -> None:
+    said = Said(versions=StateAnswered([Other(0, "awaited")]))
+    side, told = said.side(aio, Here()), list[Answers]()
+
+    async def send() -> None:
+        told.append(await side.send(versions(("a", 5, ONE))))
+
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(send)
+        while not said.waiting.is_any:
+            await trio.testing.wait_all_tasks_blocked()
+        async with side._turn:
+            said.waiting.leave_to(msgspec.structs.replace(said.session, edge="berlin"))
+            await trio.testing.wait_all_tasks_blocked()
+            said.waiting.begin(VersionsJob(versions(("a", 6, TWO))), [0], said.session)
+
+    assert (outcomes(told[0]), said.asked.count("versions")) == (["superseded"], 1)

@@ -176,3 +176,10 @@ class Sending(RuleBasedStateMachine):
 
 
 TestSending = Sending.TestCase
+
+
+def test_a_memory_of_another_version_of_the_program_is_none() -> None:
+    _, *rest = msgspec.msgpack.decode(EMPTY.pack())
+
+    with pytest.raises(ValueError, match="another version"):
+        Memory.unpack(msgspec.msgpack.encode([99, *rest]))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Callable
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -12,10 +12,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from shipper.plugin import Answers, Asyncio, Batch, Later, Outcome, Ranked, Sender
-from shipper.sdk.aio import open_asyncio
 from shipper.testing import RecordingInputContext
 from shipper_demo.ports import free_port
-from shipper_plugins.inputs import relay_edges, relay_settled
+from shipper_plugins.inputs import relay_answers, relay_settled
 from shipper_plugins.inputs.relay_settled import Room, Settled
 from shipper_plugins.outputs import relay_awaited, relay_versions
 from shipper_plugins.outputs.relay_versions import VersionsJob, WaitingVersions
@@ -25,12 +24,6 @@ from tests.plugins.relay import Principal
 from tests.plugins.test_relay_state import ONE, TWO, Here, door, edge, has, outcomes, versions
 
 MODE = {"acknowledge": "delivered"}
-
-
-@pytest.fixture
-async def aio() -> AsyncIterator[Asyncio]:
-    async with open_asyncio() as opened:
-        yield opened
 
 
 @pytest.fixture(autouse=True)
@@ -284,7 +277,7 @@ async def test_a_version_whose_answers_are_lost_is_sent_again_after_a_while(
 
 
 async def test_many_answers_come_in_pages(aio: Asyncio, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(relay_edges, "MOST_VERSIONS_TOLD", 3)
+    monkeypatch.setattr(relay_answers, "MOST_VERSIONS_TOLD", 3)
     async with door(aio, **MODE) as far, edge(aio, far.url) as sender, trio.open_nursery() as nursery:
         sending = Sending(sender, nursery)
         sending.send(*((f"k{n}", n, ONE) for n in range(1, 20)))
@@ -481,3 +474,14 @@ def test_a_question_that_comes_again_late_ends_no_session() -> None:
 
     assert late is not None
     assert list(late.keys) == ["b"]
+
+
+def test_a_version_that_is_settled_again_is_told_again_and_takes_the_room_of_one() -> None:
+    room = Room()
+    settled = Settled(room)
+    settled.begin(1, 0.0)
+    for _ in range(2):
+        settled.note("berlin/a/1")
+    page = settled.above(1, 1, 10, 0.0)
+
+    assert (page and list(page.keys), room.held) == (["berlin/a/1"], 1)

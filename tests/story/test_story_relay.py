@@ -71,26 +71,15 @@ async def running(state: Path) -> AsyncIterator[Sidecar]:
         yield sidecar
 
 
-async def empty(sidecar: Sidecar) -> None:
-    await sidecar.state(lambda observed: observed["queue"]["events"] == 0)
+async def empty(*sidecars: Sidecar) -> None:
+    for sidecar in sidecars:
+        await sidecar.holds(0)
 
 
-async def test_events_pass_a_principal_and_keep_the_ids_of_their_edge(tmp_path: Path) -> None:
-    async with open_relay(tmp_path) as relay, running(relay.principal_state) as door, running(relay.edge_state) as edge:
-        await relay.offer_principal(door, 1, "k1")
-        await relay.offer_edge(edge, 1, "k1")
-        relay.world.write(500)
-        await relay.delivered()
-        await empty(edge)
-        hosts = {json.loads(document)["host"]["name"] for document in documents(relay.world)}
-        await edge.stop()
-        await door.stop()
-
-    assert len(hosts) == 1
-
-
-def documents(world: World) -> list[bytes]:
-    return [document for index in list(world.destination.documents.values()) for document in list(index.values())]
+def copied(source: Path, target: Path) -> None:
+    """Replaces a state directory, as a backup or a snapshot of the disk does."""
+    shutil.rmtree(target, ignore_errors=True)
+    shutil.copytree(source, target, ignore=shutil.ignore_patterns("*.sock"))
 
 
 async def test_t117_2_a_principal_that_is_killed_again_and_again_loses_nothing_and_takes_nothing_twice(
@@ -98,7 +87,7 @@ async def test_t117_2_a_principal_that_is_killed_again_and_again_loses_nothing_a
 ) -> None:
     async with open_relay(tmp_path) as relay, running(relay.edge_state) as edge:
         await relay.offer_edge(edge, 1, "k1")
-        for revision in range(1, 6):
+        for revision in range(1, 4):
             async with running(relay.principal_state) as door:
                 await relay.offer_principal(door, revision, "k1")
                 before = relay.world.destination.total
@@ -106,7 +95,7 @@ async def test_t117_2_a_principal_that_is_killed_again_and_again_loses_nothing_a
                 await relay.world.destination.wait_until(lambda before=before: relay.world.destination.total > before)
                 await door.kill()
         async with running(relay.principal_state) as door:
-            await relay.offer_principal(door, 6, "k1")
+            await relay.offer_principal(door, 4, "k1")
             await relay.delivered()
             await empty(edge)
             await door.stop()
@@ -127,6 +116,7 @@ async def test_t117_2_what_was_stored_and_not_answered_does_not_enter_again(tmp_
                 proxy.lost = trio.Event()
                 relay.world.write(100)
                 await door.kill()
+            await edge.holds(relay.world.lines)  # all are read, none has its answer
         proxy.lose_answer = False
         async with running(relay.principal_state) as door:
             await relay.offer_principal(door, 4, "k1", port=direct)
@@ -189,7 +179,7 @@ async def test_t117_2_events_whose_backend_is_down_survive_both_processes(tmp_pa
             await relay.offer_principal(door, 1, "k1")
             await relay.offer_edge(edge, 1, "k1")
             relay.world.write(300)
-            await door.state(lambda observed: observed["queue"]["events"] == 300)
+            await door.holds(300)
             await empty(edge)
             await edge.kill()
             await door.kill()
@@ -203,7 +193,7 @@ async def test_t117_2_events_whose_backend_is_down_survive_both_processes(tmp_pa
 async def test_t117_9_an_edge_that_is_killed_again_and_again_goes_on_where_it_was(tmp_path: Path) -> None:
     async with open_relay(tmp_path) as relay, running(relay.principal_state) as door:
         await relay.offer_principal(door, 1, "k1")
-        for revision in range(1, 5):
+        for revision in range(1, 3):
             async with running(relay.edge_state) as edge:
                 await relay.offer_edge(edge, revision, "k1")
                 before = relay.world.destination.total
@@ -211,7 +201,7 @@ async def test_t117_9_an_edge_that_is_killed_again_and_again_goes_on_where_it_wa
                 await relay.world.destination.wait_until(lambda before=before: relay.world.destination.total > before)
                 await edge.kill()
         async with running(relay.edge_state) as edge:
-            await relay.offer_edge(edge, 5, "k1")
+            await relay.offer_edge(edge, 3, "k1")
             await relay.delivered()
             await empty(edge)
 
@@ -221,7 +211,7 @@ async def test_a2_what_was_written_before_the_first_connection_arrives(tmp_path:
         async with running(relay.edge_state) as edge:
             await relay.offer_edge(edge, 1, "k1")
             relay.world.write(500)
-            await edge.state(lambda observed: observed["queue"]["events"] == 500)
+            await edge.holds(500)
             await edge.kill()
         async with running(relay.edge_state) as edge, running(relay.principal_state) as door:
             await relay.offer_edge(edge, 2, "k1")
@@ -252,8 +242,7 @@ async def test_ids_survive_two_hops_and_a_kill_in_the_middle(tmp_path: Path) -> 
                     await middle.kill()
                 else:
                     await relay.delivered()
-                    await empty(edge)
-                    await empty(middle)
+                    await empty(edge, middle)
         origins = {id[:22] for index in relay.world.destination.documents.values() for id in index}
 
     assert len(origins) == 1
@@ -307,12 +296,12 @@ async def test_while_a_credential_is_changed_an_edge_relays_to_one_principal(tmp
         await relay.offer_principal(second, 1, "k1", "k2", port=relay.ports[1], mode=DELIVERED)
         await relay.offer_edge(edge, 1, "k1")
         relay.world.write(300)
-        await second.state(lambda observed: observed["queue"]["events"] == 300)
+        await second.holds(300)
         async with running(tmp_path / "first") as first:
             await relay.offer_principal(first, 1, "k1", "k2", mode=DELIVERED)
             await relay.offer_edge(edge, 2, "k2")
             relay.world.write(100)
-            await second.state(lambda observed: observed["queue"]["events"] == 400)
+            await second.holds(400)
             never = (await first.observe())["edges"][0]
             relay.world.grant("backend")
             await relay.delivered()
@@ -330,7 +319,7 @@ async def test_t117_4_an_edge_does_not_drain_before_the_backend_has_its_events(t
             await relay.offer_principal(door, 1, "k1", "k2", mode=DELIVERED)
             await relay.offer_edge(edge, 1, "k1")
             relay.world.write(300)
-            await door.state(lambda observed: observed["queue"]["events"] == 300)
+            await door.holds(300)
             await relay.offer_edge(edge, 2, "k2")
             observed = await edge.observe()
             await door.kill()
@@ -342,7 +331,7 @@ async def test_t117_4_an_edge_does_not_drain_before_the_backend_has_its_events(t
             nursery.start_soon(drain)
             await relay.offer_principal(door, 2, "k1", "k2", mode=DELIVERED)
             relay.world.write(300)
-            await door.state(lambda observed: observed["queue"]["events"] == 600)
+            await door.holds(600)
             assert drained == []
             relay.world.grant("backend")
             await relay.delivered()
@@ -380,7 +369,7 @@ async def test_t117_4_a_dead_letter_of_the_principal_counts_at_both_and_is_writt
         await relay.offer_principal(door, 1, "k1", "k2", mode=DELIVERED)
         await relay.offer_edge(edge, 1, "k1")
         relay.world.write(50)
-        await door.state(lambda observed: observed["queue"]["events"] == 50)
+        await door.holds(50)
         await relay.offer_edge(edge, 2, "k2")
         await relay.offer_principal(door, 2, "k1", "k2", mode=DELIVERED, backend="other")
         await door.action("dead_letter", revision=1)
@@ -407,12 +396,11 @@ async def test_t117_4_the_answer_of_the_backend_passes_two_hops(tmp_path: Path) 
             await middle.ack(1, "active")
             await relay.offer_edge(edge, 1, "k1")
             relay.world.write(100)
-            await last.state(lambda observed: observed["queue"]["events"] == 100)
+            await last.holds(100)
             waiting = [(await one.observe())["queue"]["events"] for one in (edge, middle)]
             relay.world.grant("backend")
             await relay.delivered()
-            await empty(edge)
-            await empty(middle)
+            await empty(edge, middle)
 
     assert waiting == [100, 100]
 
@@ -428,14 +416,13 @@ async def test_t117_3_a_principal_that_went_back_is_reported_and_events_go_on(tm
                 await empty(edge)
                 await door.stop()
             if revision == 1:
-                shutil.copytree(relay.principal_state, tmp_path / "copy", ignore=shutil.ignore_patterns("*.sock"))
-        shutil.rmtree(relay.principal_state)
-        (tmp_path / "copy").rename(relay.principal_state)
+                copied(relay.principal_state, tmp_path / "copy")
+        copied(tmp_path / "copy", relay.principal_state)
         async with running(relay.principal_state) as door:
             await relay.offer_principal(door, 2, "k1")
             relay.world.write(100)
             await relay.delivered()
-            observed = await edge.state(lambda observed: observed["queue"]["events"] == 0)
+            observed = await edge.holds(0)
             [up] = [unit for unit in observed["units"] if unit["id"] == "outputs.up"]
 
     assert (up["state"], up["code"]) == ("DEGRADED", "principal_went_back")

@@ -9,15 +9,9 @@ from typing import Any
 import pytest
 
 from shipper_demo.ports import free_port
-from tests.story.driver import Message, Sidecar
-from tests.story.test_story_relay import DELIVERED, Relay, empty, open_relay, running
+from tests.story.driver import Message
+from tests.story.test_story_relay import DELIVERED, Relay, copied, empty, open_relay, running
 from tests.story.world import secret
-
-
-def copied(source: Path, target: Path) -> None:
-    """As a backup or a snapshot of the disk does."""
-    shutil.rmtree(target, ignore_errors=True)
-    shutil.copytree(source, target, ignore=shutil.ignore_patterns("*.sock"))
 
 
 def codes(observed: Message) -> set[str]:
@@ -27,10 +21,6 @@ def codes(observed: Message) -> set[str]:
 def sent_twice(relay: Relay) -> int:
     """Events that the backend has had before, under the same id."""
     return sum(count == 2 for count in relay.world.destination.copies.values())
-
-
-async def waiting(sidecar: Sidecar, events: int) -> None:
-    await sidecar.state(lambda observed: observed["queue"]["events"] == events)
 
 
 # -- the principal -----------------------------------------------------------------------------------------------------
@@ -54,7 +44,7 @@ async def test_what_waits_for_delivery_survives_a_principal_whose_directory_is_l
         async with running(relay.principal_state) as door:
             await relay.offer_principal(door, 2, "k1", mode=DELIVERED)
             relay.world.write(300)
-            await waiting(door, 300)
+            await door.holds(300)
             await door.kill()
         shutil.rmtree(relay.principal_state)
         if not is_lost:
@@ -74,7 +64,7 @@ async def test_what_a_copy_of_a_principal_delivers_once_more_is_a_duplicate_at_t
             await relay.offer_principal(door, 1, "k1")
             await relay.offer_edge(edge, 1, "k1")
             relay.world.write(300)
-            await waiting(door, 300)
+            await door.holds(300)
             await empty(edge)
             await door.kill()
         copied(relay.principal_state, copy)
@@ -124,7 +114,7 @@ async def test_an_older_copy_of_an_edge_sends_its_queue_under_the_same_ids_and_w
         async with running(relay.edge_state) as edge:
             await relay.offer_edge(edge, 1, "k1")
             relay.world.write(200)
-            await waiting(edge, 200)
+            await edge.holds(200)
             await edge.kill()
         copied(relay.edge_state, copy)
         async with running(relay.principal_state) as door:

@@ -11,6 +11,7 @@ import trio
 
 from shipper.testing import Reply
 from shipper_demo.ports import free_port
+from tests.campaign_relay.writers import put
 from tests.story.driver import Message, Sidecar
 from tests.story.test_story_relay import PACE, running
 from tests.story.world import World, key, open_world, secret
@@ -45,12 +46,7 @@ class Site:
     async def put(self, *keys: str, n: int) -> None:
         """Each is durable at the edge when this returns."""
         for name in keys:
-            body = b'{"n":%d}' % n
-            head = f"PUT /v1/state/{COLLECTION}/{name} HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n"
-            head += f"Authorization: {key('p').authorization()}\r\nContent-Type: application/json\r\n"
-            async with await trio.open_tcp_stream("127.0.0.1", self.door) as stream:
-                await stream.send_all(f"{head}Content-Length: {len(body)}\r\n\r\n".encode() + body)
-                assert b" 200 " in b"".join([bytes(block) async for block in stream]).split(b"\r\n")[0]
+            assert await put(self.door, key("p"), "PUT", f"{COLLECTION}/{name}", b'{"n":%d}' % n) == 200
 
     def arrived(self, backend: str = "backend") -> dict[str, int]:
         """By key, the numbers at the backend."""
@@ -89,11 +85,6 @@ async def open_site(directory: Path, *backends: str) -> AsyncIterator[Site]:
         yield Site(world)
 
 
-async def waits(sidecar: Sidecar, versions: int) -> None:
-    """So many versions wait there."""
-    await sidecar.state(lambda observed: observed["queue"]["events"] == versions)
-
-
 async def test_t117_4_an_edge_does_not_drain_before_the_backend_has_its_documents_whoever_is_killed(
     tmp_path: Path,
 ) -> None:
@@ -103,14 +94,14 @@ async def test_t117_4_an_edge_does_not_drain_before_the_backend_has_its_document
             await site.offer_principal(principal, 1, "backend")
             await site.offer_edge(edge, 1, "k1")
             await site.put("a", "b", n=1)
-            await waits(principal, 2)
+            await principal.holds(2)
             await site.offer_edge(edge, 2, "k2")
             await principal.kill()
             async with running(site.principal_state) as principal:
                 await site.offer_principal(principal, 2, "backend")
                 await site.put("c", n=1)
-                await waits(principal, 3)
-                await waits(edge, 3)
+                await principal.holds(3)
+                await edge.holds(3)
                 await edge.kill()
         async with both(site) as (principal, edge):
             await site.offer_principal(principal, 3, "backend")
@@ -123,11 +114,11 @@ async def test_t117_4_an_edge_does_not_drain_before_the_backend_has_its_document
 
                 nursery.start_soon(drain)
                 await site.put("c", n=2)
-                await waits(principal, 3)
+                await principal.holds(3)
                 assert drained == []
                 site.world.grant("backend")
                 await site.has(a=1, b=1, c=2)
-            await waits(edge, 0)
+            await edge.holds(0)
 
     assert drained[0]["credentials"] == {"in_use": ["k2", "p"], "released": ["k1"]}
     assert drained[0]["confirms"] == "delivered"
@@ -141,7 +132,7 @@ async def test_t117_4_a_document_that_the_backend_refuses_counts_as_a_dead_lette
         await site.offer_principal(principal, 1, "backend")
         await site.offer_edge(edge, 1, "k1")
         await site.put("a", n=1)
-        await waits(principal, 1)
+        await principal.holds(1)
         await site.offer_edge(edge, 2, "k2")
         site.world.grant("backend")
         drained = await edge.ack(2, "drained")
@@ -156,7 +147,7 @@ async def test_t117_4_what_an_order_drops_at_the_principal_is_dropped_for_the_ed
         await site.offer_principal(principal, 1, "backend")
         await site.offer_edge(edge, 1, "k1")
         await site.put("a", n=1)
-        await waits(principal, 1)
+        await principal.holds(1)
         await site.offer_edge(edge, 2, "k2")
         await site.offer_principal(principal, 2, "other")
         await principal.action("drop", revision=1)
@@ -171,13 +162,13 @@ async def test_t117_4_two_outputs_answer_both_before_an_edge_hears_of_it(tmp_pat
         await site.offer_edge(edge, 1, "k1")
         await site.put("a", "b", n=1)
         await site.has(a=1, b=1)
-        await waits(edge, 2)
+        await edge.holds(2)
         await site.put("a", n=2)
         await site.has(a=2, b=1)
         before = (await edge.observe())["queue"]["events"]
         site.world.grant("other")
         await site.has("other", a=2, b=1)
-        await waits(edge, 0)
+        await edge.holds(0)
 
     assert before == 2
 
@@ -187,13 +178,13 @@ async def test_t117_4_a_newer_version_under_another_credential_ends_the_wait_for
         await site.offer_principal(principal, 1, "backend")
         await site.offer_edge(edge, 1, "k1")
         await site.put("a", n=1)
-        await waits(principal, 1)
+        await principal.holds(1)
         await site.offer_edge(edge, 2, "k2")
         await site.put("a", n=2)
         drained = await edge.ack(2, "drained", seconds=60)
         site.world.grant("backend")
         await site.has(a=2)
-        await waits(edge, 0)
+        await edge.holds(0)
 
     assert drained["credentials"] == {"in_use": ["k2", "p"], "released": ["k1"]}
     assert (drained["ledger"]["accepted"], drained["ledger"]["superseded"]) == (1, 1)
@@ -213,11 +204,11 @@ async def test_t117_4_the_answer_of_the_backend_for_a_document_passes_two_hops(t
             await middle.ack(1, "active")
             await site.offer_edge(edge, 1, "k1")
             await site.put("a", n=1)
-            await waits(last, 1)
+            await last.holds(1)
             waiting = [(await one.observe())["queue"]["events"] for one in (edge, middle)]
             site.world.grant("backend")
             await site.has(a=1)
-            await waits(edge, 0)
-            await waits(middle, 0)
+            await edge.holds(0)
+            await middle.holds(0)
 
     assert waiting == [1, 1]

@@ -65,7 +65,7 @@ class Edges:
         return found
 
     async def agreed(self, wanted: dict[tuple[str, str], int | None]) -> None:
-        with trio.move_on_after(30):
+        with trio.move_on_after(60):
             await self.relay.world.destination.wait_until(lambda: self.arrived() == wanted)
         assert self.arrived() == wanted
 
@@ -74,7 +74,7 @@ class Edges:
         return sorted(int(event["message"].split()[1]) for event in events if "message" in event)
 
     async def delivered(self) -> None:
-        with trio.move_on_after(30):
+        with trio.move_on_after(60):
             await self.relay.world.destination.wait_until(lambda: len(self.lines()) >= self.relay.world.lines)
         assert self.lines() == list(range(self.relay.world.lines))
 
@@ -110,12 +110,12 @@ async def test_an_edge_that_is_removed_while_it_is_connected_and_added_again_los
         await edges.delivered()
         relay.world.revoke("backend")
         relay.world.write(100)
-        await edges.door.state(lambda observed: observed["queue"]["events"] == 100)
+        await edges.door.holds(100)
         await edges.offer("paris", mode=mode)
         relay.world.write(100)
         await edges.put("berlin", "a", 2)
         await edges.put("paris", "a", 7)
-        refused = await berlin.state(is_degraded)
+        await berlin.state(lambda observed: is_degraded(observed) and observed["queue"]["events"] > 100)
         relay.world.grant("backend")
         await edges.agreed({("berlin/local", "a"): 1, ("paris/local", "a"): 7})
         await empty(edges.door)
@@ -125,8 +125,6 @@ async def test_an_edge_that_is_removed_while_it_is_connected_and_added_again_los
         for one in (berlin, paris, edges.door):
             await empty(one)
             await one.state(lambda observed: observed["state"] == "HEALTHY")
-
-    assert refused["queue"]["events"] >= 101
 
 
 async def test_keys_of_one_name_at_two_edges_are_two_keys(tmp_path: Path) -> None:
@@ -169,7 +167,7 @@ async def _offer_directory(edges: Edges, revision: int, directory: Path, more: s
 
 
 async def _holds(path: Path, has: Callable[[Path], bool]) -> None:
-    with trio.fail_after(30):
+    with trio.fail_after(60):
         while not await trio.to_thread.run_sync(has, path):  # noqa: ASYNC110 (another process writes it)
             await trio.sleep(0.05)
 

@@ -8,7 +8,6 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
 
-import pytest
 import trio
 import trio.testing
 
@@ -17,11 +16,9 @@ from shipper.testing import RecordingInputContext
 from shipper_plugins.inputs.relay import Edge
 from tests.plugins.relay import Principal, principal
 from tests.story.driver import Message, Sidecar
-from tests.story.test_story_relay import PACE, running
-from tests.story.test_story_relay_state import COLLECTION, Chain, empty, open_chain
+from tests.story.test_story_relay import PACE, copied, empty, running
+from tests.story.test_story_relay_state import COLLECTION, Chain, open_chain
 from tests.story.world import secret
-
-pytestmark = pytest.mark.timeout(180)
 
 K1 = {"k1": {"api_key": "k1:a-secret-of-the-test"}}
 KEYS, ROUNDS = 520, 3
@@ -131,23 +128,43 @@ async def test_an_order_to_forget_the_edge_deletes_all_that_another_principal_kn
 # -- a principal in the middle whose own one goes back -----------------------------------------------------------------
 
 
-@asynccontextmanager
-async def end_that_went_back(chain: Chain, documents: Path, edge: Sidecar) -> AsyncIterator[tuple[Sidecar, str]]:
-    """It has documents of the edge from before they were deleted, which the middle has forgotten; the edge is away."""
-    to_edge = policy(documents, f"http://127.0.0.1:{chain.up}", credential="e")
+def policies(chain: Chain, documents: Path) -> tuple[str, str]:
+    """Of the edge and of the middle."""
     door = f"berlin: {{credentials: [e], collections: [{COLLECTION}], max_keys: {KEYS}}}"
     to_middle = (
         f'version: 1\ninputs:\n  door: {{type: relay, address: "127.0.0.1:{chain.up}", edges: {{{door}}}}}\n'
         f'outputs:\n  up: {{type: relay, name: middle, hosts: ["http://127.0.0.1:{chain.far}"],'
         f" credential: k1, {PACE}}}\n"
     )
-    copies = []
-    async with running(chain.principal_state) as middle:
-        await middle.policy(1, to_middle, K1 | {"e": secret("e")})
-        await middle.ack(1, "active")
-        async with chain.sink():
-            await edge.policy(1, to_edge, {"e": secret("e")})
-            await edge.ack(1, "active")
+    return policy(documents, f"http://127.0.0.1:{chain.up}", credential="e"), to_middle
+
+
+@asynccontextmanager
+async def middle_of(chain: Chain, text: str) -> AsyncIterator[Sidecar]:
+    async with running(chain.principal_state) as middle, chain.sink():
+        await middle.policy(1, text, K1 | {"e": secret("e")})
+        await middle.ack(1, "drained")
+        yield middle
+
+
+@asynccontextmanager
+async def edge_of(chain: Chain, text: str) -> AsyncIterator[Sidecar]:
+    async with running(chain.edge_state) as edge:
+        await edge.policy(1, text, {"e": secret("e")})
+        await edge.ack(1, "drained")
+        yield edge
+
+
+async def test_what_the_principal_of_a_principal_gives_back_of_forgotten_deletions_is_deleted_by_either_remedy(
+    tmp_path: Path,
+) -> None:
+    """It has documents of the edge from before they were deleted, which the middle has forgotten; the edge is away."""
+    documents = tmp_path / "documents"
+    documents.mkdir()
+    async with open_chain(tmp_path) as chain:
+        to_edge, to_middle = policies(chain, documents)
+        copies = []
+        async with middle_of(chain, to_middle) as middle, edge_of(chain, to_edge) as edge:
             for number in range(ROUNDS):
                 names = {f"k{number}-{at}" for at in range(KEYS)}
                 write(documents, *names)
@@ -157,36 +174,31 @@ async def end_that_went_back(chain: Chain, documents: Path, edge: Sidecar) -> As
                 await has(chain.context)
                 await empty(edge, middle)
             await edge.stop()
-        chain.context.state = copies[0]
-        async with chain.sink():
-            yield middle, to_edge
+            await middle.stop()
+        copied(chain.principal_state, tmp_path / "kept")
 
-
-@pytest.mark.parametrize("remedy", ["the edge compares", "the edge is forgotten"])
-async def test_what_the_principal_of_a_principal_gives_back_of_forgotten_deletions_is_deleted_when(
-    tmp_path: Path, remedy: str
-) -> None:
-    documents = tmp_path / "documents"
-    documents.mkdir()
-    async with (
-        open_chain(tmp_path) as chain,
-        running(chain.edge_state) as edge,
-        end_that_went_back(chain, documents, edge) as (middle, to_edge),
-    ):
-        await middle.state(lambda observed: _adopted(observed) > 0)
-        await empty(middle)
-        assert 0 < len(alive(chain.context)) < KEYS
-        if remedy == "the edge compares":
-            async with running(chain.edge_state) as again:
-                await again.policy(2, to_edge, {"e": secret("e")})
-                await again.ack(2, "active")
+        for remedy in (the_edge_compares, the_edge_is_forgotten):
+            chain.context.state = dict(copies[0])
+            async with middle_of(chain, to_middle) as middle:
+                await middle.state(lambda observed: _adopted(observed) > 0)
+                await empty(middle)
+                assert 0 < len(alive(chain.context)) < KEYS
+                await remedy(chain, middle, to_edge)
                 await has(chain.context)
-                await empty(again, middle)
-        else:
-            done = await middle.action("forget_edge", edge="berlin", keys="delete")
-            assert done["status"] == "SUCCESS", done
-            await has(chain.context)
-            await empty(middle)
+                await empty(middle)
+                await middle.kill()
+            copied(tmp_path / "kept", chain.principal_state)
+
+
+async def the_edge_compares(chain: Chain, middle: Sidecar, text: str) -> None:
+    async with edge_of(chain, text) as edge:
+        await has(chain.context)
+        await empty(edge)
+
+
+async def the_edge_is_forgotten(chain: Chain, middle: Sidecar, text: str) -> None:
+    done = await middle.action("forget_edge", edge="berlin", keys="delete")
+    assert done["status"] == "SUCCESS", done
 
 
 def _adopted(observed: Message) -> float:

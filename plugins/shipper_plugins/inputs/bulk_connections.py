@@ -14,11 +14,12 @@ from __future__ import annotations
 import asyncio
 import logging
 import math
+import re
 import socket
 import ssl
 import time
 from collections.abc import Awaitable, Callable, Hashable, Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from hashlib import sha256
 from typing import Any, NamedTuple
 
@@ -40,10 +41,12 @@ LEAVING_SECONDS = 60.0
 SHUTDOWN_SECONDS = 1.0
 """The time for a peer's answer to the end of a TLS connection."""
 IDLE_SECONDS = 120.0
-MOST_REPEATED = 2 << 10
-"""Bytes of a request that can be recognized when it is repeated."""
+MOST_REPEATED = 16 << 10
+"""Bytes of a request that can be recognized when it, or its head, is repeated."""
 TELL_SECONDS = 10.0
 PAUSE_SECONDS = 0.5
+
+_CONTENT_LENGTH = re.compile(rb"\r\nContent-Length: ([0-9]{1,6})(?![^\r])", re.IGNORECASE)
 
 _log = logging.getLogger(__name__)
 
@@ -55,10 +58,24 @@ Tell = Callable[[int, str | None], Awaitable[None]]
 Again = Callable[[], bytes | None]
 """Returns the answer to a repeated request, head and body; None if it must be judged like a new one. Does not block."""
 
+Answer = Callable[[], bytes]
+"""Returns an answer that is there, head and body."""
+
+Take = Callable[[bytes], tuple[asyncio.Future[Any], Answer] | None]
+"""Takes the body of a request with a known head; returns what ends when its answer is there, and the answer. None if
+the request must be judged like a new one. Does not block."""
+
 
 class _Repeated(NamedTuple):
     digest: bytes
     again: Again
+
+
+class _Known(NamedTuple):
+    digest: bytes
+    """Of a head without the number of its Content-Length."""
+    take: Take
+    rooms: Rooms[_Connection]
 
 
 class Connections:
@@ -198,6 +215,13 @@ class Connections:
         assert isinstance(connection, _Connection)
         connection.repeat(request, body, lambda: again() if self._rooms.let_in(connection) else None)
 
+    def know(self, request: web.BaseRequest, body: bytes, take: Take) -> None:
+        """Has a request with the head of this one, but for the length of its body, answered by `take` if it comes whole
+        and alone: that of many small requests aiohttp would take most of the time."""
+        connection = request.protocol
+        assert isinstance(connection, _Connection)
+        connection.know(request, body, take, self._rooms)
+
     async def _close_idle(self) -> None:
         while True:
             await asyncio.sleep(IDLE_SECONDS / 8)
@@ -260,6 +284,11 @@ class _Connection(web.RequestHandler):
         self._arrived = b""
         """The digest of what aiohttp was given last, if that was little; a digest, as credentials are not kept."""
         self._repeated: _Repeated | None = None
+        self._known: _Known | None = None
+        self._taken: ExitStack | None = None
+        """While a request with a known head is under way."""
+        self._later = b""
+        """What came meanwhile; no more is read then."""
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         super().connection_made(transport)
@@ -267,14 +296,23 @@ class _Connection(web.RequestHandler):
             transport.set_write_buffer_limits(high=1, low=0)
 
     def connection_lost(self, exc: BaseException | None) -> None:
-        self._repeated = None
+        self._repeated = self._known = None
+        self._later = b""
         self._gone(self)
         super().connection_lost(exc)
 
     def data_received(self, data: bytes) -> None:
         """Takes what has arrived; aiohttp calls it with nothing, to go on with what it has."""
+        if self._taken is not None:
+            self._later += data
+            if isinstance(self.transport, asyncio.Transport):
+                self.transport.pause_reading()
+            return
         if data:
-            digest = sha256(data).digest() if len(data) <= MOST_REPEATED else b""
+            is_little = len(data) <= MOST_REPEATED
+            if is_little and self._known is not None and self._take(data, self._known):
+                return
+            digest = sha256(data).digest() if is_little else b""
             if self._repeated is not None and digest == self._repeated.digest and self._answer(self._repeated.again):
                 return
             self._arrived, self._repeated = digest, None
@@ -282,23 +320,80 @@ class _Connection(web.RequestHandler):
 
     def repeat(self, request: web.BaseRequest, body: bytes, again: Again) -> None:
         """See `Connections.repeat`. Nothing is repeated if the request came in pieces, or something came with it."""
-        others = getattr(self, "_messages", True)  # aiohttp's queue of requests that came at once
-        if not others and self._arrived == sha256(_as_sent(request, body)).digest():
+        if self._came_alone(_as_sent(request, body)):
             self._repeated = _Repeated(self._arrived, again)
 
-    def _answer(self, again: Again) -> bool:
-        """Returns whether a repeated request was answered; ends the connection of a peer that leaves answers unread."""
+    def know(self, request: web.BaseRequest, body: bytes, take: Take, rooms: Rooms[_Connection]) -> None:
+        """See `Connections.know`. Nothing is known of a request that came in pieces, or with something else."""
+        sent = _as_sent(request, body)
+        parted = _parted(sent)
+        if parted is not None and self._came_alone(sent):
+            self._known = _Known(parted[0], take, rooms)
+
+    def _came_alone(self, sent: bytes) -> bool:
+        others = getattr(self, "_messages", True)  # aiohttp's queue of requests that came at once
+        return not others and self._arrived == sha256(sent).digest()
+
+    @property
+    def _is_free(self) -> bool:
+        """Whether a request can be answered without aiohttp."""
         transport = self.transport
-        if self.leaves or self.idle_since is None or self.writing_paused or transport is None or transport.is_closing():
+        is_open = transport is not None and not transport.is_closing()
+        is_idle = self.idle_since is not None and not getattr(self, "_messages", True)
+        return is_open and is_idle and not (self.leaves or self.writing_paused)
+
+    def _answer(self, again: Again) -> bool:
+        """Returns whether a repeated request was answered."""
+        answer = again() if self._is_free else None
+        if answer is not None:
+            self._write(answer)
+        return answer is not None
+
+    def _take(self, data: bytes, known: _Known) -> bool:
+        """Returns whether a request with a known head was taken; it is answered later."""
+        parted = _parted(data) if self._is_free else None
+        if parted is None or parted[0] != known.digest or not known.rooms.let_in(self):
             return False
-        answer = again()
-        if answer is None:
+        if (taken := known.take(parted[1])) is None:
             return False
-        transport.write(answer)
+        self._taken, self.idle_since = ExitStack(), None
+        self._taken.enter_context(known.rooms.busy(self))
+        ends, answer = taken
+        ends.add_done_callback(lambda _: self._end(answer))
+        return True
+
+    def _end(self, answer: Answer) -> None:
+        """Answers a request that was taken, and goes on with what came meanwhile."""
+        assert self._taken is not None
+        self._taken.close()
+        self._taken, later, self._later = None, self._later, b""
+        if self.transport is None or self.transport.is_closing():
+            return
+        try:
+            self._write(answer())
+        except Exception as error:
+            _log.error("a request could not be answered: %s", raised_at(error))
+            abort(self)
+            return
+        if self.leaves:
+            self.force_close()
+        elif later and isinstance(self.transport, asyncio.Transport):
+            self.transport.resume_reading()
+            self.data_received(later)
+
+    def _write(self, answer: bytes) -> None:
+        """Ends the connection of a peer that leaves answers unread."""
+        if isinstance(self.transport, asyncio.Transport):
+            self.transport.write(answer)
         self.idle_since = time.monotonic()
         if self.writing_paused:
             abort(self)
-        return True
+
+    def close(self) -> None:
+        """Has the connection end in order, after the request under way."""
+        self.leaves = True
+        if self._taken is None:
+            super().close()
 
     def leave(self, *, at_once: bool) -> None:
         """Closes the connection in order, after the request under way or at once."""
@@ -343,6 +438,16 @@ def _as_sent(request: web.BaseRequest, body: bytes) -> bytes:
     first = f"{request.method} {request.raw_path} HTTP/{request.version.major}.{request.version.minor}"
     fields = [name + b": " + value for name, value in request.raw_headers]
     return b"\r\n".join([first.encode(errors="surrogateescape"), *fields, b"", body])
+
+
+def _parted(sent: bytes) -> tuple[bytes, bytes] | None:
+    """Returns the digest of the head of a request, without the number of its Content-Length, and its body; None unless
+    that is the length of all that is behind the head."""
+    head, _, body = sent.partition(b"\r\n\r\n")
+    found = _CONTENT_LENGTH.search(head)
+    if found is None or int(found[1]) != len(body):
+        return None
+    return sha256(head[: found.start(1)] + b"\0" + head[found.end(1) :]).digest(), body
 
 
 async def _accepted(listener: socket.socket) -> tuple[socket.socket, Any]:

@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import re
+from collections.abc import Mapping
+from email.utils import formatdate
+from http import HTTPStatus
 
 import orjson
 from aiohttp import web
@@ -12,6 +15,7 @@ from shipper.sdk.bodies import ENCODINGS, BodyRefused, too_slow
 from shipper_plugins.inputs.bulk_answer import RequestRefused, introduction
 
 ANSWER_SECONDS = 60.0
+COME_AGAIN = {"Retry-After": "1"}
 
 _TYPES = frozenset(
     f"application/{prefix}{kind}" for prefix in ("", "vnd.elasticsearch+") for kind in ("json", "x-ndjson")
@@ -74,6 +78,8 @@ async def tell_to_continue(request: web.BaseRequest) -> None:
 async def next_block(request: web.BaseRequest, deadline: float) -> bytes:
     """Returns the next bytes of the body, none at its end; raises BodyRefused if late (408) or invalid (400)."""
     try:
+        if (block := request.content.read_nowait()) or request.content.at_eof():
+            return block
         async with asyncio.timeout_at(deadline):
             return await request.content.readany()
     except TimeoutError:
@@ -83,7 +89,12 @@ async def next_block(request: web.BaseRequest, deadline: float) -> bytes:
 
 
 async def send(request: web.BaseRequest, response: web.Response) -> None:
-    """Returns when the kernel has all of the answer; raises ConnectionResetError if the peer does not read it."""
+    """Returns when the kernel has all of the answer; raises ConnectionResetError if the peer does not read it.
+
+    Other connections have their turn first: from Python 3.12 on, aiohttp begins each request on the spot, and so would
+    answer all that one connection has sent.
+    """
+    await asyncio.sleep(0)
     try:
         async with asyncio.timeout(ANSWER_SECONDS):
             await response.prepare(request)
@@ -93,10 +104,21 @@ async def send(request: web.BaseRequest, response: web.Response) -> None:
         raise ConnectionResetError("the answer was not read in time") from None
 
 
-def reply(request: web.BaseRequest, status: int, body: bytes, **headers: str) -> web.Response:
+def headers_for(request: web.BaseRequest) -> dict[str, str]:
+    """Returns the headers that each answer to such a request has."""
     accepted = request.headers.get("Accept", "").split(",")[0].strip()
-    content_type = accepted if _COMPATIBLE_JSON.fullmatch(accepted) else "application/json"
-    return web.Response(status=status, body=body, headers={**_HEADERS, "Content-Type": content_type, **headers})
+    return {**_HEADERS, "Content-Type": accepted if _COMPATIBLE_JSON.fullmatch(accepted) else "application/json"}
+
+
+def reply(request: web.BaseRequest, status: int, body: bytes, **headers: str) -> web.Response:
+    return web.Response(status=status, body=body, headers={**headers_for(request), **headers})
+
+
+def written(status: int, headers: Mapping[str, str], body: bytes) -> bytes:
+    """Returns an answer in the form in which it is sent."""
+    fields = {**headers, "Content-Length": str(len(body)), "Date": formatdate(usegmt=True)}
+    head = "".join([f"{name}: {value}\r\n" for name, value in fields.items()])
+    return f"HTTP/1.1 {status} {HTTPStatus(status).phrase}\r\n{head}\r\n".encode() + body
 
 
 def refused(request: web.BaseRequest, refusal: RequestRefused) -> web.Response:
@@ -106,7 +128,7 @@ def refused(request: web.BaseRequest, refusal: RequestRefused) -> web.Response:
     if refusal.status == 405:
         headers["Allow"] = "POST, PUT"
     if refusal.status == 429:
-        headers["Retry-After"] = "1"
+        headers |= COME_AGAIN
     response = reply(request, refusal.status, refusal.body(), **headers)
     if refusal.status == 408 or "Expect" in request.headers:  # the rest of the body may follow, or not
         response.force_close()

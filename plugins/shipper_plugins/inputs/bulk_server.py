@@ -19,8 +19,9 @@ All resources are bounded against hostile clients:
 | a TLS handshake | 10 s |
 | header | aiohttp's: 8 KiB a line, 128 lines |
 
-So a flood of silent or slow strangers displaces strangers, not the clients that ship (`bulk_connections`). aiohttp's
-own sites are not used, since they accept without a limit, TLS handshakes included. Neither is its decompression, which
+So a flood of silent or slow strangers displaces strangers, not the clients that ship (`bulk_connections`). A small
+request with the head of one that was stored on its connection is read without aiohttp (`_take_more`). aiohttp's own
+sites are not used, since they accept without a limit, TLS handshakes included. Neither is its decompression, which
 is slower than isal's and has no limit for the whole body.
 
 This module is imported when an input is opened, since aiohttp.web takes 0.1 s.
@@ -32,9 +33,11 @@ import asyncio
 import socket
 import ssl
 import time
-from collections.abc import Awaitable, Callable, Hashable
+from collections.abc import Callable, Coroutine, Hashable, Mapping
 from contextlib import ExitStack
 from dataclasses import replace
+from functools import partial
+from typing import Any
 
 from aiohttp import web
 
@@ -43,21 +46,25 @@ from shipper.sdk.bodies import Arrival, BodyRefused, Inflation, Memory, Share
 from shipper_plugins.inputs.bulk_answer import RequestRefused
 from shipper_plugins.inputs.bulk_connections import Connections, Tell
 from shipper_plugins.inputs.bulk_http import (
+    COME_AGAIN,
     bulk_index,
     encoding_of,
+    headers_for,
     introduce,
     next_block,
     refused,
     reply,
     send,
     tell_to_continue,
+    written,
 )
 from shipper_plugins.inputs.bulk_limits import Door, busy, of_body, recognized
 from shipper_plugins.inputs.bulk_request import BulkRequest
 
 CLOSING_SECONDS = 1.0
+NO_ROOM = "there is no room for more events now"
 
-Store = Callable[[list[Batch]], Awaitable[None]]
+Store = Callable[[list[Batch]], Coroutine[Any, Any, None]]
 
 
 # -- the server --------------------------------------------------------------------------------------------------------
@@ -75,6 +82,8 @@ class BulkServer:
         self._store, self._tell = store, tell
         self._memory = Memory()
         self._turn = asyncio.Lock()
+        self._storing: set[asyncio.Future[None]] = set()
+        """What small requests have brought that aiohttp did not see."""
         self._connections: Connections | None = None
 
     def close_door(self, *, tls: ssl.SSLContext | None) -> None:
@@ -101,10 +110,14 @@ class BulkServer:
     async def _close(self) -> None:
         transports = [connection.transport for connection in self._server.connections]
         self._server.pre_shutdown()
+        if self._storing:
+            await asyncio.wait(self._storing, timeout=CLOSING_SECONDS)
         await self._server.shutdown(CLOSING_SECONDS)
         for transport in transports:
             if isinstance(transport, asyncio.Transport):
                 transport.abort()
+        for storing in list(self._storing):
+            storing.cancel()
 
     # -- requests --------------------------------------------------------------------------------------------------
 
@@ -151,31 +164,71 @@ class BulkServer:
         """Reads and stores a bulk request; returns the body of its answer."""
         begun = time.monotonic()
         filter_path = request.rel_url.query.get("filter_path", "")
-        bulk = BulkRequest(stream=door.stream, index=index, filter_path=filter_path)
+        new = partial(BulkRequest, stream=door.stream, index=index, filter_path=filter_path)
+        bulk = new()
         encoding = encoding_of(request)
         declared = request.content_length or 0
         arrival = Arrival(door.max_body_bytes, begun=asyncio.get_running_loop().time(), declared=declared)
         share.expect(declared)
         await tell_to_continue(request)
-        await self._read(request, arrival, Inflation(encoding, door.max_decompressed_bytes), bulk, share)
+        only = await self._read(request, arrival, Inflation(encoding, door.max_decompressed_bytes), bulk, share)
         if batches := bulk.finish():
             try:
                 await self._store(batches)
             except Backpressure:
-                raise busy("there is no room for more events now") from None
+                raise busy(NO_ROOM) from None
+            if encoding == "identity" and "Expect" not in request.headers and self._connections is not None:
+                again = partial(self._take_more, door, share.owner, new, headers_for(request))
+                self._connections.know(request, only, again)
         return bulk.answers.body(int((time.monotonic() - begun) * 1000))
+
+    def _take_more(
+        self, door: Door, owner: Hashable, new: Callable[[], BulkRequest], headers: Mapping[str, str], body: bytes
+    ) -> tuple[asyncio.Future[None], Callable[[], bytes]] | None:
+        """Takes the small body of a request with the head of one that was stored before; None if it must be judged like
+        a new one."""
+        begun = time.monotonic()
+        if self.door is not door or len(body) > min(door.max_body_bytes, door.max_decompressed_bytes):
+            return None
+        with ExitStack() as held:
+            share, bulk = held.enter_context(self._memory.share(owner)), new()
+            try:
+                bulk.feed(body)
+                share.resize(bulk.held)
+                batches = bulk.finish()
+            except (RequestRefused, BodyRefused):
+                return None
+            storing = asyncio.ensure_future(self._store(batches))
+            self._storing.add(storing)
+            storing.add_done_callback(partial(self._stored, held.pop_all()))
+
+        def answer() -> bytes:
+            try:
+                storing.result()
+            except Backpressure:
+                return written(429, {**headers, **COME_AGAIN}, busy(NO_ROOM).body())
+            return written(200, headers, bulk.answers.body(int((time.monotonic() - begun) * 1000)))
+
+        return storing, answer
+
+    def _stored(self, held: ExitStack, storing: asyncio.Future[None]) -> None:
+        held.close()
+        self._storing.discard(storing)
 
     async def _read(
         self, request: web.BaseRequest, arrival: Arrival, inflation: Inflation, bulk: BulkRequest, share: Share
-    ) -> None:
-        clock = asyncio.get_running_loop().time
+    ) -> bytes:
+        """Returns the last block: all of the body, if it came in one."""
+        clock, last = asyncio.get_running_loop().time, b""
         while block := await next_block(request, arrival.deadline):
             arrival.add(block, clock())
+            last = block
             for piece in inflation.pieces(block):
                 await self._feed(bulk, piece)
                 share.resize(bulk.held)
             arrival.wait(clock())
         inflation.finish()
+        return last
 
     async def _feed(self, bulk: BulkRequest, piece: bytes) -> None:
         """Feeds one request at a time, since only then the loaded objects of a single one are in memory."""

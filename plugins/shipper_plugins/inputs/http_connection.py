@@ -8,24 +8,25 @@
         if not await connection.end():
             return
 
+An ordinary request, whose head came in one block, is read and answered without h11 (`http_request`).
+
 A request whose body is not read to its end can be answered too: the connection ends then. Before that, some of the rest
 is read, since a socket that is closed with unread bytes discards the answer.
 """
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping
-from dataclasses import dataclass
 
 import h11
 import trio
 
 from shipper.sdk.bodies import Body, BodyRefused, Share, too_slow
 from shipper.sdk.server import Peer
+from shipper_plugins.inputs.http_request import Request, ordinary, written
 
-_CHARSET = re.compile(r""";[ \t]*charset[ \t]*=[ \t]*["']?([^"';\s]*)""", re.IGNORECASE)
 _LARGEST_HEADER = 32 << 10
+_NOTHING = b"", False
 _HEAD_SECONDS = 120.0
 """For a whole head, however it drips, and the wait for it."""
 _LINGER_BYTES, _LINGER_SECONDS = 1 << 20, 2.0
@@ -35,37 +36,6 @@ class Malformed(Exception):
     """The peer sent something that is not HTTP; the text says where, and quotes nothing."""
 
 
-@dataclass(frozen=True, slots=True)
-class Request:
-    """The head of a request; names of headers are in small letters."""
-
-    method: str
-    path: str
-    """Without the query."""
-    headers: Mapping[str, str]
-
-    @property
-    def declared(self) -> int:
-        """Bytes of the body, where the peer says how many."""
-        return int(self.headers.get("content-length", "0"))
-
-    @property
-    def kind(self) -> str:
-        """The Content-Type, without parameters, in small letters."""
-        return self.headers.get("content-type", "").partition(";")[0].strip().lower()
-
-    @property
-    def charset(self) -> str:
-        """The charset of the Content-Type, in small letters; `utf-8` where it names none."""
-        found = _CHARSET.search(self.headers.get("content-type", ""))
-        return found[1].lower() if found else "utf-8"
-
-    @property
-    def encoding(self) -> str:
-        """The Content-Encoding, in small letters."""
-        return self.headers.get("content-encoding", "identity").strip().lower()
-
-
 class Connection:
     """The requests of a peer, one after the other."""
 
@@ -73,11 +43,23 @@ class Connection:
         self._peer = peer
         self._http = h11.Connection(h11.SERVER, max_incomplete_event_size=_LARGEST_HEADER)
         self._is_head = False
+        self._left: int | None = None
+        """Bytes of the body of an ordinary request that are not read yet; None: h11 reads the request."""
+        self._ahead = b""
+        """What has come behind the head of an ordinary request, and is not read yet."""
 
     async def begin(self) -> Request | None:
         """Returns the next request; None at the end of the connection, or of the time for a head. Raises Malformed."""
+        deadline = trio.current_time() + _HEAD_SECONDS
+        if self._http.trailing_data == _NOTHING:
+            block, self._ahead = self._ahead or await self._receive(), b""
+            if (found := ordinary(block)) is not None:
+                request, self._ahead = found
+                self._left = request.declared
+                return request
+            self._http.receive_data(block)
         event: object = None
-        with trio.move_on_after(_HEAD_SECONDS):
+        with trio.move_on_at(deadline):
             try:
                 event = await self._next()
             except h11.RemoteProtocolError:
@@ -92,13 +74,25 @@ class Connection:
     async def body(self, request: Request, limit: int, share: Share) -> bytes:
         """Returns the body of a request, of at most `limit` bytes; raises BodyRefused."""
         body = Body(limit, share, begun=trio.current_time(), declared=request.declared)
-        while block := await self._block(body.deadline):
+        while block := self._here() or await self._block(body.deadline):
             body.add(block, trio.current_time())
         return body.whole()
 
+    def _here(self) -> bytes:
+        """Returns what has come of the body of an ordinary request."""
+        if not self._left:
+            return b""
+        block, self._ahead = self._ahead[: self._left], self._ahead[self._left :]
+        self._left -= len(block)
+        return block
+
     async def _block(self, deadline: float) -> bytes:
         """Returns the next bytes of the body, none at its end."""
+        if self._left == 0:
+            return b""
         with trio.move_on_at(deadline):
+            if self._left is not None:
+                return await self._next_here()
             try:
                 event = await self._next()
             except h11.RemoteProtocolError:
@@ -106,13 +100,22 @@ class Connection:
             return bytes(event.data) if isinstance(event, h11.Data) else b""
         raise too_slow()
 
+    async def _next_here(self) -> bytes:
+        self._ahead = await self._receive()
+        if not self._ahead:
+            raise BodyRefused(400, "the body ends too early")
+        return self._here()
+
     async def reply(self, status: int, headers: Mapping[str, str], body: bytes) -> None:
         """Answers the request, or what is no request."""
-        if self._http.our_state not in (h11.IDLE, h11.SEND_RESPONSE):
-            return
         whole = {"Content-Length": str(len(body)), **headers}
         if self._peer.leaves or not self._is_read:
             whole["Connection"] = "close"
+        if self._left is not None:
+            await self._peer.send(written(status, whole.items(), body))
+            return
+        if self._http.our_state not in (h11.IDLE, h11.SEND_RESPONSE):
+            return
         response = h11.Response(status_code=status, headers=list(whole.items()))
         content = () if self._is_head else (h11.Data(data=body),)
         await self._put(response, *content, h11.EndOfMessage())
@@ -122,6 +125,9 @@ class Connection:
         if not self._is_read:
             await self._linger()
             return False
+        if self._left is not None:
+            self._left = None
+            return not self._peer.leaves
         if self._http.our_state is not h11.DONE:
             return False
         self._http.start_next_cycle()
@@ -129,7 +135,7 @@ class Connection:
 
     @property
     def _is_read(self) -> bool:
-        return self._http.their_state is h11.DONE
+        return self._http.their_state is h11.DONE if self._left is None else not self._left
 
     async def _next(self) -> object:
         """Returns the next event of h11; raises RemoteProtocolError. Others run in between: a block of 64 KiB may have

@@ -5,7 +5,7 @@
 | bodies of all requests | 64 MiB, of one key (or address) half of what others leave; then 429 |
 | body, received and decompressed | the policy's limits, then 413 |
 | events of a request | 200,000, then 413 |
-| objects of a body | of one request at a time, in a worker thread; 32 MiB of one document |
+| objects of a body | of one request at a time, in a worker thread if it is not small; 32 MiB of one document |
 | time | a body arrives at 1 KiB/s after 30 s, then 408 |
 | connections | those of `shipper.sdk.server` |
 
@@ -19,7 +19,7 @@ credentials are needed, such requests are refused, and those whose `Host` is the
 from __future__ import annotations
 
 import logging
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import partial
 
@@ -27,12 +27,13 @@ import orjson
 import trio
 
 from shipper.plugin import Backpressure, Batch, Fields, InputContext, in_thread, is_own_host, raised_at
-from shipper.sdk.bodies import ENCODINGS, BodyRefused, Memory, Share, decompressed
+from shipper.sdk.bodies import ENCODINGS, BodyRefused, Memory, Share, decompressed, small
 from shipper.sdk.server import Peer
 from shipper_plugins.inputs import http_bodies
 from shipper_plugins.inputs.bulk_limits import recognized
 from shipper_plugins.inputs.http_bodies import Format, Unfit
-from shipper_plugins.inputs.http_connection import Connection, Malformed, Request
+from shipper_plugins.inputs.http_connection import Connection, Malformed
+from shipper_plugins.inputs.http_request import Request
 
 _HEADERS = {"Content-Type": "application/json", "Server": "shipper", "Cache-Control": "no-store"}
 _COME_AGAIN = {"Retry-After": "1"}
@@ -173,8 +174,7 @@ class Intake:
         format = door.format_of(request)
         codec = _codec_of(request, format)
         body = await connection.body(request, door.max_body_bytes, share)
-        read = partial(_events, body, request.encoding, format, codec, door)
-        batches = await in_thread(read, expected=(Refused, BodyRefused), limiter=self._one)
+        batches = await self._read(body, request.encoding, partial(_events, format=format, codec=codec, door=door))
         share.resize(len(body) + sum(len(batch.body) for batch in batches))
         if batches:
             try:
@@ -185,6 +185,11 @@ class Intake:
             self._refused = 0
         return sum(batch.count for batch in batches)
 
+    async def _read(self, body: bytes, encoding: str, read: Callable[[bytes, str], list[Batch]]) -> list[Batch]:
+        if (plain := small(body, encoding, self.door.max_decompressed_bytes)) is not None:
+            return read(plain, "identity")
+        return await in_thread(read, body, encoding, expected=(Refused, BodyRefused), limiter=self._one)
+
 
 def _codec_of(request: Request, format: Format) -> str:
     codec = http_bodies.codec_of(request.charset) if format == "lines" else "utf-8"
@@ -194,7 +199,7 @@ def _codec_of(request: Request, format: Format) -> str:
 
 
 def _events(body: bytes, encoding: str, format: Format, codec: str, door: Door) -> list[Batch]:
-    """Reads a body in a worker thread; raises Refused and BodyRefused."""
+    """Reads a body; raises Refused and BodyRefused. Any thread."""
     try:
         whole = decompressed(body, encoding, door.max_decompressed_bytes)
         return http_bodies.batches(whole, format, door.stream, codec)

@@ -8,7 +8,8 @@ from types import ModuleType
 from shipper.plugin import is_own_host, raised_at
 from shipper.sdk.bodies import ENCODINGS, BodyRefused
 from shipper.sdk.server import Peer
-from shipper_plugins.inputs.http_connection import Connection, Malformed, Request
+from shipper_plugins.inputs.http_connection import Connection, Malformed
+from shipper_plugins.inputs.http_request import Request
 from shipper_plugins.inputs.otlp_intake import Intake, Refused, of_body
 from shipper_plugins.otlp import jsons, protobuf, status
 from shipper_plugins.otlp.status import Grpc

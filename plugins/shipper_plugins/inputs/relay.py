@@ -32,8 +32,8 @@ percent-encoded UTF-8; all behind the collection is the key.
     409 identity_conflict: another part was taken under the identity of this one; it is never acknowledged
     413 too_large               422 part_refused: it can never be stored           429 busy, full, with Retry-After
 
-This file says what a policy may ask for. `relay_server` speaks HTTP, `relay_edges` decides and stores; the modules of
-`shipper_plugins.relay` have no I/O.
+This file says what a policy may ask for. `relay_server` speaks HTTP, `relay_edges` and the modules beside it decide and
+store; those of `shipper_plugins.relay` have no I/O.
 """
 
 from __future__ import annotations
@@ -69,7 +69,8 @@ from shipper.plugin import (
 from shipper.plugin import Edge as KnownEdge
 from shipper_plugins.inputs.bulk_limits import fingerprint
 from shipper_plugins.inputs.elasticsearch import ServerTls
-from shipper_plugins.inputs.relay_edges import Door, Edges
+from shipper_plugins.inputs.relay_door import Door
+from shipper_plugins.inputs.relay_edges import Edges
 from shipper_plugins.loopback import is_loopback
 from shipper_plugins.relay.state import Limits
 

@@ -15,7 +15,11 @@ A request is judged by its headers before a byte of its body is read. Every reso
 | connections of edges | 4096; the next one displaces another, as `shipper.sdk.rooms` says |
 | connections without an admitted request, TLS handshakes included | 128; the next one displaces another of them |
 
-`bulk_connections` keeps the connections. This module is imported when an input is opened: aiohttp.web takes 0.1 s.
+`bulk_connections` keeps the connections. Of small parts, which come together from many edges, aiohttp and the way to
+trio and back would take most of the time: they are stored in groups (`relay_gathering`), and a request with a head that
+was admitted on its connection is read without aiohttp (`RelayServer._take_more`).
+
+This module is imported when an input is opened: aiohttp.web takes 0.1 s.
 """
 
 from __future__ import annotations
@@ -24,8 +28,8 @@ import asyncio
 import socket
 import ssl
 from collections.abc import Callable
+from contextlib import ExitStack, nullcontext
 from dataclasses import replace
-from email.utils import formatdate
 from functools import partial
 from typing import NamedTuple, TypeVar
 from urllib.parse import unquote
@@ -34,14 +38,19 @@ import msgspec
 import orjson
 from aiohttp import web
 
-from shipper.plugin import Asyncio, Batch, Kept, compact
+from shipper.plugin import Asyncio, Kept, compact
 from shipper.sdk.bodies import Arrival, BodyRefused, Memory, Share
 from shipper_plugins.inputs.bulk_connections import Connections, Tell
-from shipper_plugins.inputs.bulk_http import next_block, send, tell_to_continue
+from shipper_plugins.inputs.bulk_http import next_block, send, tell_to_continue, written
 from shipper_plugins.inputs.bulk_limits import fingerprint
-from shipper_plugins.inputs.relay_edges import Begun, Door, Edges, Refused
+from shipper_plugins.inputs.relay_answers import Answers
+from shipper_plugins.inputs.relay_door import Door, Refused
+from shipper_plugins.inputs.relay_edges import Begun, Edges
+from shipper_plugins.inputs.relay_gathering import Answer, Gathering, told
+from shipper_plugins.inputs.relay_parts import Parts, Sent
+from shipper_plugins.inputs.relay_state import KeyedState
 from shipper_plugins.relay import frames, state
-from shipper_plugins.relay.frames import Answered, FrameError, Head, Hello, Poll, Request, Told, Welcome
+from shipper_plugins.relay.frames import Answered, FrameError, Head, Hello, Poll, Told, Welcome
 from shipper_plugins.relay.state import Compare, Compared, Given, Named, StateAnswered, Surplus, Wanted
 
 CLOSING_SECONDS = 1.0
@@ -60,8 +69,10 @@ MOST_HELD = 128 << 20
 MOST_HELD_BY_ONE = 48 << 20
 MOST_UNPACKED = 16
 """The memory that is reserved before the content of a body is known, in sizes of the body."""
+MOST_TOGETHER = 64 << 10
+"""The most bytes of the parts of a request, by what they become, that is stored together with those of other edges."""
 UNPACKING = 2
-"""Bodies that are unpacked at once: their further memory is not reserved before."""
+"""Large bodies that are unpacked at once: their further memory is not reserved before."""
 
 _CODES = {413: "too_large", 429: "busy"}
 """By the status of a body that is refused."""
@@ -82,6 +93,8 @@ class RelayServer:
         self._edges, self._aio, self._tell = edges, aio, tell
         self._memory = Memory(MOST_HELD, MOST_HELD_BY_ONE)
         self._unpacking = asyncio.Semaphore(UNPACKING)
+        self._parts, self._answers, self._state = Parts(edges), Answers(edges), KeyedState(edges)
+        self._gathering = Gathering(self._parts, aio)
         self._connections: Connections | None = None
         self._admitted: dict[str, set[web.RequestHandler]] = {}
         """By edge, all connections that have shown its credential, whatever they ask for."""
@@ -123,7 +136,10 @@ class RelayServer:
     async def _close(self) -> None:
         transports = [connection.transport for connection in self._server.connections]
         self._server.pre_shutdown()
-        await self._server.shutdown(CLOSING_SECONDS)
+        until = asyncio.get_running_loop().time() + CLOSING_SECONDS
+        await self._gathering.rest(CLOSING_SECONDS)
+        await self._server.shutdown(max(0.1, until - asyncio.get_running_loop().time()))
+        await self._gathering.close()
         for transport in transports:
             if isinstance(transport, asyncio.Transport):
                 transport.abort()
@@ -150,7 +166,7 @@ class RelayServer:
             return _refused(request, refusal)
         except FrameError as error:
             if error.code == frames.FOREIGN:
-                self._edges.foreign.add()
+                self._parts.foreign.add()
             return _refused(request, Refused(_STATUS.get(error.code, 400), error.code, str(error)))
         except BodyRefused as why:
             retry_after = 1.0 if why.status == 429 else None
@@ -242,42 +258,78 @@ class RelayServer:
             self._edges.heard(edge, head)
         except Refused:
             return None
-        return _written(_HEARD)
+        return _written(200, _HEARD)
 
     async def _take(self, request: web.BaseRequest, door: Door, edge: str, share: Share) -> Answered:
         if not door.takes_events:
             raise Refused(403, frames.NO_EVENTS, "this door takes keyed state alone")
         body = await self._read(request, share, frames.MEDIA_TYPE, door.max_part_bytes + MORE_THAN_A_PART)
-        share.resize(min(len(body) * MOST_UNPACKED, len(body) + door.max_part_bytes))
-        own = None if edge in door.relaying else edge
-        async with self._unpacking:
-            said, batches = await _in_thread(partial(_read, own=own), body, door.max_part_bytes)
-            share.resize(len(body) + sum(batch.size for batch in batches))
-
-        async def take() -> Answered:
-            parts = list(zip(said.parts, batches, strict=True))
-            return await self._edges.take(edge, said.head, parts, awaits=door.awaits, relays=own is None)
-
-        answered = await self._aio.answer(take)
+        self._reserve(share, body, door)
+        async with self._unpacking if len(body) >= _BIG else nullcontext():
+            sent = await _in_thread(partial(_read, edge=edge, door=door), body, door.max_part_bytes)
+        size = _size(sent)
+        share.resize(len(body) + size)
+        if not _is_small(body, size):
+            answered = await self._aio.answer(self._parts.take, sent)
+        else:
+            answered = told(await self._gathering.take(sent))
+            assert self._connections is not None
+            self._connections.know(request, body, partial(self._take_more, door, edge, request.protocol))
         self._belongs(request, edge)
         return answered
+
+    def _take_more(
+        self, door: Door, edge: str, connection: web.RequestHandler, body: bytes
+    ) -> tuple[Answer, Callable[[], bytes]] | None:
+        """Takes the body of a request with the head of one that this edge has sent on its connection; None if it is not
+        admitted as it is, or not small."""
+        if self.door is not door or len(body) >= _BIG:
+            return None
+        with ExitStack() as held:
+            try:
+                share = held.enter_context(self._memory.share(edge))
+                self._reserve(share, body, door)
+                sent = _read(body, door.max_part_bytes, edge, door)
+                size = _size(sent)
+                share.resize(len(body) + size)
+            except (FrameError, BodyRefused):
+                return None
+            if not _is_small(body, size):
+                return None
+            answer = self._gathering.take(sent)
+            answer.add_done_callback(partial(_release, held.pop_all()))
+
+        def answered_with() -> bytes:
+            try:
+                answered = told(answer.result())
+            except Refused as refusal:
+                body, headers = _said(refusal)
+                return _written(refusal.status, body, **headers)
+            self._open.setdefault(edge, set()).add(connection)
+            return _written(200, msgspec.json.encode(answered))
+
+        return answer, answered_with
+
+    def _reserve(self, share: Share, body: bytes, door: Door) -> None:
+        """Raises BodyRefused without memory for the content of a body."""
+        share.resize(min(len(body) * MOST_UNPACKED, len(body) + door.max_part_bytes))
 
     async def _tell_answers(self, request: web.BaseRequest, door: Door, edge: str, share: Share) -> Told:
         poll = await self._message(request, share, Poll)
         self._belongs(request, edge)
         assert self._connections is not None
         with self._connections.waiting(request):
-            return await self._aio.answer(self._edges.answers, edge, poll)
+            return await self._aio.answer(self._answers.told, edge, poll)
 
     async def _keep(self, request: web.BaseRequest, door: Door, edge: str, share: Share) -> StateAnswered:
         body = await self._read(request, share, state.MEDIA_TYPE, door.max_part_bytes + MORE_THAN_A_PART)
-        share.resize(min(len(body) * MOST_UNPACKED, len(body) + door.max_part_bytes))
+        self._reserve(share, body, door)
         async with self._unpacking:
             head, versions = await _in_thread(state.decode, body, door.max_part_bytes)
             share.resize(len(body) + sum(len(one.document or b"") for one in versions))
 
         async def keep() -> StateAnswered:
-            return await self._edges.keep(edge, head, versions, door.limits_of(edge), awaits=door.awaits)
+            return await self._state.keep(edge, head, versions, door.limits_of(edge), awaits=door.awaits)
 
         answered = await self._aio.answer(keep)
         self._belongs(request, edge)
@@ -287,7 +339,7 @@ class RelayServer:
         asked = await self._message(request, share, Compare)
 
         async def compare() -> Compared:
-            return await self._edges.compare(edge, asked, door.limits_of(edge))
+            return await self._state.compare(edge, asked, door.limits_of(edge))
 
         return await self._aio.answer(compare)
 
@@ -295,7 +347,7 @@ class RelayServer:
         asked = await self._message(request, share, Surplus, MOST_SURPLUS)
 
         async def name() -> Named:
-            return await self._edges.name(edge, asked, door.limits_of(edge))
+            return await self._state.name(edge, asked, door.limits_of(edge))
 
         return await self._aio.answer(name)
 
@@ -304,7 +356,7 @@ class RelayServer:
         share.resize(2 * max(state.MOST_GIVEN, door.limits_of(edge).max_document_bytes))
 
         async def give() -> Given:
-            return await self._edges.give(edge, asked)
+            return await self._state.give(edge, asked)
 
         return await self._aio.answer(give)
 
@@ -324,7 +376,7 @@ class RelayServer:
                 raise Refused(400, "bad_request", f"the body is no document: {error}") from None
 
         async def put() -> Kept:
-            return await self._edges.put(edge, collection, key, document, limits)
+            return await self._state.put(edge, collection, key, document, limits)
 
         kept = await self._aio.answer(put)
         return Put(kept.place, kept.is_new)
@@ -409,12 +461,24 @@ def _names(request: web.BaseRequest) -> list[str]:
     return [str(name) for _, name in (certificate or {}).get("subjectAltName", ())]
 
 
-def _read(body: bytes, limit: int, own: str | None) -> tuple[Request, list[Batch]]:
-    """`own` is the edge that may send only its own events."""
+def _read(body: bytes, limit: int, edge: str, door: Door) -> Sent:
     said = frames.decode(body)
-    if own is not None:
-        said.check_origins(own)
-    return said, said.batches(limit)
+    relays = edge in door.relaying
+    if not relays:
+        said.check_origins(edge)
+    return Sent(edge, said.head, list(zip(said.parts, said.batches(limit), strict=True)), door.awaits, relays)
+
+
+def _size(sent: Sent) -> int:
+    return sum(batch.size for _, batch in sent.parts)
+
+
+def _is_small(body: bytes, size: int) -> bool:
+    return len(body) < _BIG and size <= MOST_TOGETHER
+
+
+def _release(held: ExitStack, _: object) -> None:
+    held.close()
 
 
 async def _in_thread(read: Callable[[bytes, int], T], body: bytes, limit: int) -> T:
@@ -436,23 +500,26 @@ def _response(status: int, body: bytes, **headers: str) -> web.Response:
     return web.Response(status=status, body=body, headers=_HEADERS | headers)
 
 
-def _written(body: bytes) -> bytes:
-    """Returns a response with status 200, in the form in which it is sent."""
-    fields = {**_HEADERS, "Content-Length": str(len(body)), "Date": formatdate(usegmt=True)}
-    head = "".join(f"{name}: {value}\r\n" for name, value in fields.items())
-    return f"HTTP/1.1 200 OK\r\n{head}\r\n".encode() + body
+def _written(status: int, body: bytes, **headers: str) -> bytes:
+    """Returns a response in the form in which it is sent."""
+    return written(status, {**_HEADERS, **headers}, body)
 
 
-def _refused(request: web.BaseRequest, refusal: Refused) -> web.Response:
+def _said(refusal: Refused) -> tuple[bytes, dict[str, str]]:
+    """Returns the body and the headers of a refusal."""
     headers = {}
     if refusal.retry_after is not None:
         headers["Retry-After"] = str(max(1, round(refusal.retry_after)))
     if refusal.status == 401:
         headers["WWW-Authenticate"] = "ApiKey, Bearer"
+    return orjson.dumps({"error": {"code": refusal.code, "reason": refusal.reason}}), headers
+
+
+def _refused(request: web.BaseRequest, refusal: Refused) -> web.Response:
+    body, headers = _said(refusal)
     if refusal.status == 405:
         headers["Allow"] = "PUT, DELETE" if request.path.startswith(_STATE) else "POST"
-    response = _response(refusal.status, orjson.dumps({"error": {"code": refusal.code, "reason": refusal.reason}}))
-    response.headers.update(headers)
+    response = _response(refusal.status, body, **headers)
     if refusal.status == 408 or "Expect" in request.headers:  # whether the body still comes, nobody knows
         response.force_close()
     return response

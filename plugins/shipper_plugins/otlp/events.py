@@ -151,7 +151,9 @@ def _batches(one: _Filled) -> Iterator[Batch]:
 
 
 def _columned(events: list[Fields], shared: Fields, records: Sequence[Record]) -> Iterator[Batch]:
-    batch = Batch.typed(events, shared=shared).with_columns(
+    batch = Batch.typed(
+        events,
+        shared=shared,
         timestamps=[record.time or None for record in records],
         severities=[record.severity if record.severity in _SEVERITIES else None for record in records],
     )

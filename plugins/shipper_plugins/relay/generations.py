@@ -46,11 +46,6 @@ class Sessions:
         self._low: dict[int, int] = {}
 
     @property
-    def served(self) -> str | None:
-        """The instance of the edge that is served."""
-        return self._served
-
-    @property
     def heard(self) -> float | None:
         """When it was last heard; None if never."""
         return None if self._served is None else self._heard

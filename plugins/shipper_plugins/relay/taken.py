@@ -156,7 +156,7 @@ class _Packed(msgspec.Struct, array_like=True):
     highest: int = 0
 
 
-_packed_of = msgspec.msgpack.Decoder(_Packed).decode  # for all threads, before there are any; see shipper.sdk.event
+_packed_of = msgspec.msgpack.Decoder(_Packed).decode  # for all threads, before there are any; see shipper.sdk.packing
 
 
 def fresh(batch: Batch, digest: bytes, known: Sequence[Taken], digest_of: Callable[[Batch], bytes]) -> Sequence[int]:
