@@ -157,6 +157,7 @@ async def test_a_write_that_a_look_runs_into_is_not_missed(
         stream = source._followed.known.at(str(path))
         assert stream is not None
         look, status_of = content.Plain.look, content.Plain._status
+        monkeypatch.setattr(content, "_NOWAIT", None)  # so that a thread looks
 
         def emptied(self: content.Plain) -> os.stat_result:
             monkeypatch.setattr(content.Plain, "_status", status_of)
@@ -179,7 +180,7 @@ async def test_a_write_that_a_look_runs_into_is_not_missed(
             return found
 
         monkeypatch.setattr(content.Plain, "look", looked)
-        source._followed.wake([stream])
+        source._reader.turns.wake(stream)
         await store.comes(400)
 
 

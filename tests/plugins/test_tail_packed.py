@@ -1,8 +1,9 @@
-"""Files that are packed in other ways than by gzip: xz and bzip2 are read, and what is not read is told."""
+"""Files that are packed by gzip, xz and bzip2 are read, and what is packed otherwise is told."""
 
 from __future__ import annotations
 
 import bz2
+import gzip
 import lzma
 from collections.abc import Callable
 from pathlib import Path
@@ -14,7 +15,9 @@ from shipper_plugins.inputs.tail import content, packing
 from tests.plugins.tail import Store, append, becomes, following, lines, names, read_all, settings
 
 Pack = Callable[[bytes], bytes]
-BOTH = pytest.mark.parametrize(("ending", "pack"), [(".xz", lzma.compress), (".bz2", bz2.compress)])
+WAYS = {".xz": lzma.compress, ".bz2": bz2.compress, ".gz": gzip.compress}
+EACH = pytest.mark.parametrize(("ending", "pack"), WAYS.items())
+BOTH = pytest.mark.parametrize(("ending", "pack"), list(WAYS.items())[:2])
 UNREAD = {
     ".zst": b"\x28\xb5\x2f\xfd\x04\x00",
     ".pzst": b"\x50\x2a\x4d\x18\x04\x00\x00\x00",
@@ -25,7 +28,7 @@ UNREAD = {
 }
 
 
-@BOTH
+@EACH
 async def test_a_rotated_file_that_is_packed_while_it_is_followed_gives_nothing_twice(
     tmp_path: Path, ending: str, pack: Pack
 ) -> None:
@@ -46,7 +49,7 @@ async def test_a_rotated_file_that_is_packed_while_it_is_followed_gives_nothing_
     assert await read_all(settings(tmp_path / "app.log*"), store) == []
 
 
-@BOTH
+@EACH
 @pytest.mark.parametrize("glob", ["app.log", "app.log*"])
 async def test_the_rest_of_a_begun_file_is_read_from_its_packed_copy(
     tmp_path: Path, ending: str, pack: Pack, glob: str
@@ -62,7 +65,7 @@ async def test_the_rest_of_a_begun_file_is_read_from_its_packed_copy(
     assert sorted(await read_all(settings(tmp_path / glob), store)) == sorted(names(500, 1010))
 
 
-@BOTH
+@EACH
 @pytest.mark.parametrize("first", [0, 2])
 async def test_a_packed_file_that_is_written_in_pieces_and_of_several_members_is_read_as_one(
     tmp_path: Path, ending: str, pack: Pack, first: int
@@ -79,7 +82,7 @@ async def test_a_packed_file_that_is_written_in_pieces_and_of_several_members_is
     assert store.messages == names(0, 3000)
 
 
-@BOTH
+@EACH
 async def test_a_damaged_packed_file_and_one_that_is_cut_short_are_told_of(
     tmp_path: Path, ending: str, pack: Pack
 ) -> None:
@@ -120,14 +123,18 @@ async def test_text_that_begins_as_a_packed_file_does_is_text(tmp_path: Path) ->
 
 
 @BOTH
-async def test_what_a_packed_file_becomes_is_read_in_pieces(tmp_path: Path, ending: str, pack: Pack) -> None:
+async def test_what_a_packed_file_becomes_is_read_in_pieces(
+    tmp_path: Path, ending: str, pack: Pack, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """16 KiB of it become up to a thousand times as much by gzip, and still more in these ways."""
-    path, size = tmp_path / f"a{ending}", 64 << 20
+    monkeypatch.setattr(content, "STRIDE", 1 << 20)
+    monkeypatch.setattr(packing, "PIECE", 64 << 10)
+    path, size = tmp_path / f"a{ending}", 4 << 20
     path.write_bytes(pack(b"x" * size))
     status = path.stat()
     opened = content.open_content(str(path), (status.st_dev, status.st_ino))
     assert isinstance(opened, content.Unpacked)
-    kept = [len(opened.look(offset, 1000).found) + len(opened._kept) for offset in range(0, size, 8 << 20)]
+    kept = [len(opened.look(offset, 1000).found) + len(opened._kept) for offset in range(0, size, 512 << 10)]
     opened.close()
 
     assert max(kept) < content.STRIDE + 2 * packing.PIECE
@@ -142,12 +149,12 @@ async def test_a_file_that_wants_more_memory_than_it_may_is_told_of(tmp_path: Pa
     assert "a.xz: not a valid xz file, or one for more memory than it may" in str(store.problem)
 
 
-@BOTH
+@EACH
 async def test_more_packed_files_than_are_unpacked_at_once_are_all_read_and_none_is_told_of(
     tmp_path: Path, ending: str, pack: Pack, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(Store, "chunk_bytes", 16 << 10)
-    texts = [lines(0, 5000, f"file {number}") for number in range(3 * packing.AT_ONCE)]
+    monkeypatch.setattr(Store, "chunk_bytes", 4 << 10)
+    texts = [lines(0, 1000, f"file {number}") for number in range(3 * packing.AT_ONCE)]
     for number, text in enumerate(texts):
         (tmp_path / f"{number}{ending}").write_bytes(pack(text.encode()))
     store = Store()

@@ -20,6 +20,7 @@ options    what an input wants to have followed       opening    the door by whi
 tailer     the running input: who is served when, and what is told
 reader     the calls that a turn needs, and the transaction of events and position
 turns      whose turn it is
+gathering  when what was written is read
 discovery  globs → the files of now, and the directories whose changes matter
 watch      inotify: which of them changed, and when to look again
 start      `from: end`: where files end

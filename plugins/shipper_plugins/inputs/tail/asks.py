@@ -8,8 +8,9 @@ nothing between the steps that the next turn could not go on from.
 from __future__ import annotations
 
 from collections.abc import Generator, Mapping
-from dataclasses import dataclass
 from typing import Any, Generic, TypeVar
+
+import msgspec
 
 from shipper_plugins.inputs.tail.content import File, Look
 from shipper_plugins.inputs.tail.copies import Compared
@@ -21,10 +22,8 @@ from shipper_plugins.inputs.tail.stream import Stream
 _Answer = TypeVar("_Answer")
 
 
-class Ask(Generic[_Answer]):
+class Ask(msgspec.Struct, Generic[_Answer], frozen=True):
     """`answer = yield from ask`, in a decision."""
-
-    __slots__ = ()
 
     def __iter__(self) -> Generator[Ask[Any], Any, _Answer]:
         answer: _Answer = yield self
@@ -35,8 +34,7 @@ Steps = Generator[Ask[Any], Any, _Answer]
 """A decision, and what it returns."""
 
 
-@dataclass(frozen=True, slots=True)
-class LookAgain(Ask[Look]):
+class LookAgain(Ask[Look], frozen=True):
     """At most `size` bytes of the file of a stream from `offset`."""
 
     stream: Stream
@@ -46,8 +44,7 @@ class LookAgain(Ask[Look]):
     size: int
 
 
-@dataclass(frozen=True, slots=True)
-class IsWhole(Ask[bool]):
+class IsWhole(Ask[bool], frozen=True):
     """Whether the compressed file of a stream has its end."""
 
     stream: Stream
@@ -55,8 +52,7 @@ class IsWhole(Ask[bool]):
     file: File
 
 
-@dataclass(frozen=True, slots=True)
-class Compare(Ask[Compared]):
+class Compare(Ask[Compared], frozen=True):
     """Compare a file with a stream: see `copies.compare`."""
 
     path: str
@@ -65,8 +61,7 @@ class Compare(Ask[Compared]):
     known: Place
 
 
-@dataclass(frozen=True, slots=True)
-class CutUp(Ask[Cut]):
+class CutUp(Ask[Cut], frozen=True):
     """Cut what was found: see `Cutter.cut`."""
 
     cutter: Cutter
@@ -76,8 +71,7 @@ class CutUp(Ask[Cut]):
     flush: bool
 
 
-@dataclass(frozen=True, slots=True)
-class Keep(Ask[None]):
+class Keep(Ask[None], frozen=True):
     """Store these positions."""
 
     positions: Mapping[str, bytes | None]

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import msgspec
 
 from shipper_plugins.inputs.tail.lines import LONGEST_MARK, Charset, Cutter
 from shipper_plugins.inputs.tail.options import Options
 
 
-@dataclass(eq=False, slots=True)
-class Assembly:
+class Assembly(msgspec.Struct, eq=False):
     """Changed by its own methods only."""
 
     charset: Charset | None = None

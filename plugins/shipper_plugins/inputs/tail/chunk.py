@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import msgspec
 
 from shipper_plugins.inputs.tail.content import Look
 from shipper_plugins.inputs.tail.lines import Cut
@@ -10,8 +10,7 @@ from shipper_plugins.inputs.tail.place import Place
 from shipper_plugins.inputs.tail.stream import Stream
 
 
-@dataclass(frozen=True, slots=True)
-class Taken:
+class Taken(msgspec.Struct, frozen=True):
     """A chunk that was read and cut, and is to be stored."""
 
     stream: Stream

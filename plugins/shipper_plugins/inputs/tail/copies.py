@@ -16,8 +16,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import closing
-from dataclasses import dataclass
 from enum import Enum
+
+import msgspec
 
 from shipper.plugin import is_short
 from shipper_plugins.inputs.tail.content import WINDOW, Content, File, Moved, checksum, open_content
@@ -36,8 +37,7 @@ class Verdict(Enum):
     STALE = "the original has other content than it had: look at that first"
 
 
-@dataclass(frozen=True, slots=True)
-class Compared:
+class Compared(msgspec.Struct, frozen=True):
     """A verdict; `place` is where the copy can go on."""
 
     verdict: Verdict

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
+from msgspec.structs import replace
 
 from shipper_plugins.inputs.tail.asks import Compare, IsWhole, Keep, Steps
 from shipper_plugins.inputs.tail.content import HEAD

@@ -17,9 +17,10 @@ import re
 import stat
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, field
 from functools import lru_cache
 from itertools import pairwise
+
+import msgspec
 
 from shipper.plugin import BadOption
 from shipper_plugins.inputs.tail import denied
@@ -35,8 +36,7 @@ _MOST_WAYS = 1000
 the paths at each `*`."""
 
 
-@dataclass(frozen=True, slots=True)
-class Found:
+class Found(msgspec.Struct, frozen=True):
     """A regular file that a glob matched."""
 
     path: str
@@ -63,30 +63,28 @@ class Found:
         return self.changed == self.altered and self.changed != self.accessed
 
 
-@dataclass(slots=True)
-class Interest:
+class Interest(msgspec.Struct):
     """Which names matter in a directory."""
 
-    names: set[str] = field(default_factory=set)
-    patterns: set[str] = field(default_factory=set)
+    names: set[str] = msgspec.field(default_factory=set)
+    patterns: set[str] = msgspec.field(default_factory=set)
 
     def __contains__(self, name: str) -> bool:
         return name in self.names or any(_matcher(pattern).match(name) for pattern in self.patterns)
 
 
-@dataclass(slots=True)
-class Scan:
+class Scan(msgspec.Struct):
     """What there is."""
 
-    files: dict[str, Found] = field(default_factory=dict)
-    interests: defaultdict[str, Interest] = field(default_factory=lambda: defaultdict(Interest))
-    aliases: dict[str, str] = field(default_factory=dict)
+    files: dict[str, Found] = msgspec.field(default_factory=dict)
+    interests: defaultdict[str, Interest] = msgspec.field(default_factory=lambda: defaultdict(Interest))
+    aliases: dict[str, str] = msgspec.field(default_factory=dict)
     """For a linked file: its real path → the path by which it was found."""
-    problems: dict[str, str] = field(default_factory=dict)
+    problems: dict[str, str] = msgspec.field(default_factory=dict)
     """Path → why it cannot be looked at."""
-    directories: set[str] = field(default_factory=set)
+    directories: set[str] = msgspec.field(default_factory=set)
     """Paths without a glob that lead to a directory: the files in it were meant, perhaps."""
-    absent: set[str] = field(default_factory=set)
+    absent: set[str] = msgspec.field(default_factory=set)
     """Paths without a glob where there is nothing."""
 
     def hides(self, path: str) -> bool:
@@ -178,11 +176,11 @@ class _Walk:
     ) -> Iterator[tuple[str, tuple[str, ...]]]:
         if not rest and self._excluded(path):
             return
-        status = self._stat(path)
+        status, is_link = self._stat(path)
         if status is None:
             return
         if not rest and stat.S_ISREG(status.st_mode):
-            self._file(path, status)
+            self._file(path, status, is_link=is_link)
         elif not rest and is_named and stat.S_ISDIR(status.st_mode):
             self.scan.directories.add(path)
         elif rest and stat.S_ISDIR(status.st_mode) and self._is_a_way(path, status, rest):
@@ -198,7 +196,7 @@ class _Walk:
     def _everywhere(
         self, directory: str, parts: tuple[str, ...], rest: tuple[str, ...]
     ) -> Iterator[tuple[str, tuple[str, ...]]]:
-        status = self._stat(directory)
+        status, _ = self._stat(directory)
         if status is None or not stat.S_ISDIR(status.st_mode):
             return
         place = ((status.st_dev, status.st_ino), len(rest))
@@ -211,9 +209,9 @@ class _Walk:
             if not name.startswith("."):
                 yield os.path.join(directory, name), parts
 
-    def _file(self, path: str, status: os.stat_result) -> None:
+    def _file(self, path: str, status: os.stat_result, *, is_link: bool) -> None:
         at(path)
-        real = os.path.realpath(path) if os.path.islink(path) else ""
+        real = os.path.realpath(path) if is_link else ""
         self.scan.files[path] = Found.of(path, status, real)
         if real:
             self.scan.aliases[real] = path
@@ -229,13 +227,16 @@ class _Walk:
                 self._problem(directory, error)
         return self._listings[directory]
 
-    def _stat(self, path: str) -> os.stat_result | None:
+    def _stat(self, path: str) -> tuple[os.stat_result | None, bool]:
+        """What is at a path, and whether that is a link: one call for what is none."""
         at(path)
         try:
-            return os.stat(path)
+            status = os.lstat(path)
+            is_link = stat.S_ISLNK(status.st_mode)
+            return os.stat(path) if is_link else status, is_link
         except OSError as error:
             self._problem(path, error)
-            return None
+            return None, False
 
     def _problem(self, path: str, error: OSError) -> None:
         if error.errno not in (errno.ENOENT, errno.ENOTDIR):

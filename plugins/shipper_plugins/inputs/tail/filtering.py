@@ -16,6 +16,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from itertools import compress
 
+import msgspec
 import orjson
 
 from shipper.plugin import Batch, escaped, join
@@ -75,8 +76,7 @@ class Filter:
         return list(map(_Pattern.of, self.exclude))
 
 
-@dataclass(frozen=True, slots=True)
-class _Pattern:
+class _Pattern(msgspec.Struct, frozen=True):
     find: Find
     """Searches a text."""
     in_block: Find | None

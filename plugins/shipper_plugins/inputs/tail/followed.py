@@ -10,7 +10,8 @@ Who calls does what was decided, before it waits for anything: `tailer` and `rea
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass, field
+
+import msgspec
 
 from shipper.plugin import in_words, is_short
 from shipper_plugins.inputs.tail.discovery import Scan
@@ -24,21 +25,19 @@ SETTLED, TOLD = 5.0, 900.0
 """Seconds after which a file that is gone was not taken over by a copy, and for which its loss is reported."""
 
 
-@dataclass(frozen=True, slots=True)
-class Clock:
+class Clock(msgspec.Struct, frozen=True):
     """The time of this process in seconds, and that of the files in nanoseconds."""
 
     now: Callable[[], float]
     of_files: Callable[[], int]
 
 
-@dataclass(slots=True)
-class Decided:
+class Decided(msgspec.Struct):
     """What is to be done, in this order."""
 
-    close: list[Stream] = field(default_factory=list)
+    close: list[Stream] = msgspec.field(default_factory=list)
     """Streams whose open file is to be closed."""
-    wake: list[Stream] = field(default_factory=list)
+    wake: list[Stream] = msgspec.field(default_factory=list)
     """Streams that get a turn: they may have something to read."""
     set_timer: bool = False
     """Whether something is due sooner than it was."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import msgspec
 
 from shipper_plugins.inputs.tail.content import File
 from shipper_plugins.inputs.tail.place import NOTHING, Place, fingerprint
@@ -11,8 +11,7 @@ NOWHERE = (0, 0)
 """Device and inode in the position of a stream whose file has other content now."""
 
 
-@dataclass(frozen=True, slots=True)
-class Identity:
+class Identity(msgspec.Struct, frozen=True):
     """The file of a content, and its first bytes."""
 
     path: str
@@ -47,8 +46,7 @@ class Identity:
         return len(head) >= self.head_length and fingerprint(head[: self.head_length]) == self.head
 
 
-@dataclass(frozen=True, slots=True)
-class Remembered:
+class Remembered(msgspec.Struct, frozen=True):
     """A stream as it was in an instant, for a thread that looks while the stream goes on."""
 
     key: str

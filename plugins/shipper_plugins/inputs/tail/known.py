@@ -12,8 +12,9 @@ import re
 import secrets
 from collections import Counter, defaultdict
 from collections.abc import Iterator, Mapping
-from dataclasses import replace
 from itertools import islice
+
+from msgspec.structs import replace
 
 from shipper_plugins.inputs.tail.content import HEAD, File
 from shipper_plugins.inputs.tail.discovery import Found

@@ -20,11 +20,12 @@ from __future__ import annotations
 import codecs
 import re
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
 from io import BytesIO
 from itertools import pairwise
 
+import msgspec
 import orjson
+from msgspec.structs import replace
 
 from shipper.plugin import Batch, Fields
 from shipper_plugins.inputs.tail.filtering import Filter
@@ -42,8 +43,7 @@ HOLE = 4
 _HOLES = re.compile(rb"\0{%d,}|(?:\A|(?<=\n))\0+" % HOLE)
 
 
-@dataclass(frozen=True, slots=True)
-class Charset:
+class Charset(msgspec.Struct, frozen=True):
     """The encoding of one file."""
 
     name: str
@@ -125,8 +125,7 @@ class Charset:
         return codecs.getincrementaldecoder(self.name)("replace").decode(body[:limit], False), True
 
 
-@dataclass(frozen=True, slots=True)
-class Cut:
+class Cut(msgspec.Struct, frozen=True):
     """What a chunk gave."""
 
     batches: tuple[Batch, ...] = ()
@@ -145,8 +144,7 @@ class Cut:
         return replace(self, batches=(*before, *self.batches), consumed=size + self.consumed)
 
 
-@dataclass(frozen=True, slots=True)
-class Cutter:
+class Cutter(msgspec.Struct, frozen=True):
     """How a file's chunks are cut: settings, encoding and the fields that its events share."""
 
     charset: Charset

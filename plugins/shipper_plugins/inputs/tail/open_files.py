@@ -67,8 +67,11 @@ class OpenFiles:
     def at_hand(self, stream: Stream) -> Content | None:
         """What is open of a busy stream, in the thread that closes such ones: nobody closes it before that goes on."""
         with self._lock:
-            opened = self._open.get(stream)
-        return None if opened is None else opened.content
+            opened = self._open.pop(stream, None)
+            if opened is None:
+                return None
+            self._open[stream] = opened
+        return opened.content
 
     @contextmanager
     def use(self, stream: Stream, path: str, file: File) -> Iterator[tuple[Content, bool]]:
@@ -129,11 +132,10 @@ class OpenFiles:
             closed += [self._open.pop(stream) for stream in list(those)]
         return closed
 
-    def close(self, stream: Stream) -> None:
-        """Close its file, once no thread reads it."""
+    def close(self, *streams: Stream) -> None:
+        """Close their files, each once no thread reads it; those that are closed together take one thread."""
         with self._lock:
-            opened = self._open.pop(stream, None)
-            self._close([] if opened is None else [opened])
+            self._close([self._open.pop(stream) for stream in dict.fromkeys(streams) if stream in self._open])
 
     def clear(self) -> threading.Event:
         """Close all files; none stays open any more. The event says that they are closed."""

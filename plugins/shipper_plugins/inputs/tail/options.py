@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import Protocol
+
+import msgspec
 
 from shipper.plugin import Fields
 from shipper_plugins.inputs.tail.filtering import Filter
 from shipper_plugins.inputs.tail.multiline import Multiline
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Options:
+class Options(msgspec.Struct, frozen=True, kw_only=True):
     """Which files are followed, and what their lines become."""
 
     identity: str

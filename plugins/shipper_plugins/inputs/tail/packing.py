@@ -15,9 +15,9 @@ import errno
 import lzma
 import threading
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import Protocol
 
+import msgspec
 from isal import isal_zlib
 
 PIECE = 1 << 20
@@ -61,8 +61,7 @@ class Decoder(Protocol):
         ...
 
 
-@dataclass(frozen=True, slots=True)
-class Packing:
+class Packing(msgspec.Struct, frozen=True):
     """A way to pack files."""
 
     name: str

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import hashlib
-from dataclasses import dataclass, replace
+
+import msgspec
+from msgspec.structs import replace
 
 from shipper_plugins.inputs.tail.content import WINDOW, Look, checksum
 
@@ -16,8 +18,7 @@ def fingerprint(content: bytes) -> str:
 NOTHING = fingerprint(b"")
 
 
-@dataclass(frozen=True, slots=True)
-class Place:
+class Place(msgspec.Struct, frozen=True):
     """An offset, and what tells that the bytes before it are those that were read."""
 
     offset: int = 0

@@ -44,8 +44,8 @@ class Reader:
 
     async def see(self, wishes: Sequence[Wish]) -> list[Sight | OSError]:
         """Look at the files of streams, at the first of them at least, until there is a chunk to store."""
-        if (sight := at_hand(wishes[0], self.open_files, self._context.chunk_bytes)) is not None:
-            return [sight]
+        if seen_at_hand := at_hand(wishes, self.open_files, self._context.chunk_bytes):
+            return list(seen_at_hand)
         look = partial(see, wishes, self.open_files, self._context.chunk_bytes)
         seen, slow = await self._calls.run(wishes[0].path, look)
         for number, wish in enumerate(wishes[: len(seen)], 1):

@@ -21,8 +21,10 @@ import stat
 import time
 from collections import defaultdict
 from collections.abc import Callable, Collection, Iterable, Iterator
-from dataclasses import dataclass, field, replace
 from itertools import islice
+
+import msgspec
+from msgspec.structs import replace
 
 from shipper.plugin import is_short
 from shipper_plugins.inputs.tail.calls import at
@@ -41,8 +43,7 @@ _ADDED = re.compile(rf"[-._~](?=\d)|(?={'|'.join(map(re.escape, READ))}\Z)")
 _NUMBER = re.compile(r"[-._~]\d[-._\d]*\Z")
 
 
-@dataclass(frozen=True, slots=True)
-class Recovered:
+class Recovered(msgspec.Struct, frozen=True):
     """A file to be read that no glob finds."""
 
     found: Found
@@ -52,17 +53,16 @@ class Recovered:
     """The stream of the rotated file; None for a copy of it, or a file that was not known."""
 
 
-@dataclass(slots=True)
-class Search:
+class Search(msgspec.Struct):
     """What a search found."""
 
-    recovered: list[Recovered] = field(default_factory=list)
+    recovered: list[Recovered] = msgspec.field(default_factory=list)
     """The one written last is last."""
-    ended: set[str] = field(default_factory=set)
+    ended: set[str] = msgspec.field(default_factory=set)
     """Keys of rotated files that were found, but need not be read: nothing happened to them for long."""
-    replaced: set[str] = field(default_factory=set)
+    replaced: set[str] = msgspec.field(default_factory=set)
     """Keys of rotated files that were not found, while another file is at their path."""
-    sought: set[str] = field(default_factory=set)
+    sought: set[str] = msgspec.field(default_factory=set)
     """Keys of all rotated files that could be looked for; of the others nothing is known for want of a descriptor."""
 
 

@@ -9,7 +9,8 @@ from __future__ import annotations
 
 import time
 from collections.abc import Sequence
-from dataclasses import dataclass
+
+import msgspec
 
 from shipper.plugin import forget_frames
 from shipper_plugins.inputs.tail.content import HEAD, Content, File, Look
@@ -20,8 +21,7 @@ SLOW = 0.5
 """Seconds after which the file of a stream is looked at without others that would have to wait for it."""
 
 
-@dataclass(frozen=True, slots=True)
-class Wish:
+class Wish(msgspec.Struct, frozen=True):
     """A stream to look at, as it was known when its turn began."""
 
     stream: Stream
@@ -50,8 +50,7 @@ class Wish:
         return (self.stream.path, self.stream.file, self.stream.offset) == (self.path, self.file, self.offset)
 
 
-@dataclass(frozen=True, slots=True)
-class Sight:
+class Sight(msgspec.Struct, frozen=True):
     """A file that was looked at."""
 
     wish: Wish
@@ -69,14 +68,32 @@ class Sight:
     """When the file was made, in nanoseconds; 0 if it was open already, or that is not known."""
 
 
-def at_hand(wish: Wish, open_files: OpenFiles, chunk_bytes: int) -> Sight | None:
-    """The next chunk of a file in the middle of which the stream stands, if it is in memory; does not block."""
-    if wish.wants_head or not wish.stream.sighting.has_more or (content := open_files.at_hand(wish.stream)) is None:
+def at_hand(wishes: Sequence[Wish], open_files: OpenFiles, chunk_bytes: int) -> list[Sight]:
+    """As `see`, without blocking: up to the first file that is not open, or of which not all is in memory."""
+    seen: list[Sight] = []
+    size = 0
+    for wish in wishes:
+        sight = _at_hand(wish, open_files, chunk_bytes)
+        if sight is None:
+            break
+        seen.append(sight)
+        size += _length(sight)
+        if size >= chunk_bytes:
+            break
+    return seen
+
+
+def _at_hand(wish: Wish, open_files: OpenFiles, chunk_bytes: int) -> Sight | None:
+    if wish.done is not None or wish.stream.turn.slow or (content := open_files.at_hand(wish.stream)) is None:
         return None
     look = content.at_hand(wish.offset, chunk_bytes)
     if look is None:
         return None
-    return Sight(wish, content.compressed, max(look.size, wish.stream.sighting.size), 0, True, None, look)
+    head = None
+    if wish.wants_head and (head := content.head_at_hand() if wish.offset else look.found[:HEAD]) is None:
+        return None
+    written = 0 if wish.offset else look.written
+    return Sight(wish, content.compressed, look.size, written, True, head, look)
 
 
 def see(wishes: Sequence[Wish], open_files: OpenFiles, chunk_bytes: int) -> tuple[list[Sight | OSError], bool]:

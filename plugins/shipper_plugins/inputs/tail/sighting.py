@@ -20,11 +20,10 @@ writing anew, and give a file twice.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import msgspec
 
 
-@dataclass(eq=False, slots=True)
-class Sighting:
+class Sighting(msgspec.Struct, eq=False):
     """Changed by its own methods only."""
 
     size: int = 0

@@ -24,8 +24,6 @@ A stream is made of values, and each has one owner. Everybody reads them; a valu
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
-
 import msgspec
 
 from shipper_plugins.inputs.tail.assembly import Assembly
@@ -74,12 +72,11 @@ class Position(msgspec.Struct, frozen=True, omit_defaults=True):
     """When the file was last written, in nanoseconds, if all of it was read; 0 if not, or where that is not known."""
 
 
-@dataclass(eq=False, slots=True)
-class Kinship:
+class Kinship(msgspec.Struct, eq=False):
     """Which streams have a common beginning, as one was made as a copy of the other."""
 
     original: Stream | None = None
-    copies: set[Stream] = field(default_factory=set)
+    copies: set[Stream] = msgspec.field(default_factory=set)
     settled: bool = False
     """Whether it was decided that this is no copy, or no longer one."""
     compared: int = -1
@@ -101,8 +98,7 @@ class Kinship:
         return before == size
 
 
-@dataclass(eq=False, slots=True)
-class Stream:
+class Stream(msgspec.Struct, eq=False):
     """A content that is followed, or remembered after its file is gone."""
 
     key: str
@@ -114,10 +110,10 @@ class Stream:
     """When a scan saw it first, in nanoseconds; 0 if it was known before, or has its file from another one."""
     former: str = ""
     """The key of the stream that its file was before: a plain file is no copy of what it was itself."""
-    sighting: Sighting = field(default_factory=Sighting)
-    assembly: Assembly = field(default_factory=Assembly)
-    kinship: Kinship = field(default_factory=Kinship)
-    turn: Turn = field(default_factory=Turn)
+    sighting: Sighting = msgspec.field(default_factory=Sighting)
+    assembly: Assembly = msgspec.field(default_factory=Assembly)
+    kinship: Kinship = msgspec.field(default_factory=Kinship)
+    turn: Turn = msgspec.field(default_factory=Turn)
 
     @classmethod
     def restored(cls, key: str, stored: bytes) -> Stream:

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Set
-from dataclasses import dataclass
+
+import msgspec
 
 from shipper_plugins.inputs.tail.content import File
 from shipper_plugins.inputs.tail.discovery import Found, Scan
@@ -15,8 +16,7 @@ from shipper_plugins.inputs.tail.rotated import Recovered, Search, is_rotated
 from shipper_plugins.inputs.tail.stream import Stream
 
 
-@dataclass(frozen=True, slots=True)
-class Outcome:
+class Outcome(msgspec.Struct, frozen=True):
     """What became of a scan."""
 
     changed: bool
@@ -47,9 +47,16 @@ class Survey:
         """The files that are not known."""
         return list({f.file: f for f in scan.files.values() if f.file not in self._followed.known.by_file}.values())
 
+    def is_followed(self, path: str) -> bool:
+        """Whether a file that is followed is at this path."""
+        return self._at(path) is not None
+
+    def _at(self, path: str) -> Stream | None:
+        return self._followed.known.at(self._aliases.get(path, path))
+
     def written(self, path: str) -> None:
         """A file was written: it gets a turn."""
-        stream = self._followed.known.at(self._aliases.get(path, path))
+        stream = self._at(path)
         if stream is not None:
             stream.sighting.hear()
             self._followed.wake([stream])

@@ -9,9 +9,8 @@ change of it. So each scan also wakes the files that have more bytes than were l
 while there is such a file.
 
 A scan may take a fifth of the time at most, so a directory of ten thousand files that changes all the while does not
-take the processor for itself. After what was written is read, events of writes are left in the kernel for 20 ms: a
-system at rest forwards a line at once, and a trickle costs 50 batches a second and not 200 (with a wait as long as the
-reading took, 5,000 lines a second took 41 % of a processor, and a line 2 ms).
+take the processor for itself. A system at rest forwards a line at once; while lines keep coming, they are read in turns
+(`gathering`).
 """
 
 from __future__ import annotations
@@ -28,6 +27,7 @@ from shipper_plugins.inputs.tail.chunk import Taken
 from shipper_plugins.inputs.tail.content import Moved
 from shipper_plugins.inputs.tail.discovery import Globs, Scan
 from shipper_plugins.inputs.tail.followed import Clock, Followed
+from shipper_plugins.inputs.tail.gathering import BREATH, TURN, Gathering
 from shipper_plugins.inputs.tail.options import Options, Tails
 from shipper_plugins.inputs.tail.reader import Reader
 from shipper_plugins.inputs.tail.rotated import Search, search
@@ -49,7 +49,6 @@ WORKERS = 3
 together with it, and all others only once all workers hang."""
 TAKEN = 32
 """Streams whose chunks are stored together, at most."""
-_BREATH = 0.02
 _SOON = 1.0
 
 
@@ -60,6 +59,7 @@ class Tailer:
         self._context = context
         self._globs = Globs(options.paths, options.exclude)
         self._watch = Watch()
+        self._gathering = Gathering()
         self._calls = Calls(f"{context.name} {options.identity}")
         self._followed = Followed(options, Clock(trio.current_time, time.time_ns))
         self._survey = Survey(self._followed)
@@ -89,6 +89,14 @@ class Tailer:
         self._followed.change(settings.options())
         self._act()
 
+    async def quiesce(self) -> None:
+        """See `Source.change`: what was written waits no longer; what else there is to read is read by the next one."""
+        self._heed(self._watch.now())
+        self._wake_written(at_once=True)
+        self._act()
+        with trio.move_on_after(TURN):
+            await self._reader.turns.quiet()
+
     def figures(self) -> dict[str, int]:
         """See `Source.change`."""
         followed, lost = self._followed.known.by_file.values(), self._followed.lost_files
@@ -110,8 +118,8 @@ class Tailer:
     def _act(self) -> None:
         """Do what was decided."""
         decided = self._followed.decided()
-        for stream in decided.close:
-            self._reader.open_files.close(stream)
+        if decided.close:
+            self._reader.open_files.close(*decided.close)
         for stream in decided.wake:
             self._reader.turns.wake(stream)
         self._scan_wanted |= decided.scan
@@ -131,6 +139,7 @@ class Tailer:
             for wish, sight in zip(wishes, seen, strict=False):
                 one = await self._take(wish, sight)
                 if isinstance(one, Taken):
+                    self._gathering.count(len(one.look.found))
                     taken.append(one)
                 else:
                     turns.done(wish.stream, more=one)
@@ -172,14 +181,14 @@ class Tailer:
         while True:
             self._scan_wanted = False
             started = trio.current_time()
-            scan = await self._calls.run(self._options.paths[0], self._globs.scan)
+            scan, fresh_watches = await self._calls.run(self._options.paths[0], self._look)
             traces = await self._search(scan)
             now = trio.current_time()
-            fresh_watches = await self._calls.run(self._options.paths[0], partial(self._watch.follow, scan.interests))
             if not self._followed.scans and self._options.from_end and mark != begun(self._options):
                 await self._begin_at_end(scan)
             self._survey.hears_all = self._watch.complete
-            self._heed(await self._watch.changes(0.0))  # what the scan has seen
+            self._heed(self._watch.now())  # what the scan has seen
+            self._wake_written(at_once=True)
             outcome = self._survey.apply(scan, traces, self._reader.open_files.streams())
             self._act()
             self._note(scan)
@@ -189,7 +198,7 @@ class Tailer:
                 await self._reader.turns.quiet()
                 if self._is_over(scan, outcome):
                     return
-                await self._breathe()
+                await trio.sleep(BREATH)
                 continue
             self._rest = POLL[0] if outcome.changed else min(self._rest * 1.5, POLL[1])
             cost = now - started
@@ -203,6 +212,12 @@ class Tailer:
 
     def _is_incomplete(self) -> bool:
         return bool(self._followed.problems or self._unseen or self._absent)
+
+    def _look(self) -> tuple[Scan, bool]:
+        """Scan, and watch what was scanned, and return whether a watch is new. One blocking call: to a thread and
+        back takes as long as the scan of a small directory."""
+        scan = self._globs.scan()
+        return scan, self._watch.follow(scan.interests)
 
     async def _search(self, scan: Scan) -> Search:
         """Look for known contents that the scan did not find."""
@@ -226,19 +241,28 @@ class Tailer:
             until = min(due, earliest if self._scan_wanted else due, *followed.due())
             until = min(until, now + 1.0) if followed.known.detached else until
             with trio.CancelScope() as self._sleep:
-                self._heed(await self._watch.changes(max(0.0, until - now)))
+                self._heed(await self._changes(max(0.0, until - now)))
+            self._wake_written()
             followed.wake_due()
             self._act()
-            await self._breathe()
+            if not self._gathering.left(trio.current_time()):  # names change, or others write beside the files
+                await trio.sleep(BREATH)
+
+    async def _changes(self, seconds: float) -> Changes:
+        """Wait until something happens, or for so long; while what is written waits, only for a breath."""
+        left = self._gathering.left(trio.current_time())
+        if not left:  # and what waits is due, if the turn has ended just now
+            return self._watch.now() if self._gathering.has_some else await self._watch.changes(seconds)
+        await trio.sleep(min(seconds, left, self._gathering.breath))
+        return self._watch.now()
 
     def _heed(self, changes: Changes) -> None:
         self._scan_wanted |= changes.scan
-        for path in changes.paths:
-            self._survey.written(path)
+        self._gathering.note(filter(self._survey.is_followed, changes.paths))
 
-    async def _breathe(self) -> None:
-        """So many small writes become few batches."""
-        await trio.sleep(_BREATH)
+    def _wake_written(self, *, at_once: bool = False) -> None:
+        for path in self._gathering.due(trio.current_time(), at_once=at_once):
+            self._survey.written(path)
 
     # -- telling ---------------------------------------------------------------------------------------------------
 

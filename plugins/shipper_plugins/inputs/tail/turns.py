@@ -8,14 +8,13 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Generic, Protocol, TypeVar
 
+import msgspec
 import trio
 
 
-@dataclass(eq=False, slots=True)
-class Turn:
+class Turn(msgspec.Struct, eq=False):
     """Changed by `Turns` only."""
 
     queued: bool = False
@@ -61,7 +60,8 @@ class Turns(Generic[_Stream]):
 
     async def next(self, most: int) -> list[_Stream]:
         """Wait for streams, at least one; see `take`."""
-        await trio.lowlevel.checkpoint()
+        if self._waiting:
+            await trio.lowlevel.checkpoint()
         while not (streams := self.take(most)):
             await self._idle.park()
         return streams

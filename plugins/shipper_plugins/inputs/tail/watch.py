@@ -10,8 +10,8 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
 
+import msgspec
 import trio
 
 from shipper.plugin import Inotify, Mask
@@ -29,11 +29,10 @@ _MASK = Mask.MODIFY | _NAMES | _SELF | Mask.ONLYDIR
 _MODIFY, _WHOLE, _IGNORED = int(Mask.MODIFY), int(Mask.OVERFLOW) | _SELF, int(Mask.IGNORED)
 
 
-@dataclass(slots=True)
-class Changes:
+class Changes(msgspec.Struct):
     """What happened."""
 
-    paths: set[str] = field(default_factory=set)
+    paths: set[str] = msgspec.field(default_factory=set)
     """Files that were written."""
     scan: bool = False
     """Whether names may lead elsewhere now."""
@@ -88,7 +87,11 @@ class Watch:
             return Changes()
         with trio.move_on_after(seconds):
             return self._told(await self._inotify.receive())
-        return self._told(self._inotify.receive_nowait())
+        return self.now()
+
+    def now(self) -> Changes:
+        """Returns what happened, without waiting."""
+        return Changes() if self._inotify is None else self._told(self._inotify.receive_nowait())
 
     def _told(self, events: Iterable[tuple[int, int, str]]) -> Changes:
         changes = Changes()
