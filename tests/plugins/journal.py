@@ -19,7 +19,7 @@ from tests.programs import Running
 
 JOURNALD = "/lib/systemd/systemd-journald"
 _PLACES = ("/run/log/journal", "/var/log/journal")
-PATIENCE = 20.0
+PATIENCE = 60.0
 
 
 class Journal:

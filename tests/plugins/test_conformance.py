@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import socket
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import Awaitable, Callable
 from contextlib import suppress
 from dataclasses import replace
 from functools import partial
@@ -37,7 +37,6 @@ from shipper.plugin import (
     Version,
     digest_of,
 )
-from shipper.sdk.aio import open_asyncio
 from shipper.testing import (
     RecordingInputContext,
     check_close,
@@ -90,12 +89,6 @@ KEY = Credential.parse({"api_key": "conformance:a-secret-of-the-test"})
 BEARER = Credential.parse({"bearer_token": "a-secret-of-the-test"})
 LINES = Batch.lines(b'first line\n{"n": 1}\nlast line of all\n', offset=0, shared={"host": {"name": "web-1"}})
 BATCH = replace(LINES, origin=b"0123456789abcdef", seq=7)
-STATE = Batch.documents([b'{"n":1}', b"{}"]).with_columns(
-    versions=[
-        Version("", "inventory", "web-1", 1 << 31, digest_of(b'{"n":1}'), False),
-        Version("berlin", "inventory", "web-2", 1 << 31, digest_of(None), True),
-    ]
-)
 LARGE = replace(
     Batch.documents([b'{"n":"%s"}' % os.urandom(1 << 20).hex().encode() for _ in range(4)]), origin=BATCH.origin, seq=8
 )
@@ -107,12 +100,6 @@ STATE = Batch.documents([b'{"message":"text of a document"}', b"{}"]).with_colum
 )
 
 Case = Callable[[Asyncio, Path], Any]
-
-
-@pytest.fixture
-async def aio() -> AsyncIterator[Asyncio]:
-    async with open_asyncio() as opened:
-        yield opened
 
 
 def of(kind: str) -> list[str]:

@@ -6,7 +6,8 @@ from typing import Any
 
 import pytest
 
-from shipper.sdk.event import Batch, together
+from shipper.sdk.event import Batch
+from shipper.sdk.joining import together
 from shipper_plugins import data_streams
 
 _STREAM = {"type": "logs", "dataset": "nginx", "namespace": "prod"}

@@ -37,7 +37,6 @@ from shipper.plugin import (
 from shipper.policy.policy import parse
 from shipper.policy.registry import Registry
 from shipper.policy.uses import uses
-from shipper.sdk.aio import open_asyncio
 from shipper.sdk.errors import PolicyError
 from shipper.testing import BulkDestination, open_destination
 from shipper_demo.ports import free_port
@@ -45,25 +44,13 @@ from shipper_plugins.outputs.elasticsearch import ElasticsearchOutput
 from tests.proxy import ForwardProxy, open_proxy
 from tests.raw_http import http, raw_server, read_request
 
+pytestmark = pytest.mark.usefixtures("no_proxy_of_the_machine")
 KEY = Credential.parse({"api_key": "id:canary-secret"})
 GATEWAY = Credential.parse({"token": "canary-of-the-gateway"})
 PROXY = Credential.parse({"username": "ann", "password": "pröxy"})
 CREDENTIALS = {CredentialId("es"): KEY, CredentialId("gateway"): GATEWAY, CredentialId("proxy"): PROXY}
 SECRET: dict[str, Any] = {"secret_headers": {"X-Gateway": CredentialId("gateway")}}
 CREATED = b'{"errors":false,"items":[{"create":{"status":201}}]}'
-
-
-@pytest.fixture(autouse=True)
-def _no_proxy_of_the_machine(monkeypatch: pytest.MonkeyPatch) -> None:
-    for name in ("HTTPS_PROXY", "https_proxy", "HTTP_PROXY", "http_proxy", "NO_PROXY", "no_proxy"):
-        monkeypatch.delenv(name, raising=False)
-
-
-@pytest.fixture
-async def aio() -> AsyncIterator[Asyncio]:
-    with trio.fail_after(60):
-        async with open_asyncio() as opened:
-            yield opened
 
 
 def documents(*texts: bytes, seq: int = 1) -> Batch:
@@ -256,7 +243,7 @@ async def test_the_name_is_checked_as_ever(aio: Asyncio) -> None:
 
 @pytest.mark.parametrize("version", [ssl.TLSVersion.TLSv1_2, ssl.TLSVersion.TLSv1_3])
 async def test_a_host_that_wants_a_certificate_is_looked_at_without_one(aio: Asyncio, version: ssl.TLSVersion) -> None:
-    made = CA.issue_cert(common_name="shipper-1")
+    made = CA.issue_cert("shipper-1.test", common_name="shipper-1")
     chain = b"".join(blob.bytes() for blob in made.cert_chain_pems).decode()
     own = Credential.parse({"certificate": chain, "key": made.private_key_pem.bytes().decode()})
     async with open_destination(

@@ -17,7 +17,6 @@ import pytest
 import trio
 
 from shipper.plugin import Asyncio, Batch, CredentialId, Duration, OutputContext, Sender, Size
-from shipper.sdk.aio import open_asyncio
 from shipper.sdk.connection import RESET
 from shipper_demo.ports import free_port
 from shipper_plugins.otlp.status import Grpc
@@ -41,13 +40,6 @@ _SILENT = ("silent", "unread")
 def within(what: str = "") -> Duration:
     """The time for a request; a short one only where no answer comes."""
     return Duration(0.5 if what in _SILENT else 60)
-
-
-@pytest.fixture
-async def aio() -> AsyncIterator[Asyncio]:
-    with trio.fail_after(60):
-        async with open_asyncio() as opened:
-            yield opened
 
 
 def batch(seq: int = 1) -> Batch:

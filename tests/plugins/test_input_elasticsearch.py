@@ -23,7 +23,7 @@ from shipper.policy.uses import uses
 from shipper.sdk import bodies
 from shipper.sdk.aio import open_asyncio
 from shipper.testing import RecordingInputContext
-from shipper_plugins.inputs import bulk_connections, bulk_http
+from shipper_plugins.inputs import bulk_connections, bulk_http, bulk_server
 from shipper_plugins.inputs.bulk_request import BulkRequest
 from shipper_plugins.inputs.elasticsearch import ElasticsearchInput, ServerTls
 
@@ -574,7 +574,7 @@ async def test_a_body_over_the_limit_is_answered_413_declared_or_not():
 
 
 async def test_a_bomb_is_noticed_before_it_takes_memory():
-    bomb = gzip.compress(b'{"create":{}}\n{"message":"' + b"x" * (100 << 20), 1)
+    bomb = gzip.compress(b'{"create":{}}\n{"message":"' + b"x" * (24 << 20), 1)
     async with a_receiver(max_decompressed_bytes=Size(4 << 20)) as receiver:
         tracemalloc.start()
         try:
@@ -584,11 +584,11 @@ async def test_a_bomb_is_noticed_before_it_takes_memory():
             tracemalloc.stop()
 
     assert answer.status == 413
-    assert peak < 24 << 20
+    assert peak < 12 << 20
 
 
 async def test_a_document_that_unfolds_to_gigabytes_is_refused_before_it_takes_memory():
-    bomb = gzip.compress(b'{"create":{}}\n{"a":[' + b"{}," * (30 << 20) + b"{}]}\n" + OK, 1)
+    bomb = gzip.compress(b'{"create":{}}\n{"a":[' + b"{}," * (4 << 20) + b"{}]}\n" + OK, 1)
     async with a_receiver() as receiver:
         tracemalloc.start()
         try:
@@ -598,7 +598,7 @@ async def test_a_document_that_unfolds_to_gigabytes_is_refused_before_it_takes_m
             tracemalloc.stop()
 
     assert [item["create"]["status"] for item in answer.json["items"]] == [400, 201]
-    assert peak < 24 << 20
+    assert peak < 12 << 20
 
 
 async def test_while_a_long_document_is_read_others_are_answered(monkeypatch):
@@ -693,19 +693,6 @@ async def test_who_is_turned_away_is_counted_logged_and_reported_while_it_lasts(
     assert [record.getMessage() for record in caplog.records] == [f"input test: {problem}" for problem in said]
 
 
-async def test_a_client_too_many_displaces_the_one_that_is_idle_for_longest(monkeypatch):
-    monkeypatch.setattr(bulk_connections, "MOST_CLIENTS", 2)
-    async with a_receiver() as receiver:
-        first, second, third = [await receiver.connect() for _ in range(3)]
-        for client in (first, second, first, third):
-            assert (await client.request("GET", "/")).status == 200
-
-        assert await second.is_closed()
-        assert (await first.request("GET", "/")).status == 200
-        for client in (first, second, third):
-            await trio.aclose_forcefully(client.stream)
-
-
 async def test_where_descriptors_are_short_a_connection_takes_the_place_of_a_stranger_and_that_is_told(monkeypatch):
     monkeypatch.setattr(bulk_connections, "TELL_SECONDS", 0.01)
     async with a_receiver() as receiver, await receiver.connect() as known:
@@ -724,18 +711,6 @@ async def test_where_descriptors_are_short_a_connection_takes_the_place_of_a_str
         await trio.aclose_forcefully(stranger.stream)
 
     assert any("Too many open files: the limit is" in problem for problem in context.problems if problem)
-
-
-async def test_where_descriptors_are_short_and_all_are_clients_the_one_idle_for_longest_goes(monkeypatch):
-    async with a_receiver() as receiver, await receiver.connect() as first, await receiver.connect() as second:
-        await first.request("POST", "/_bulk", OK)
-        await second.request("POST", "/_bulk", OK)
-        monkeypatch.setattr(bulk_connections, "is_reserved", lambda descriptor: True)
-        async with await receiver.connect() as late:
-            assert await late.is_closed()
-
-        assert await first.is_closed()
-        assert (await second.request("POST", "/_bulk", OK)).status == 200
 
 
 async def test_while_all_clients_are_busy_another_one_is_told_to_come_again(monkeypatch):
@@ -1053,3 +1028,81 @@ async def test_silent_connections_keep_nobody_with_a_key_from_connecting(identit
 
     assert receiver.context.count == 8
     assert receiver.context.peers_turned_away > 0
+
+
+# -- small requests with a head that is known --------------------------------------------------------------------------
+
+
+@pytest.fixture
+def judged(monkeypatch):
+    """The requests that aiohttp has read."""
+    seen = []
+    respond = bulk_server.BulkServer._respond
+
+    async def noted(self, request):
+        seen.append(request.path)
+        return await respond(self, request)
+
+    monkeypatch.setattr(bulk_server.BulkServer, "_respond", noted)
+    return seen
+
+
+async def test_a_small_request_with_the_head_of_one_before_is_stored_and_answered_without_aiohttp(judged):
+    async with a_receiver() as receiver, await receiver.connect() as client:
+        answers = [await client.request("POST", "/_bulk?filter_path=errors", bulk(n, 10 * n)) for n in (1, 2, 3)]
+
+        assert len(judged) == 1
+        assert [answer.json for answer in answers] == [{"errors": False}] * 3
+        assert {frozenset(answer.headers) for answer in answers} == {frozenset(answers[0].headers)}
+        assert numbers(receiver.context) == [10, 20, 21, 30, 31, 32]
+
+
+async def test_it_is_answered_429_where_there_is_no_room(judged):
+    async with a_receiver() as receiver, await receiver.connect() as client:
+        await client.request("POST", "/_bulk", bulk(1))
+        receiver.context.full = True
+        refused = await client.request("POST", "/_bulk", bulk(1, 1))
+        receiver.context.full = False
+        answer = await client.request("POST", "/_bulk", bulk(1, 2))
+
+        assert (refused.status, refused.headers["retry-after"]) == (429, "1")
+        assert refused.json["error"]["type"] == "es_rejected_execution_exception"
+        assert answer.status == 200
+        assert numbers(receiver.context) == [0, 2]
+        assert len(judged) == 1
+
+
+async def test_one_that_is_not_as_simple_is_judged_like_a_new_one(judged):
+    async with a_receiver(max_body_bytes=Size(50)) as receiver, await receiver.connect() as client:
+        bodies = [bulk(1), bulk(1)[:-1], bulk(1, 1)]
+        answers = [(await client.request("POST", "/_bulk", body)).status for body in bodies]
+        too_large = await client.request("POST", "/_bulk", bulk(9))
+
+        assert [*answers, too_large.status] == [200, 400, 200, 413]
+        assert len(judged) == 3
+        assert numbers(receiver.context) == [0, 1]
+
+
+@pytest.mark.parametrize("is_stored", [True, False])
+async def test_at_the_end_one_that_is_under_way_has_a_moment_to_be_stored(judged, is_stored):
+    async with open_asyncio() as aio:
+        context = Context(aio=aio)
+        async with an_input().open(context) as source, trio.open_nursery() as nursery:
+            nursery.start_soon(source.run)
+            port = (await context.listen(FREE)).getsockname()[1]
+            async with Client(await trio.open_tcp_stream("127.0.0.1", port)) as client:
+                await client.request("POST", "/_bulk", bulk(1))
+                context.gate = trio.Event()
+                await client.send("POST", "/_bulk", bulk(1, 1))
+                await context.wait_until(lambda: context.emitting == 2)
+                nursery.cancel_scope.cancel()
+                with trio.CancelScope(shield=True), trio.fail_after(30):
+                    if is_stored:
+                        context.gate.set()
+                        assert (await client.answer()).status == 200
+                    else:
+                        await context.wait_until(lambda: context.given_up == 1)
+                        assert await client.is_closed()
+
+    assert numbers(context) == ([0, 1] if is_stored else [0])
+    assert len(judged) == 1

@@ -30,7 +30,7 @@ from tests.plugins.tail import Store, append, becomes, following, lines, names, 
 
 @pytest.fixture(autouse=True)
 def chunks_that_small_files_have_several_of(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(RecordingInputContext, "chunk_bytes", 256 << 10)
+    monkeypatch.setattr(RecordingInputContext, "chunk_bytes", 16 << 10)
 
 
 # -- lines ------------------------------------------------------------------------------------------------------------
@@ -365,17 +365,17 @@ async def test_files_rotated_twice_out_of_the_glob_while_nothing_runs_are_all_re
 
 async def test_a_file_renamed_while_its_reading_was_cut_short_is_read_to_its_end(tmp_path: Path) -> None:
     path, store = tmp_path / "app.log", Store()
-    append(path, lines(0, 100_000))
+    append(path, lines(0, 20_000))
     for turn in range(3):
         async with following(settings(path), store):
             await store.comes(store.count + 1)
         if path.exists() and not turn:
             path.rename(tmp_path / "app.log.1")
-            append(path, lines(100_000, 100_010))
-    assert store.count < 200_000
+            append(path, lines(20_000, 20_010))
+    assert store.count < 20_000
     await read_all(settings(path), store)
 
-    assert sorted(store.messages) == sorted(names(0, 100_010))
+    assert sorted(store.messages) == sorted(names(0, 20_010))
 
 
 @pytest.mark.parametrize("reused", [False, True])
@@ -480,34 +480,34 @@ async def test_a_reused_inode_belongs_to_the_file_that_is_still_followed(tmp_pat
 
 async def test_many_files_that_are_gone_cost_one_look_at_their_directory(tmp_path: Path, monkeypatch: Any) -> None:
     store, config = Store(), settings(tmp_path / "*.log")
-    for number in range(600):
+    for number in range(60):
         append(tmp_path / f"{number}.log", lines(0, 2, str(number)))
     await read_all(config, store)
-    for number in range(600):
+    for number in range(60):
         append(tmp_path / f"{number}.log", lines(2, 4, str(number)))
         (tmp_path / f"{number}.log").rename(tmp_path / f"{number}.old")
     looked = []
     scandir = os.scandir
     monkeypatch.setattr(os, "scandir", lambda path: looked.append(path) or scandir(path))
 
-    assert len(await read_all(config, store)) == 1200
+    assert len(await read_all(config, store)) == 120
     assert len(looked) < 5
     assert await read_all(config, store) == []
 
 
 async def test_a_deleted_file_is_read_to_its_end(tmp_path: Path) -> None:
     path = tmp_path / "app.log"
-    append(path, lines(0, 100_000) + "last")
+    append(path, lines(0, 5000) + "last")
     store = Store()
     store.full = True
     async with following(settings(path), store) as source:
         await becomes(lambda: bool(store.under_way))
         path.unlink()
         store.full = False
-        await store.comes(100_001)
+        await store.comes(5001)
         await becomes(lambda: not source._followed.known.by_file)
 
-    assert store.messages == [*names(0, 100_000), "last"]
+    assert store.messages == [*names(0, 5000), "last"]
 
 
 @pytest.mark.parametrize("size", [20, 5000])
@@ -661,21 +661,6 @@ async def test_a_file_compressed_while_it_is_followed_gives_nothing_twice(tmp_pa
     assert await read_all(settings(tmp_path / "*"), store) == []
 
 
-@pytest.mark.parametrize("first", [0, 2])
-async def test_a_compressed_file_that_was_empty_at_first_is_read_as_one(tmp_path: Path, first: int) -> None:
-    """`gzip` creates its file long before it writes to it, and a wide glob finds both."""
-    packed, store = gzip.compress(lines(0, 3000).encode()), Store()
-    append(tmp_path / "a.gz", packed[:first])
-    async with following(settings(tmp_path / "*"), store) as source:
-        await becomes(lambda: len(source._followed.known.streams) == 1)
-        await source._reader.turns.quiet()
-        append(tmp_path / "a.gz", packed[first:])
-        await store.comes(1)
-        await source._reader.turns.quiet()
-
-    assert store.messages == names(0, 3000)
-
-
 async def test_a_compressed_file_that_was_empty_when_the_input_began_at_the_end_is_read_as_one(tmp_path: Path) -> None:
     packed, store = gzip.compress(lines(0, 3000).encode()), Store()
     (tmp_path / "a.gz").touch()
@@ -691,28 +676,16 @@ async def test_a_compressed_file_that_was_empty_when_the_input_began_at_the_end_
 async def test_a_compressed_file_is_resumed_where_it_was_left(tmp_path: Path) -> None:
     store = Store()
     with gzip.open(tmp_path / "a.gz", "wb", compresslevel=1) as packed:
-        packed.write(lines(0, 120_000).encode())
+        packed.write(lines(0, 12_000).encode())
     with gzip.open(tmp_path / "a.gz", "ab", compresslevel=1) as packed:
-        packed.write(lines(120_000, 180_000).encode())
+        packed.write(lines(12_000, 18_000).encode())
     for _ in range(3):
         async with following(settings(tmp_path / "*.gz"), store):
             before = store.count
             await store.until(lambda before=before: store.count > before)  # type: ignore[misc]
     await read_all(settings(tmp_path / "*.gz"), store)
 
-    assert store.messages == names(0, 180_000)
-
-
-async def test_a_damaged_compressed_file_is_reported(tmp_path: Path) -> None:
-    packed = bytearray(gzip.compress(lines(0, 1000).encode()))
-    packed[100:200] = b"x" * 100
-    (tmp_path / "a.gz").write_bytes(packed)
-    append(tmp_path / "b.log", "fine\n")
-    store = Store()
-    async with following(settings(tmp_path / "*"), store):
-        await store.until(lambda: "fine" in store.messages and bool(store.problems))
-
-    assert store.problems == [f"{tmp_path}/a.gz: not a valid gzip file"]
+    assert store.messages == names(0, 18_000)
 
 
 @pytest.mark.parametrize("count", [20, 3000])
@@ -777,7 +750,7 @@ async def test_more_large_compressed_files_than_may_be_open_are_all_read(tmp_pat
     """One that is closed is decompressed from its beginning again, and must then get to where it was."""
     monkeypatch.setattr(open_files, "OPEN_FILES", 1)
     monkeypatch.setattr(content, "STRIDE", 64 << 10)
-    written = [[random.Random(f"{file} {line}").randbytes(500).hex() for line in range(1000)] for file in range(8)]
+    written = [[random.Random(f"{file} {line}").randbytes(500).hex() for line in range(300)] for file in range(8)]
     for file, texts in enumerate(written):
         (tmp_path / f"{file}.gz").write_bytes(gzip.compress("".join(f"{text}\n" for text in texts).encode()))
     messages = await read_all(settings(tmp_path / "*.gz"), Store())
@@ -1057,22 +1030,23 @@ async def test_an_unreadable_file_is_reported_and_the_others_are_read(tmp_path: 
 # -- flow -------------------------------------------------------------------------------------------------------------
 
 
-async def test_two_thousand_files_are_read_with_few_of_them_open(tmp_path: Path, monkeypatch: Any) -> None:
-    for number in range(2000):
+async def test_many_files_are_read_with_few_of_them_open(tmp_path: Path, monkeypatch: Any) -> None:
+    monkeypatch.setattr(open_files, "OPEN_FILES", 20)
+    for number in range(200):
         append(tmp_path / f"{number}.log", lines(0, 20, str(number)))
     store = Store()
     before = len(os.listdir("/proc/self/fd"))
     async with following(settings(tmp_path / "*.log"), store):
-        await store.comes(40_000)
+        await store.comes(4000)
         opened = len(os.listdir("/proc/self/fd")) - before
-        for number in range(2000):
+        for number in range(200):
             append(tmp_path / f"{number}.log", "more\n")
-        await store.comes(42_000)
+        await store.comes(4200)
 
-    assert opened < 300
+    assert opened < 100
     assert len(os.listdir("/proc/self/fd")) <= before
-    assert store.count == 42_000
-    assert len(store.stored) == 2000
+    assert store.count == 4200
+    assert len(store.stored) == 200
     assert store.most <= tailer.WORKERS
 
 
@@ -1102,20 +1076,21 @@ async def test_a_copy_that_was_compressed_beside_its_original_is_not_read(tmp_pa
     assert store.messages == [*names(0, 2100), "other"]
 
 
-async def test_a_large_file_does_not_keep_a_small_one_waiting(tmp_path: Path) -> None:
-    """It is opened by a thread, which the machine may be slow to start; so the large one is large."""
-    append(tmp_path / "a.log", lines(0, 1_000_000))
+async def test_a_large_file_does_not_keep_a_small_one_waiting(tmp_path: Path, monkeypatch: Any) -> None:
+    """It is opened by a thread, which the machine may be slow to start; so the large one has many chunks."""
+    monkeypatch.setattr(RecordingInputContext, "chunk_bytes", 1 << 10)
+    append(tmp_path / "a.log", lines(0, 100_000))
     append(tmp_path / "b.log", "small\n")
     store = Store()
     await read_all(settings(tmp_path / "*.log"), store)
 
-    assert store.messages.index("small") < 900_000
-    assert store.count == 1_000_001
+    assert store.messages.index("small") < 90_000
+    assert store.count == 100_001
 
 
 async def test_a_cancel_while_the_events_are_stored_loses_and_repeats_nothing(tmp_path: Path) -> None:
     path, store = tmp_path / "a.log", Store()
-    append(path, lines(0, 20_000, "x" * 130))
+    append(path, lines(0, 2000, "x" * 130))
     for _ in range(4):
         store.full = True
         async with following(settings(path), store):
@@ -1128,7 +1103,7 @@ async def test_a_cancel_while_the_events_are_stored_loses_and_repeats_nothing(tm
     store.full = False
     await read_all(settings(path), store)
 
-    assert store.messages == names(0, 20_000, "x" * 130)
+    assert store.messages == names(0, 2000, "x" * 130)
 
 
 async def test_positions_move_with_the_events_before_them_and_never_ahead(tmp_path: Path) -> None:

@@ -28,7 +28,6 @@ from shipper.plugin import (
     Material,
     PluginFault,
 )
-from shipper.sdk.aio import open_asyncio
 from shipper.sdk.http import open_client
 from shipper.sdk.origins import Origin
 from shipper.sdk.units import Size
@@ -42,12 +41,6 @@ from tests.plugins.relay import EDGES, KEYS, Principal, edge, entry, principal
 INSTANCE = "1" * 32
 JSON = "application/json"
 AUTHORIZATION = f"Authorization: {KEYS[CredentialId('k1')].authorization()}\r\n"
-
-
-@pytest.fixture
-async def aio() -> AsyncIterator[Asyncio]:
-    async with open_asyncio() as opened:
-        yield opened
 
 
 class Reply(NamedTuple):
@@ -367,6 +360,117 @@ async def test_a_heartbeat_that_repeats_the_last_one_is_refused_once_its_credent
         door.source.change(door.settings, {id: secret for id, secret in KEYS.items() if id != "k1"})
 
         assert (before, await beat()) == ([200, 200], 401)
+
+
+@asynccontextmanager
+async def small_parts(aio: Asyncio, door: Principal, key: str = "k1") -> AsyncIterator[Callable[[int], Awaitable[int]]]:
+    """Sends a part with this place on the same connection each time; returns the status of the answer."""
+    generation = await hello(door, key=key)
+    shown = {"Authorization": KEYS[CredentialId(key)].authorization()}
+    async with open_client(aio, shown, False, connections=1, seconds=10) as client:
+
+        async def send(place: int) -> int:
+            body = parts(generation, entry(place, *range(place)))
+            kind = {"Content-Type": frames.MEDIA_TYPE}
+            return (await client.post(door.url, "/v1/relay/parts", [body], headers=kind)).status
+
+        yield send
+
+
+async def test_parts_with_a_head_that_is_known_are_no_requests_of_aiohttp(aio: Asyncio) -> None:
+    async with principal(aio) as door, small_parts(aio, door) as send:
+        before = door.source._server._server.requests_count
+        statuses = [await send(place) for place in range(1, 8)]
+
+        assert statuses == [200] * 7
+        assert door.context.count == sum(range(1, 8))
+        assert door.source._server._server.requests_count - before == 1
+
+
+async def test_parts_with_a_head_that_is_known_are_refused_once_their_session_has_ended(aio: Asyncio) -> None:
+    async with principal(aio) as door, small_parts(aio, door) as send:
+        before = [await send(1), await send(2)]
+        await hello(door)
+
+        assert (before, await send(3)) == ([200, 200], 409)
+        assert door.context.count == 3
+
+
+async def test_parts_with_a_head_that_is_known_are_refused_once_their_credential_is_withdrawn(aio: Asyncio) -> None:
+    async with principal(aio) as door, small_parts(aio, door) as send:
+        before = [await send(1), await send(2)]
+        door.source.change(door.settings, {id: secret for id, secret in KEYS.items() if id != "k1"})
+
+        assert (before, await send(3)) == ([200, 200], 401)
+        assert door.context.count == 3
+
+
+async def test_parts_with_a_head_that_is_known_take_memory_as_others_do(
+    aio: Asyncio, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with principal(aio) as door, small_parts(aio, door) as send:
+        before = [await send(1), await send(2)]
+        memory = door.source._server._memory
+        assert memory.held == 0
+        memory.limit = 1000
+
+        assert (before, await send(3)) == ([200, 200], 429)
+        assert memory.held == 0
+
+
+def whole(what: str, kind: str, body: bytes, key: str = "k1") -> bytes:
+    """A request as it is sent."""
+    head = f"POST /v1/relay/{what} HTTP/1.1\r\nHost: localhost\r\n"
+    head += f"Authorization: {KEYS[CredentialId(key)].authorization()}\r\nContent-Type: {kind}\r\n"
+    return f"{head}Content-Length: {len(body)}\r\n\r\n".encode() + body
+
+
+async def test_a_head_with_another_credential_is_not_the_known_one(aio: Asyncio) -> None:
+    async with principal(aio) as door:
+        generation = await hello(door)
+        async with await trio.open_tcp_stream("127.0.0.1", int(door.url.rpartition(":")[2])) as stream:
+            for place in (1, 2):
+                await stream.send_all(whole("parts", frames.MEDIA_TYPE, parts(generation, entry(place))))
+                await _answers(stream, 1)
+            await stream.send_all(whole("parts", frames.MEDIA_TYPE, parts(generation, entry(3)), key="other"))
+            answer = bytes(await stream.receive_some())
+
+        assert answer.startswith(b"HTTP/1.1 409 ")  # the edge of this credential has no session
+        assert door.numbers == [1, 2]
+
+
+async def test_requests_that_come_before_the_answer_are_answered_in_their_order(aio: Asyncio) -> None:
+    async with principal(aio) as door:
+        generation = await hello(door)
+
+        def part(place: int) -> bytes:
+            return whole("parts", frames.MEDIA_TYPE, parts(generation, entry(place)))
+
+        beat = whole("heartbeat", JSON, msgspec.json.encode(Head(generation, 1, 0)))
+        async with await trio.open_tcp_stream("127.0.0.1", int(door.url.rpartition(":")[2])) as stream:
+            said: list[Any] = []
+            for number, sent in enumerate([part(1), part(2), part(3) + beat + part(4), part(5)]):
+                await stream.send_all(sent)
+                if number != 1:  # the third comes while the second is stored, if it is stored slowly enough
+                    said += await _answers(stream, 1 if number == 0 else 4 if number == 2 else 1)
+
+        assert said == [[1], [2], [3], [], [4], [5]]
+
+
+async def _answers(stream: trio.SocketStream, count: int) -> list[Any]:
+    """The places that the next answers confirm."""
+    read, found = b"", list[Any]()
+    with trio.fail_after(30):
+        while len(found) < count:
+            if _is_whole(read):
+                head, _, rest = read.partition(b"\r\n\r\n")
+                length = int(re.findall(rb"(?i)content-length: *([0-9]+)", head)[0])
+                found.append(json.loads(rest[:length])["confirmed"])
+                read = rest[length:]
+            else:
+                read += await stream.receive_some()
+    assert not read
+    return found
 
 
 async def test_a_connection_that_has_shown_a_removed_credential_is_closed_before_it_is_released(aio: Asyncio) -> None:

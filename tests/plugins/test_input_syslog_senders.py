@@ -17,7 +17,7 @@ from tests import needs
 from tests.programs import Running
 
 COUNT = 300
-PATIENCE = 30
+PATIENCE = 60
 TEXTS = [f"message {number:05d} of app é" for number in range(COUNT)]
 
 RSYSLOG = """

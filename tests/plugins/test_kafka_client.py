@@ -4,11 +4,9 @@ from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 
 import pytest
-import trio
 from aiokafka.protocol.produce import ProduceResponse_v8
 
 from shipper.plugin import Answers, Asyncio, Batch, Code, Later, Outcome, OutputContext, Sender
-from shipper.sdk.aio import open_asyncio
 from shipper_plugins.outputs import kafka_answers as codes
 from shipper_plugins.outputs import kafka_client
 from shipper_plugins.outputs.kafka import KafkaOutput
@@ -16,13 +14,6 @@ from tests.plugins.kafka_broker import PRODUCE, Cluster, open_broker, open_clust
 
 LOST = None
 REFUSES_FORM = (codes.TOO_LARGE, codes.RECORD_LIST_TOO_LARGE, codes.INVALID_RECORD)
-
-
-@pytest.fixture
-async def aio() -> AsyncIterator[Asyncio]:
-    with trio.fail_after(30):
-        async with open_asyncio() as opened:
-            yield opened
 
 
 @asynccontextmanager

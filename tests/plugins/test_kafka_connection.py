@@ -15,7 +15,6 @@ import trio
 from aiokafka.protocol.metadata import MetadataRequest_v5, MetadataResponse_v5
 
 from shipper.plugin import Asyncio, Code, Credential, Held, Later, NotBegun
-from shipper.sdk.aio import open_asyncio
 from shipper_plugins.outputs import kafka_answers as codes
 from shipper_plugins.outputs import kafka_client
 from shipper_plugins.outputs.kafka_client import Client
@@ -36,13 +35,6 @@ async def broker(aio: Asyncio, answer: Answer, *versions: bytes) -> AsyncIterato
             yield access
         finally:
             await aio.call(access.closed)
-
-
-@pytest.fixture
-async def aio() -> AsyncIterator[Asyncio]:
-    with trio.fail_after(30):
-        async with open_asyncio() as opened:
-            yield opened
 
 
 async def ask(aio: Asyncio, access: Access) -> object:

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from shipper.plugin import Batch
-from shipper.sdk.event import together
+from shipper.sdk.joining import together
 from shipper_plugins.outputs.kafka_rows import Layout, rows, topics
 
 

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from isal import isal_zlib
 
 from shipper.plugin import Answer, Batch, Held, Later, Outcome, TooLarge
-from shipper.sdk.event import together
+from shipper.sdk.joining import together
 from shipper_plugins.outputs import bulk, encoding
 
 _MIB = 1 << 20
@@ -275,6 +275,7 @@ def test_what_an_index_is_the_cause_of_holds_for_all_its_events() -> None:
         (403, "cluster_block_exception", True),
         (400, "index_closed_exception", True),
         (503, "unavailable_shards_exception", True),
+        (500, "illegal_state_exception", True),
         (401, "security_exception", False),
         (429, "es_rejected_execution_exception", False),
         (400, "mapper_parsing_exception", False),
@@ -287,37 +288,154 @@ def test_what_an_index_is_the_cause_of_holds_for_all_its_events() -> None:
         assert found.of_target is of_index
 
 
-@pytest.mark.parametrize(
-    ("reason", "outcome"),
-    [
-        (
-            "Validation Failed: 1: this action would add [2] shards, but this cluster currently has [1000]/[1000]"
-            " maximum normal shards open;",
-            Outcome.LATER,
-        ),
-        (_NO_WRITE_INDEX, Outcome.LATER),
-        (
-            "alias [logs] has more than one index associated with it [logs-1, logs-2], can't execute a single index op",
-            Outcome.LATER,
-        ),
-        (
-            "Alias [logs] has more than one index associated with it [[logs-1, logs-2]], can't execute a single index"
-            " op",
-            Outcome.LATER,
-        ),
-        ("Number of documents in the index can't exceed [2147483519]", Outcome.LATER),
-        ("pipeline with id [geoip] does not exist", Outcome.HELD),
-        ("no matching index template found for data stream [logs-app-prod]", Outcome.HELD),
-        ("matching index template [logs] for data stream [logs-app-prod] has no data stream template", Outcome.HELD),
-    ],
-)
-def test_a_400_that_says_nothing_of_the_event_makes_no_dead_letter(reason: str, outcome: Outcome) -> None:
-    found = settlement(400, "illegal_argument_exception", reason)
+_ARGUMENT = "illegal_argument_exception"
+_OF_THE_CLUSTER = [
+    (
+        Outcome.LATER,
+        "validation_exception",
+        "Validation Failed: 1: this action would add [2] shards, but this cluster currently has [63]/[1]"
+        " maximum normal shards open; for more information, see https://www.elastic.co/guide;",
+    ),
+    (
+        Outcome.LATER,
+        "validation_exception",
+        "Validation Failed: 1: this action would add [2] total shards, but this cluster currently has [67]/[1]"
+        " maximum shards open;",
+    ),
+    (Outcome.LATER, _ARGUMENT, _NO_WRITE_INDEX),
+    (
+        Outcome.LATER,
+        _ARGUMENT,
+        "alias [logs] has more than one index associated with it [logs-1, logs-2], can't execute a single index op",
+    ),
+    (
+        Outcome.LATER,
+        _ARGUMENT,
+        "Alias [logs] has more than one index associated with it [[logs-1, logs-2]], can't execute a single index op",
+    ),
+    (Outcome.LATER, _ARGUMENT, "Number of documents in the index can't exceed [2147483519]"),
+    (
+        Outcome.LATER,
+        _ARGUMENT,
+        "Number of documents in the shard cannot exceed [2147483519]; for more information, see [https://…]",
+    ),
+    (
+        Outcome.LATER,
+        _ARGUMENT,
+        "Number of documents in shard [logs][0] exceeds the limit of [2147483519] documents per shard",
+    ),
+    (
+        Outcome.LATER,
+        "mapper_parsing_exception",
+        "Failed to parse mapping: unknown parameter [properties] on mapper [a] of type [keyword]",
+    ),
+    (
+        Outcome.LATER,
+        "mapper_parsing_exception",
+        "Failed to parse mapping [_doc]: unknown parameter [properties] on mapper [a] of type [keyword]",
+    ),
+    (Outcome.LATER, _ARGUMENT, "the number of source shards [4] must be a factor of [7]"),
+    (
+        Outcome.LATER,
+        _ARGUMENT,
+        "unknown setting [index.knn] please check that any required plugins are installed, or check the breaking"
+        " changes documentation for removed settings",
+    ),
+    (Outcome.LATER, _ARGUMENT, "Unknown filter type [pattern_capture] for [email]"),
+    (
+        Outcome.LATER,
+        "invalid_alias_name_exception",
+        "Invalid alias name [taken]: an index or data stream exists with the same name as the alias",
+    ),
+    (
+        Outcome.LATER,
+        "invalid_alias_name_exception",
+        "Invalid alias name [taken], an index exists with the same name as the alias",
+    ),
+    (Outcome.HELD, _ARGUMENT, "pipeline with id [geoip] does not exist"),
+    (Outcome.HELD, _ARGUMENT, "only write ops with an op_type of create are allowed in data streams"),
+    (
+        Outcome.HELD,
+        _ARGUMENT,
+        "index request with op_type=create targeting backing indices is disallowed, target corresponding data stream"
+        " [logs-app-prod] instead",
+    ),
+    (
+        Outcome.HELD,
+        _ARGUMENT,
+        "index request with op_type=index and no if_primary_term and if_seq_no set targeting backing indices is"
+        " disallowed, target corresponding data stream [logs-app-prod] instead",
+    ),
+    (
+        Outcome.HELD,
+        "validation_exception",
+        "Validation Failed: 1: Operation [INDEX] is not allowed with a custom document id :c:a key as setting"
+        " `index.append_only.enabled` is enabled for this index: state-c;",
+    ),
+    (
+        Outcome.HELD,
+        "validation_exception",
+        "Validation Failed: 1: Operation [DELETE] is not allowed as setting `index.append_only.enabled` is enabled for"
+        " this index: state-c;",
+    ),
+    (Outcome.HELD, _ARGUMENT, "no matching index template found for data stream [logs-app-prod]"),
+    (
+        Outcome.HELD,
+        _ARGUMENT,
+        "matching index template [logs] for data stream [logs-app-prod] has no data stream template",
+    ),
+]
+"""As Elasticsearch 8.19 and OpenSearch 2.19 say it, where they could be brought to say it."""
+
+
+@pytest.mark.parametrize(("outcome", "type", "reason"), _OF_THE_CLUSTER)
+def test_a_400_that_says_nothing_of_the_event_makes_no_dead_letter(outcome: Outcome, type: str, reason: str) -> None:
+    found = settlement(400, type, reason)
 
     assert found is not None
     assert found.outcome is outcome
     assert found.of_target
-    assert found.reason.startswith(f"400 illegal_argument_exception: {reason[:20]}")
+    assert found.reason.startswith(f"400 {type}: {reason[:20]}")
+
+
+def test_a_time_series_makes_no_dead_letters_of_events_for_their_ids() -> None:
+    reason = (
+        "[1:48] failed to parse: _id must be unset or set to [Ydun6DMGQpWEVIQoAAABoiSZ-AA] but was [0123-7] because"
+        " [.ds-metrics-2026.11.29-000001] is in time_series mode"
+    )
+    found = settlement(400, "document_parsing_exception", reason)
+
+    assert found is not None
+    assert (found.outcome, found.of_target) == (Outcome.HELD, True)
+    assert found.reason == "400 document_parsing_exception: _id must be unset"
+
+
+@pytest.mark.parametrize(
+    ("type", "reason"),
+    [
+        ("document_parsing_exception", "[1:23] failed to parse: Limit of total fields [2] has been exceeded"),
+        ("illegal_argument_exception", "Limit of total fields [2] has been exceeded"),
+        ("document_parsing_exception", "[1:13] failed to parse: Limit of mapping depth [2] has been exceeded due to"),
+        ("strict_dynamic_mapping_exception", "mapping set to strict, dynamic introduction of [a] within [_doc]"),
+        ("timestamp_error", "the document timestamp [2020-01-01T00:00:00.000Z] is outside of ranges of currently"),
+        ("illegal_argument_exception", "Error extracting routing: source didn't contain any routing fields"),
+        ("illegal_argument_exception", "Field name [abcdefghij] is longer than the limit of [5] characters"),
+        ("illegal_argument_exception", "data_stream [logs-A] must be lowercase"),
+        ("invalid_index_name_exception", "Invalid index name [Foo], must be lowercase"),
+        ("document_parsing_exception", "[1:8] failed to parse: data stream timestamp field [@timestamp] is missing"),
+        ("mapper_parsing_exception", "failed to parse"),
+        ("document_parsing_exception", "[1:2] failed to parse: no write index is defined for alias [logs]"),
+        (
+            "document_parsing_exception",
+            "[1:2] failed to parse field [a] of type [long]: because [a] is in time_series mode",
+        ),
+    ],
+)
+def test_a_400_that_says_something_of_the_event_makes_a_dead_letter_of_it_alone(type: str, reason: str) -> None:
+    found = settlement(400, type, reason)
+
+    assert found is not None
+    assert (found.outcome, found.of_target) == (Outcome.REJECTED, False)
 
 
 def test_an_index_that_wants_a_routing_makes_no_dead_letters_of_events_that_have_none() -> None:
@@ -397,7 +515,28 @@ def test_type_and_field_are_told() -> None:
             "400 x: object mapping for [a.user] tried to parse field [user] as object",
         ),
         ("no such index [logs-a] and [action.auto_create_index] is [false]", "400 x: no such index [logs-a]"),
-        ("index [a] blocked by: [FORBIDDEN/8/index write (api)];", "400 x: index [a] blocked by"),
+        (
+            "index [a] blocked by: [FORBIDDEN/8/index write (api)];",
+            "400 x: index [a] blocked by: [FORBIDDEN/8/index write (api)]",
+        ),
+        (
+            "blocked by: [TOO_MANY_REQUESTS/12/disk usage exceeded flood-stage watermark, index has"
+            " read-only-allow-delete block; for more information, see https://www.elastic.co];",
+            "400 x: blocked by: [TOO_MANY_REQUESTS/12/disk usage exceeded flood-stage watermark, index has"
+            " read-only-allow-delete block",
+        ),
+        (
+            "no such index [a] and [action.auto_create_index] contains [-a*] which forbids automatic creation of the",
+            "400 x: no such index [a]",
+        ),
+        (
+            "no such index [composable template [a*] forbids index auto creation]",
+            "400 x: no such index [composable template [a*] forbids index auto creation]",
+        ),
+        (
+            "[1:8] failed to parse: data stream timestamp field [@timestamp] is missing",
+            "400 x: data stream timestamp field [@timestamp] is missing",
+        ),
         ("Limit of total fields [1000] has been exceeded", "400 x: Limit of total fields [1000] has been exceeded"),
     ]:
         found = settlement(400, "x", reason)

@@ -52,7 +52,7 @@ def run(program: str, stderr: int) -> subprocess.CompletedProcess[str]:
         BATCH = Batch.lines(b"x" * 1000 + b"\\n", offset=0, shared={})
     """
     text = textwrap.dedent(head) + textwrap.dedent(program)
-    return subprocess.run([sys.executable, "-c", text], stdout=subprocess.PIPE, stderr=stderr, text=True, timeout=20)
+    return subprocess.run([sys.executable, "-c", text], stdout=subprocess.PIPE, stderr=stderr, text=True, timeout=60)
 
 
 BLOCKED = """

@@ -7,7 +7,6 @@ from collections.abc import AsyncIterator, Mapping
 from typing import Any
 
 import pytest
-import trio
 from hypothesis import example, given
 from hypothesis import strategies as st
 
@@ -23,7 +22,6 @@ from shipper.plugin import (
     Version,
     digest_of,
 )
-from shipper.sdk.aio import open_asyncio
 from shipper.testing import BulkDestination, Reply, open_destination
 from shipper_plugins.outputs import keyed
 from shipper_plugins.outputs.elasticsearch import ElasticsearchOutput
@@ -31,13 +29,6 @@ from shipper_plugins.outputs.elasticsearch import ElasticsearchOutput
 INDEX = "state-inventory"
 _NAMES = st.text(st.characters(exclude_categories=["Cs"]), max_size=300)
 _KEYS = st.tuples(_NAMES, _NAMES, _NAMES)
-
-
-@pytest.fixture
-async def aio() -> AsyncIterator[Asyncio]:
-    with trio.fail_after(60):
-        async with open_asyncio() as opened:
-            yield opened
 
 
 @pytest.fixture

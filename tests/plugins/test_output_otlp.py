@@ -39,8 +39,8 @@ from shipper.plugin import (
     TooLarge,
 )
 from shipper.sdk.aio import open_asyncio
-from shipper.sdk.event import together
 from shipper.sdk.http_answer import NoAnswer, Unreachable
+from shipper.sdk.joining import together
 from shipper.testing import check_close
 from shipper_plugins.otlp import events, jsons, protobuf, status
 from shipper_plugins.otlp.model import Group, Record, Resource, Scope

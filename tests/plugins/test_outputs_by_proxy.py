@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import gzip
 import logging
-import ssl
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from typing import Any
@@ -30,7 +29,6 @@ from shipper.plugin import (
 )
 from shipper.policy.policy import parse
 from shipper.policy.registry import Registry
-from shipper.sdk.aio import open_asyncio
 from shipper.sdk.errors import PolicyError
 from shipper.sdk.http_answer import Unreachable
 from shipper_demo.ports import free_port
@@ -42,6 +40,7 @@ from tests.plugins.test_output_otlp import BATCH, Receiver, over_grpc
 from tests.proxy import ForwardProxy, open_proxy
 from tests.raw_http import http, raw_server, read_request
 
+pytestmark = pytest.mark.usefixtures("no_proxy_of_the_machine")
 CA = trustme.CA()
 TRUST = ClientTls(ca=Material("ca.pem", CA.cert_pem.bytes().decode()))
 HOST = "far.test:4317"
@@ -53,19 +52,6 @@ NO_TUNNEL = [
     (b"HTTP/1.1 502 Bad Gateway\r\nContent-Length: 0\r\n\r\n", "the proxy answered 502"),
     (b"SSH-2.0-x\r\n\r\n", "the answer is not HTTP"),
 ]
-
-
-@pytest.fixture(autouse=True)
-def _no_proxy_of_the_machine(monkeypatch: pytest.MonkeyPatch) -> None:
-    for name in ("HTTPS_PROXY", "https_proxy", "HTTP_PROXY", "http_proxy", "NO_PROXY", "no_proxy"):
-        monkeypatch.delenv(name, raising=False)
-
-
-@pytest.fixture
-async def aio() -> AsyncIterator[Asyncio]:
-    with trio.fail_after(60):
-        async with open_asyncio() as opened:
-            yield opened
 
 
 def context(aio: Asyncio, **settings: Any) -> OutputContext:
@@ -176,34 +162,6 @@ async def test_a_proxy_gets_no_credential_once_nothing_may_begin_any_more(aio: A
     assert proxy.heads == []
 
 
-async def test_a_tunnel_that_is_being_made_ends_with_the_block(aio: Asyncio) -> None:
-    async with (
-        open_proxy({}, refusal=b"HTTP/1.1 ") as proxy,
-        trio.open_nursery() as nursery,
-        sender(aio, proxy=proxy.url) as main,
-    ):
-        nursery.start_soon(main.send, BATCH)
-        await proxy.asked.wait()
-        nursery.cancel_scope.cancel()
-
-
-async def test_the_proxy_of_the_environment_is_used_unless_the_policy_says_none(
-    aio: Asyncio, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
-) -> None:
-    caplog.set_level(logging.INFO)
-    async with behind_a_proxy(login="ann:canary") as (receiver, proxy):
-        monkeypatch.setenv("HTTPS_PROXY", proxy.url.replace("http://", "http://ann:canary@"))
-        async with sender(aio) as main:
-            await main.send(BATCH)
-        async with sender(aio, proxy="none") as main:
-            with pytest.raises(Later, match=r"name not found|no answer to the question"):
-                await main.send(BATCH)
-
-    assert (len(receiver.requests), len(proxy.heads)) == (1, 1)
-    assert f"{HOST} is asked by the environment's proxy {proxy.url.removeprefix('http://')}" in caplog.text
-    assert "canary" not in caplog.text
-
-
 async def test_a_person_who_asks_is_told_of_the_proxy(aio: Asyncio) -> None:
     told: list[Finding] = []
     async with behind_a_proxy() as (_, proxy):
@@ -234,28 +192,6 @@ async def test_over_http_a_receiver_without_tls_is_asked_by_its_whole_url(aio: A
 
     assert proxy.heads[0].startswith(f"POST http://{HOST}/v1/logs HTTP/1.1\r\n")
     assert len(protobuf.decoded(gzip.decompress(bodies[0])).groups) == 1
-
-
-async def test_over_http_a_receiver_with_tls_is_asked_in_a_tunnel(aio: Asyncio) -> None:
-    shown = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
-    CA.issue_cert("far.test").configure_cert(shown)
-    requests = []
-
-    async def talk(stream: trio.SocketStream) -> None:
-        secured: Any = trio.SSLStream(stream, shown, server_side=True)
-        requests.append(await read_request(secured))
-        await secured.send_all(http(b"", headers="Content-Type: application/x-protobuf\r\n"))
-
-    async with (
-        raw_server(talk) as url,
-        open_proxy({HOST: int(url.rpartition(":")[2])}) as proxy,
-        sender(aio, protocol="http", proxy=proxy.url) as main,
-    ):
-        await main.send(BATCH)
-
-    assert requests[0].startswith(b"POST /v1/logs HTTP/1.1\r\n")
-    assert proxy.heads[0].startswith(f"CONNECT {HOST} HTTP/1.1\r\n")
-    assert b"canary" not in proxy.heads[0].encode() + proxy.tunnelled
 
 
 # -- relay -------------------------------------------------------------------------------------------------------------

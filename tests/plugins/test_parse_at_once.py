@@ -3,13 +3,14 @@
 import json
 
 import orjson
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from shipper.plugin import Batch, Fields
-from shipper.sdk.event import tagged_here
+from shipper.sdk.editing import tagged_here
 from shipper.testing import check_processor
-from shipper_plugins.processors import json_lines
+from shipper_plugins.processors import access, json_lines, json_runs
 from shipper_plugins.processors.parse import Parse
 
 SHARED: list[Fields] = [
@@ -143,23 +144,33 @@ def test_one_strange_part_changes_no_other_line() -> None:
                 assert_as_alone(Parse(format="nginx"), [ordinary, line, ordinary], shared)
 
 
+@pytest.fixture
+def small_pieces(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A few lines are already more than are read together."""
+    monkeypatch.setattr(access, "_PIECE", 4 << 10)
+    monkeypatch.setattr(json_runs, "_RUN", 16)
+
+
+@pytest.mark.usefixtures("small_pieces")
 def test_lines_of_more_bytes_than_are_read_together_become_what_each_alone_becomes() -> None:
     for strange in ["", "hello", ERRORS[0]]:
         for addresses in [["10.1.2.3"], ["10.1.2.3", "::1"], ["10.1.2.3", "web-1"]]:
-            lines = [access_line([addresses[n % len(addresses)], *ORDINARY[1:8], f"a{n}", ""]) for n in range(1500)]
-            for place in (0, 700, 1499):
+            lines = [access_line([addresses[n % len(addresses)], *ORDINARY[1:8], f"a{n}", ""]) for n in range(100)]
+            for place in (0, 50, 99):
                 lines[place] = strange
 
             assert_as_alone(Parse(format="nginx"), lines, SHARED[1])
 
 
+@pytest.mark.usefixtures("small_pieces")
 def test_lines_of_which_none_is_ordinary_become_what_each_alone_becomes() -> None:
-    assert_as_alone(Parse(format="nginx"), ERRORS * 400, SHARED[1])
+    assert_as_alone(Parse(format="nginx"), ERRORS * 40, SHARED[1])
 
 
+@pytest.mark.usefixtures("small_pieces")
 def test_an_event_is_counted_as_tagged_once_however_often_it_was_read() -> None:
     ordinary, no_time = access_line(ORDINARY), access_line([*ORDINARY[:3], "31/Feb/2026:12:34:56 +0000", *ORDINARY[4:]])
-    lines = ["hello", *[ordinary] * 1500, no_time]
+    lines = ["hello", *[ordinary] * 100, no_time]
     before = tagged_here()
 
     made = Parse(format="nginx").process(Batch.lines("\n".join([*lines, ""]).encode(), offset=0, shared=SHARED[1]))
@@ -211,15 +222,17 @@ def test_objects_become_what_each_alone_becomes(lines: list[str], shared: Fields
     assert_as_alone(Parse(format="json", target=target), lines, shared)
 
 
+@pytest.mark.usefixtures("small_pieces")
 def test_one_object_of_many_may_have_a_shared_field() -> None:
     for text in ['{"@timestamp":"own"}', '{"tags":1,"@timestamp":2}', '{"host":{"ip":1}}', "bad", "{}"]:
-        for place in [0, 255, 512, 999]:
-            lines = [f'{{"n":{number}}}' for number in range(1000)]
+        for place in [0, 15, 32, 49]:
+            lines = [f'{{"n":{number}}}' for number in range(50)]
             lines[place] = text
 
             assert_as_alone(Parse(format="json"), lines, SHARED[2])
 
 
+@pytest.mark.usefixtures("small_pieces")
 def test_one_object_of_many_may_have_other_groups() -> None:
     for text in [
         *('{"a":{"b":{"c.d":1,"c":2}},"l":[{"x":1}]}', '{"a":{"b":{"":1}},"l":[{"x":1}]}', '{"n":{"c.d":1,"c":2}}'),
@@ -235,8 +248,8 @@ def test_one_object_of_many_may_have_other_groups() -> None:
             '{"a":{},"l":{"":1}}',
         ),
     ]:
-        for place in [0, 299]:
-            lines = ['{"a":{"b":{"c":1}},"l":[{"x":1},{"x":2}]}'] * 300
+        for place in [0, 19]:
+            lines = ['{"a":{"b":{"c":1}},"l":[{"x":1},{"x":2}]}'] * 20
             lines[place] = text
 
             assert_as_alone(Parse(format="json"), lines, SHARED[2])

@@ -10,7 +10,7 @@ import trio
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from shipper.pipeline.chain import Link
+from shipper.pipeline.intake.chain import Link
 from shipper.plugin import Asyncio, Batch, Condition, Fields, Meters, Part, Processor, Stage, StageContext
 from shipper.sdk.conditions import Range
 from shipper_plugins.processors.add_fields import AddFields
@@ -109,7 +109,7 @@ async def _opened(processor: Processor) -> Stage:
         return stage
 
 
-@settings(max_examples=examples(0.4))
+@settings(max_examples=examples(0.2))
 @pytest.mark.parametrize("case", CASES.values(), ids=CASES.keys())
 @given(mix=st.lists(st.one_of(st.none(), odd_events), min_size=2, max_size=6), with_time=st.booleans())
 def test_an_ordinary_event_comes_out_of_a_mixed_batch_as_it_does_alone(
@@ -128,7 +128,7 @@ def test_an_ordinary_event_comes_out_of_a_mixed_batch_as_it_does_alone(
 LINES = [text for text in VALUES if isinstance(text, str) and "\n" not in text]
 
 
-@settings(max_examples=examples(0.4))
+@settings(max_examples=examples(0.2))
 @pytest.mark.parametrize("case", CASES.values(), ids=CASES.keys())
 @given(mix=st.lists(st.one_of(st.none(), st.sampled_from([*LINES, "[" * 240])), min_size=2, max_size=6))
 def test_an_ordinary_line_comes_out_of_a_mixed_batch_as_it_does_alone(case: Trial, mix: list[str | None]) -> None:

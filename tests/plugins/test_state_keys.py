@@ -106,7 +106,7 @@ class Files(RuleBasedStateMachine):
 
 
 TestFiles = Files.TestCase
-TestFiles.settings = settings(max_examples=examples(0.4), stateful_step_count=25)
+TestFiles.settings = settings(max_examples=examples(1), stateful_step_count=25)
 
 
 def found(path: str, changed: int = 0) -> Found:

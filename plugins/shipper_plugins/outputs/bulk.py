@@ -17,9 +17,13 @@ is no change for us is later, what asks for another setting is held; either is s
 | an alias without a write index, or with several indices and none of them for writing | later |
 | an index with as many documents as Lucene allows (it has to roll over) | later |
 | no room for more shards (`validation_exception`) | later |
+| no index can be made: its templates contradict each other, want what is not installed, or name an alias that is \
+an index (`invalid_alias_name_exception`) | later |
 | a pipeline that does not exist | held |
 | `routing_missing_exception`: the mapping wants a routing, and none is ever sent | held |
-| a data stream that takes `create` only, and gets keyed state | held |
+| a data stream that takes `create` only, or an index that is only appended to, and gets keyed state | held |
+| an index behind a data stream, named itself | held |
+| a time series: it makes its ids itself, and events have theirs | held |
 | a name of a data stream whose template is missing, or makes none | held |
 | `invalid_index_name_exception`: an event may name its index | rejected |
 | the limits of fields, depth and nested documents; a strict mapping; a conflict of types; a time outside of a time \
@@ -44,12 +48,16 @@ from isal import igzip_lib, isal_zlib
 from shipper.plugin import Answer, Code, Held, Later, Outcome, TooLarge
 from shipper_plugins.outputs.encoding import Request
 from shipper_plugins.outputs.reasons import (
+    APPEND_ONLY,
+    BACKING_INDEX,
     FULL_INDEX,
+    NO_NEW_INDEX,
     NO_PIPELINE,
     NO_PLAIN_INDEX,
     NO_STREAM_TEMPLATE,
     NO_TEMPLATE,
     NO_WRITE_INDEX,
+    OWN_ID,
     SEVERAL_INDICES,
     TOO_MANY_SHARDS,
     repeatable,
@@ -66,7 +74,7 @@ _SPARE_OBJECTS, _ITEM_OBJECTS = 1 << 16, 64
 """Of an answer, as far as `{` begins one: an item has three, and a reason may quote an event that has many."""
 _LONGEST_WAIT = 3600.0
 _GZIP = 31  # window bits
-_ALL_CREATED = b'"status":201}}'
+_FIRST_CREATED, _ALL_CREATED = b'{"errors":false,"items":[{"create":{', b'"status":201}}'
 
 
 # -- answers to a request ----------------------------------------------------------------------------------------------
@@ -147,7 +155,7 @@ def check(items: Sequence[Item], request: Request) -> None:
 
 def _all_created(answer: bytes, count: int) -> bool:
     return (
-        answer.startswith(b'{"errors":false,')
+        answer.startswith(_FIRST_CREATED)
         and answer.endswith(_ALL_CREATED + b"]}")
         and answer.count(_ALL_CREATED) == count
         and answer.count(b'{"create":{') == count
@@ -181,15 +189,27 @@ def inflated(answer: bytes, encoding: str, most: int = _SPARE_BYTES) -> bytes:
 # -- judgement ---------------------------------------------------------------------------------------------------------
 
 _CONDITIONS: Sequence[tuple[re.Pattern[str], Outcome]] = (
-    (re.compile("|".join((TOO_MANY_SHARDS, NO_WRITE_INDEX, SEVERAL_INDICES, FULL_INDEX))), Outcome.LATER),
-    (re.compile("|".join((NO_PIPELINE, NO_PLAIN_INDEX, NO_TEMPLATE, NO_STREAM_TEMPLATE))), Outcome.HELD),
+    (re.compile("|".join((TOO_MANY_SHARDS, NO_WRITE_INDEX, SEVERAL_INDICES, FULL_INDEX, NO_NEW_INDEX))), Outcome.LATER),
+    (
+        re.compile(
+            "|".join(
+                (NO_PIPELINE, NO_PLAIN_INDEX, BACKING_INDEX, APPEND_ONLY, OWN_ID, NO_TEMPLATE, NO_STREAM_TEMPLATE)
+            ),
+            re.DOTALL,
+        ),
+        Outcome.HELD,
+    ),
 )
 """Refusals (400) that the cluster's state or our configuration causes, not the event, so no reason to reject it."""
-
+_BY_TYPE: Mapping[str | None, Outcome] = {
+    "routing_missing_exception": Outcome.HELD,
+    "invalid_alias_name_exception": Outcome.LATER,
+}
 
 _OF_AN_INDEX = frozenset(
     {
         "cluster_block_exception",
+        "illegal_state_exception",
         "index_closed_exception",
         "no_shard_available_action_exception",
         "unavailable_shards_exception",
@@ -233,9 +253,8 @@ def _outcome(status: int, error: Error) -> Outcome:
 
 def _condition(error: Error) -> Outcome | None:
     """Returns the outcome of a 400 that the cluster causes; None if it says nothing of the cluster."""
-    if error.type == "routing_missing_exception":
-        return Outcome.HELD
-    return next((outcome for known, outcome in _CONDITIONS if known.match(error.reason or "")), None)
+    said = (outcome for known, outcome in _CONDITIONS if known.match(error.reason or ""))
+    return _BY_TYPE.get(error.type) or next(said, None)
 
 
 def _reason(status: int, error: Error) -> str:

@@ -53,7 +53,7 @@ class BulkSender:
         If the first one gets no answer for its events, raises that error. If a later one does, its events and those
         after it are later or held, since the answers to the first ones count.
         """
-        unfit = encoding.unfit(batch) if batch.versions is None else await encoded(keyed.unfit, batch)
+        unfit = encoding.unfit(batch) if batch.versions is None else await encoded(batch, keyed.unfit, batch)
         if not unfit:
             return await self._send(batch)
         fit = [position for position in range(batch.count) if position not in unfit]
@@ -66,7 +66,7 @@ class BulkSender:
             (self._encode, self._deliver) if batch.versions is None else (self._encode_state, self._deliver_state)
         )
         others: dict[int, Answer] = {}
-        for request in await encoded(encode, batch):
+        for request in await encoded(batch, encode, batch):
             try:
                 others |= await deliver(request)
             except (Later, Held, TooLarge, NotBegun) as error:

@@ -16,7 +16,6 @@ from __future__ import annotations
 import hashlib
 import re
 from collections.abc import Collection, Iterable, Iterator, Mapping
-from dataclasses import dataclass
 from typing import Any, Literal
 
 import msgspec
@@ -32,8 +31,7 @@ _STREAM = re.compile(r"(?P<type>[a-z]+)-(?P<dataset>[^-*]+)-[^*]+")
 _PATHS: Mapping[Kind, str] = {"component template": "_component_template", "index template": "_index_template"}
 
 
-@dataclass(frozen=True, slots=True)
-class Template:
+class Template(msgspec.Struct, frozen=True):
     """A template, without what says whose it is."""
 
     kind: Kind

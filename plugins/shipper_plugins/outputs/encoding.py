@@ -15,7 +15,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
 from itertools import chain
 from typing import Literal
 
@@ -37,8 +36,7 @@ _LEVEL = 1  # of isal, ns an event and bytes of a body: 0: 155, 80 k; 1: 157, 55
 _PLAIN_NAME = re.compile(r"[a-z0-9][a-z0-9._-]{0,254}")
 
 
-@dataclass(frozen=True, slots=True)
-class Request:
+class Request(msgspec.Struct, frozen=True):
     """One bulk request: the events `batch[first : first + count]`."""
 
     batch: Batch

@@ -21,7 +21,7 @@ from __future__ import annotations
 import hashlib
 import re
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Annotated, Literal
 from urllib.parse import quote
 
@@ -139,8 +139,7 @@ def _text(index: str, id: str, version: Version, document: bytes, deletions: Del
 # -- answers -----------------------------------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True, slots=True)
-class Conflict:
+class Conflict(msgspec.Struct, frozen=True):
     """A version that the backend refused, as it has one that is not older."""
 
     position: int
@@ -152,8 +151,7 @@ class Conflict:
     """The version that the backend has, as far as its answer shows."""
 
 
-@dataclass(frozen=True, slots=True)
-class Reading:
+class Reading(msgspec.Struct, frozen=True):
     """The meaning of the answer to a request: by position, what was not simply delivered."""
 
     others: dict[int, Answer]

@@ -392,7 +392,7 @@ class _Logs:
 
     async def _encoded(self, part: _Part) -> bytes:
         """Returns the body of a request; raises TooLarge for several events above the limit."""
-        return await encoded(_encode, self._output, part.batch)
+        return await encoded(part.batch, _encode, self._output, part.batch)
 
 
 def _is_divisible(batch: Batch, error: BadData | TooLarge, asked: int) -> bool:

@@ -21,8 +21,8 @@ from typing import Any, Literal
 
 import orjson
 
-from shipper.plugin import BadOption, Batch, Fields, Processor
-from shipper.sdk.fields import check_name, edited, find, put
+from shipper.plugin import BadOption, Batch, Fields, Processor, edited
+from shipper.sdk.fields import check_name, find, put
 
 Type = Literal["integer", "float", "boolean", "string", "ip"]
 _LONGEST_NUMBER = 400

@@ -8,8 +8,8 @@ and is tagged, so that no value is lost.
 
 from __future__ import annotations
 
-from shipper.plugin import Batch, Fields, Processor
-from shipper.sdk.fields import check_pairs, edited, find, put
+from shipper.plugin import Batch, Fields, Processor, edited
+from shipper.sdk.fields import check_pairs, find, put
 
 
 class Copy(Processor, frozen=True):

@@ -23,8 +23,8 @@ import re
 from functools import lru_cache
 from typing import NamedTuple, get_args
 
-from shipper.plugin import BadOption, Batch, Fields, Processor
-from shipper.sdk.fields import check_name, edited, find, put
+from shipper.plugin import BadOption, Batch, Fields, Processor, edited
+from shipper.sdk.fields import check_name, find, put
 from shipper_plugins.processors.convert import Type, converted
 
 _KEY = re.compile(r"%\{([^}]*)\}")

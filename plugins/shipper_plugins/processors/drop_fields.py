@@ -12,8 +12,8 @@ from typing import Annotated
 
 import msgspec
 
-from shipper.plugin import Batch, Fields, Processor
-from shipper.sdk.fields import GONE, changed, check_names, check_removable, edited
+from shipper.plugin import Batch, Fields, Processor, edited
+from shipper.sdk.fields import GONE, changed, check_names, check_removable
 
 
 class DropFields(Processor, frozen=True):

@@ -26,8 +26,8 @@ from typing import Annotated, Any
 import msgspec
 import orjson
 
-from shipper.plugin import Batch, Fields, Processor
-from shipper.sdk.fields import changed, check_names, edited
+from shipper.plugin import Batch, Fields, Processor, edited
+from shipper.sdk.fields import changed, check_names
 from shipper.sdk.patterns import check_pattern, replacer
 
 LONGEST_TEXT = 64 << 10

@@ -8,8 +8,8 @@ and is tagged, so that no value is lost.
 
 from __future__ import annotations
 
-from shipper.plugin import Batch, Fields, Processor
-from shipper.sdk.fields import check_pairs, check_removable, edited, find, put, without
+from shipper.plugin import Batch, Fields, Processor, edited
+from shipper.sdk.fields import check_pairs, check_removable, find, put, without
 
 
 class Rename(Processor, frozen=True):

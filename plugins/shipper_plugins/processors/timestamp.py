@@ -21,8 +21,8 @@ from zoneinfo import ZoneInfo
 
 import msgspec
 
-from shipper.plugin import BadOption, Batch, Fields, Processor
-from shipper.sdk.fields import check_name, edited, find, put
+from shipper.plugin import BadOption, Batch, Fields, Processor, edited
+from shipper.sdk.fields import check_name, find, put
 from shipper_plugins.processors.instants import arrival
 from shipper_plugins.processors.layouts import reading
 
