@@ -13,7 +13,7 @@ The rooms, from the top to the bottom; a room imports from those below it only (
     control/     doors: the conversation over standard input and output; and its actions
     status/      health, figures and metrics, for supervisors and for people
     revisions/   the life of a revision; orders, deadlines and forwarding that end a drain
-    pipeline/    the path of an event: intake, lanes, sessions, attempts; and the plan of a policy
+    pipeline/    the path of an event: `intake` and `delivery`; and the plan of a policy
     spool/       the durable store, and the barrier
     policy/      turns a policy's text into settings; finds plugins
     protocol/    messages, their framing and their limits
@@ -22,8 +22,8 @@ The rooms, from the top to the bottom; a room imports from those below it only (
     sdk/         what plugins and the rooms above share: batches, credentials, errors, TLS, asyncio
     values       the domain: numbers of revisions, counts, receipts
 
-The way of an event: `sdk/event`, `pipeline/port`, `pipeline/entrance`, `pipeline/chain`, `spool/queue`,
-`pipeline/delivery`, `pipeline/lane`, `pipeline/session`, `pipeline/attempt`, `spool/queue` again.
+The way of an event: `sdk/event`; `port`, `entrance` and `chain` of `pipeline/intake`; `spool/queue`; `lane`, `session`
+and `attempt` of `pipeline/delivery`; `spool/queue` again.
 
 The path of a policy: `control/conversation`, `revisions/rollout`, `policy/policy`, `pipeline/plan`,
 `revisions/machine`, `spool/revisions`, `control/statements`, `control/outbox`.

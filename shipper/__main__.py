@@ -40,8 +40,7 @@ from typing import NoReturn
 import click
 
 from shipper import __version__
-from shipper.fleet.store import StoreError
-from shipper.process import collector
+from shipper.process import ending
 from shipper.sdk.errors import OptionError, PolicyError, ShipperError, StateBusy, StateLocked
 
 signal.signal(signal.SIGINT, _interrupt)
@@ -68,7 +67,6 @@ _STATUS: dict[type[ShipperError], int] = {
     PolicyError: 78,
     StateLocked: 78,
     StateBusy: 75,
-    StoreError: 69,
 }
 
 
@@ -129,12 +127,10 @@ def shipper() -> None:
 
 
 def main(arguments: Sequence[str] | None = None) -> NoReturn:
-    """Runs the command line and exits."""
+    """Runs the command line and exits; without `arguments` it is that of the process."""
+    end = ending.prepare() if arguments is None else sys.exit
     _name()
-    status = _run(arguments)
-    status = status or _flush()
-    collector.ending()
-    sys.exit(status)
+    end(_run(arguments) or _flush())
 
 
 def _name() -> None:
@@ -194,7 +190,12 @@ def _report(error: ShipperError | KeyboardInterrupt | OSError) -> int:
     if isinstance(error, OSError):
         _say(f"standard output or another channel: {error.strerror or error}")
         return _discard_output(74)
-    _say(f"the store of the fleet: {error}" if isinstance(error, StoreError) else str(error))
+    from shipper.fleet.store import StoreError  # most processes are in no fleet
+
+    if isinstance(error, StoreError):
+        _say(f"the store of the fleet: {error}")
+        return 69
+    _say(str(error))
     return next((status for kind, status in _STATUS.items() if isinstance(error, kind)), 1)
 
 

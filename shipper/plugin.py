@@ -37,6 +37,7 @@ The other public modules:
     shipper.sdk.sockets             options and counters of sockets
     shipper.sdk.state               keyed state and its versions
     shipper.sdk.fields              finds and changes single fields of events
+    shipper.sdk.joining             one batch of several, as an output gets it
     shipper.sdk.conditions          conditions on events
     shipper.sdk.patterns            regular expressions of a policy, searched for in linear time
     shipper.policy.strict           reads YAML
@@ -86,6 +87,7 @@ from shipper.sdk.credentials import (
     takes,
 )
 from shipper.sdk.descriptors import in_words, is_reserved, is_short, shortage
+from shipper.sdk.editing import attempt, edited, tagged
 from shipper.sdk.endpoints import Endpoint, Scheme
 from shipper.sdk.errors import (
     Backpressure,
@@ -102,13 +104,15 @@ from shipper.sdk.errors import (
     forget_frames,
     raised_at,
 )
-from shipper.sdk.event import Batch, Fields, Oversized, Way, attempt, merged, nested, tagged
+from shipper.sdk.event import Batch, Way
 from shipper.sdk.feeding import MOST_LINGER, Feeding
+from shipper.sdk.fields import Fields, merged, nested
 from shipper.sdk.hosts import is_own_host
-from shipper.sdk.inotify import Inotify, Mask
+from shipper.sdk.inotify import Inotify, Mask, is_local
 from shipper.sdk.lineage import Confirmed, Lineages
 from shipper.sdk.meters import Counter, Gauge, Histogram, Meters, meters
 from shipper.sdk.origins import PROOF_BYTES, is_proven
+from shipper.sdk.packing import Oversized
 from shipper.sdk.peers import Confirms, Edge, Principal, Waits
 from shipper.sdk.resolve import AddressInfo, resolve
 from shipper.sdk.retry import backoff
@@ -218,12 +222,14 @@ __all__ = [
     "client_context",
     "compact",
     "digest_of",
+    "edited",
     "encoded",
     "escaped",
     "forget_frames",
     "in_thread",
     "in_time",
     "in_words",
+    "is_local",
     "is_own_host",
     "is_proven",
     "is_reserved",
@@ -687,9 +693,9 @@ class Sender(Protocol):
     async def send(self, batch: Batch) -> Answers:
         """Delivers a batch; returns an answer for each event.
 
-        At most `Feeding.in_flight` calls are under way at once, or more for an output that takes both log events and
-        keyed state. Raises Later, Held or TooLarge if the request as a whole got no answer for its events. When it is
-        cancelled, it aborts its connection and never uses it again.
+        At most `Feeding.in_flight` calls are under way at once. An output that takes both log events and keyed state
+        is opened once for each. Raises Later, Held or TooLarge if the request as a whole got no answer for its events.
+        When it is cancelled, it aborts its connection and never uses it again.
 
         Any other error, or a wrong number of answers, is shown as a fault of the output, and the events are sent again.
         If that repeats, and the cause is not an OSError, the batch is sent in halves. An event with which `send` fails
@@ -723,8 +729,8 @@ class Output(Settings, frozen=True):
     `OutputContext.delivers`."""
 
     workers: Annotated[int, msgspec.Meta(ge=1, le=64)] = 2
-    """Requests under way at once; one more where log events and keyed state wait together."""
-    flush: Duration = Duration(0.05)
+    """Requests under way at once, for log events and for keyed state each."""
+    flush: Duration = Duration(0.25)
     """How long events wait at most, after a request, for more to go with them in the next one: `0ms` not at all. An
     event after a pause goes at once, and a drain, a barrier or a stop never waits."""
 

@@ -32,12 +32,12 @@ from shipper.control.local import Local
 from shipper.control.outbox import Outbox
 from shipper.control.pipes import Stdin, Stdout
 from shipper.control.tapping import Tapping, points
-from shipper.pipeline.delivery import Delivery
-from shipper.pipeline.intake import Intake
+from shipper.pipeline.delivery.delivery import Delivery
+from shipper.pipeline.delivery.lane import Lane, Means
+from shipper.pipeline.destination.lease import Lease
+from shipper.pipeline.intake.intake import Intake
+from shipper.pipeline.intake.listeners import Listeners
 from shipper.pipeline.keyring import Keyring
-from shipper.pipeline.lane import Lane
-from shipper.pipeline.lease import Lease
-from shipper.pipeline.listeners import Listeners
 from shipper.pipeline.plan import digest
 from shipper.policy.registry import Registry
 from shipper.process import log
@@ -227,7 +227,7 @@ async def _ship(
     ):
         async with trio.open_nursery() as taking_in:
             registry = outside.plugins()
-            known = await spool.fingerprints()
+            known = await spool.revisions.fingerprints()
             keyring = Keyring(spool.store.sealer.fingerprint, known, registry, environment.in_thread)
             observing = Observing(conversation.observed, hello.heartbeat_seconds)
             lease = Lease(environment.boottime, is_needed=hello.lease)
@@ -324,20 +324,16 @@ class _Parts:
         )
         self.delivery = Delivery(
             delivering,
-            spool=spool,
-            keyring=keyring,
-            aio=aio,
+            means=Means(
+                spool, keyring, aio, self.intake.entrance.taps, lease, self.intake.sources, environment=environment
+            ),
             registry=registry,
-            taps=self.intake.entrance.taps,
-            sources=self.intake.sources,
             on_change=changed,
             on_barrier=settled.set,
-            lease=lease,
-            environment=environment,
         )
         self.intake.entrance.lanes = self.delivery.lanes
         self.rollout = Rollout(
-            spool=spool,
+            revisions=spool.revisions,
             keyring=keyring,
             registry=registry,
             intake=self.intake,
@@ -352,11 +348,12 @@ class _Parts:
     def _end_drains(self) -> None:
         """Makes what ends drains that cannot end by themselves, and requeues dead letters."""
         spool = self.spool
-        self.orders = Orders(spool=spool, delivery=self.delivery, keyring=self.keyring, settled=self._order_ended)
-        self.forwarding = Forwarding(spool=spool, orders=self.orders)
-        self.requeuing = Requeuing(spool=spool, intake=self.intake, delivery=self.delivery)
+        drains = spool.drains
+        self.orders = Orders(drains=drains, delivery=self.delivery, keyring=self.keyring, settled=self._order_ended)
+        self.forwarding = Forwarding(drains=drains, orders=self.orders)
+        self.requeuing = Requeuing(letters=spool.letters, intake=self.intake, delivery=self.delivery)
         self.deadlines = Deadlines(
-            spool=spool,
+            ground=spool,
             rollout=self.rollout,
             delivery=self.delivery,
             orders=self.orders,
@@ -375,7 +372,7 @@ class _Parts:
             environment=self.environment,
         )
         actions = Actions(
-            spool=self.spool,
+            letters=self.spool.letters,
             intake=self.intake,
             delivery=self.delivery,
             rollout=self.rollout,
@@ -404,7 +401,7 @@ class _Parts:
 
     async def restore(self) -> None:
         """Restores the lanes and revisions of the spool."""
-        await self.delivery.restore(await self.spool.lanes())
+        await self.delivery.restore(await self.spool.revisions.lanes())
         await self.rollout.restore()
 
     def start(self, delivering: trio.Nursery) -> None:
@@ -451,11 +448,11 @@ class _Parts:
         view: dict[str, Any] = {**msgspec.to_builtins(latest), "counters": self.delivery.counters()}
         view |= {"running": self.rollout.plan is not None, "turned_away": dict(self.intake.turned_away)}
         view |= {"outputs": self.delivery.outputs(), "inputs": self.intake.inputs()}
-        view["plugins"] = self.intake.panel.view() | self.delivery.panel.view()
+        view["plugins"] = self.intake.panel.view() | self.delivery.counts.panel.view()
         view |= {"edges": msgspec.to_builtins(self.observer.edges()), "edges_left_out": 0}
         view |= {"principals": msgspec.to_builtins(self.observer.principals()), "principals_left_out": 0}
         view |= self._supervised(latest)
-        view["lease_seconds"] = self.delivery.lease.seconds
+        view["lease_seconds"] = self.delivery.means.lease.seconds
         view["past_deadline"] = self.deadlines.problem is not None
         view["queue"] |= {"events": total.events, "bytes": total.bytes}
         view["dead_letters"] |= {"limit_bytes": self.spool.limits.dead_letters.max_bytes}

@@ -118,7 +118,7 @@ class Receipt(msgspec.Struct, frozen=True, kw_only=True):
 
 
 receipt_of = msgspec.json.Decoder(Receipt).decode
-"""Reads an encoded receipt; it is made before there are threads, see `shipper.sdk.event`."""
+"""Reads an encoded receipt; it is made before there are threads, see `shipper.sdk.packing`."""
 
 
 class StateFigures(msgspec.Struct, frozen=True):

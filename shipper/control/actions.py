@@ -17,8 +17,8 @@ import trio
 
 from shipper import __version__
 from shipper.control import tapping
-from shipper.pipeline.delivery import Delivery
-from shipper.pipeline.intake import Intake
+from shipper.pipeline.delivery.delivery import Delivery
+from shipper.pipeline.intake.intake import Intake
 from shipper.process import log
 from shipper.protocol.bounds import cut
 from shipper.protocol.messages import MAX_LINE_BYTES, Action, Observed, Result, encoded
@@ -28,8 +28,8 @@ from shipper.revisions.rollout import Rollout
 from shipper.sdk.codes import Code
 from shipper.sdk.errors import ShipperError, raised_at
 from shipper.spool.directory import StateDirectory
+from shipper.spool.parts.letters import Letters
 from shipper.spool.requeue import Wanted
-from shipper.spool.spool import Spool
 from shipper.values import LARGEST_COUNT, Count, Revision
 
 _log = log.get(__name__)
@@ -106,7 +106,7 @@ class Actions:
     def __init__(
         self,
         *,
-        spool: Spool,
+        letters: Letters,
         intake: Intake,
         delivery: Delivery,
         rollout: Rollout,
@@ -114,7 +114,7 @@ class Actions:
         requeuing: Requeuing,
         look: Callable[[], Awaitable[Observed]],
     ) -> None:
-        self._spool, self._intake, self._delivery = spool, intake, delivery
+        self._letters, self._intake, self._delivery = letters, intake, delivery
         self._rollout, self._orders, self._requeuing, self._look = rollout, orders, requeuing, look
         self._verbs: dict[str, Callable[[Mapping[str, Any]], Awaitable[dict[str, Any]]]] = {
             "rebind": self._rebind,
@@ -190,13 +190,13 @@ class Actions:
     async def _listed(self, after: int, limit: int) -> list[dict[str, Any]]:
         """Returns letters without their events."""
         listed: list[dict[str, Any]] = []
-        while len(listed) < limit and (page := await self._spool.letters(after, limit - len(listed))):
+        while len(listed) < limit and (page := await self._letters.page(after, limit - len(listed))):
             listed += [{key: value for key, value in letter.items() if key != "event"} for letter in page]
             after = page[-1]["id"]
         return listed
 
     async def _delete(self, upto: int) -> dict[str, Any]:
-        if not (deleted := await self._spool.delete_letters(upto)):
+        if not (deleted := await self._letters.delete(upto)):
             raise _Wrong(f"no dead letter has an id up to {upto}: nothing was deleted", code=Code.NOTHING_TO_ORDER)
         return {"deleted": deleted}
 
@@ -210,10 +210,10 @@ class Actions:
 
         The events alone, in the form for delivery, are readable by a `file` input with `parse: json`.
         """
-        path = _new_file(self._spool.store.directory, name)
+        path = _new_file(self._letters.store.directory, name)
         count = after = 0
         async with await trio.open_file(path, "xb", opener=_private) as file:
-            while page := await self._spool.letters(after, PAGE):
+            while page := await self._letters.page(after, PAGE):
                 lines = [letter["event"] for letter in page if "event" in letter] if events_alone else page
                 await file.write(b"".join(orjson.dumps(line) + b"\n" for line in lines))
                 count, after = count + len(lines), page[-1]["id"]
@@ -227,9 +227,9 @@ class Actions:
             "counters": self._delivery.counters(),
             "outputs": self._delivery.outputs(),
             "inputs": self._intake.inputs(),
-            "plugins": self._intake.panel.view() | self._delivery.panel.view(),
+            "plugins": self._intake.panel.view() | self._delivery.counts.panel.view(),
             "tasks": _tasks(),
-            "state_directory": str(Path(self._spool.store.directory.path)),
+            "state_directory": str(Path(self._letters.store.directory.path)),
         }
         room = MAX_LINE_BYTES - REST_BYTES - len(encoded(result))
         policies, left_out = await self._rollout.texts(min(POLICY_BYTES, room))

@@ -16,15 +16,14 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from contextlib import suppress
-from dataclasses import dataclass
 from typing import Any, Literal, TypeAlias
 
 import msgspec
 import orjson
 import trio
 
-from shipper.pipeline.delivery import Delivery
-from shipper.pipeline.intake import Intake
+from shipper.pipeline.delivery.delivery import Delivery
+from shipper.pipeline.intake.intake import Intake
 from shipper.pipeline.tap import LARGEST_EVENT, Tap, Taps, shown
 from shipper.process import log
 from shipper.process.environment import Environment
@@ -65,8 +64,7 @@ def no_such_point(points: list[str]) -> str:
     return f"no such point; there are: {', '.join(points) or 'none'}"
 
 
-@dataclass(slots=True)
-class _Watched:
+class _Watched(msgspec.Struct):
     """What became of one watch."""
 
     why: Why = "time"

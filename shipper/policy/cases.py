@@ -15,9 +15,11 @@ no text in it is taken for a secret, since a test of `redact` needs one to remov
 from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from datetime import UTC, datetime
 from typing import Any
+
+import msgspec
 
 from shipper.policy.document import Mark, Node, below, plain, shown, suggest
 from shipper.sdk.codes import Code
@@ -70,8 +72,7 @@ SCHEMA: Mapping[str, Any] = {
 """The JSON Schema of the section."""
 
 
-@dataclass(frozen=True, slots=True)
-class Case:
+class Case(msgspec.Struct, frozen=True):
     """One test: `expect` has the events by output."""
 
     name: str
@@ -80,7 +81,7 @@ class Case:
     events: tuple[str | Fields, ...]
     expect: Mapping[str, tuple[Fields, ...]]
     exact: bool = False
-    at: datetime = field(default=DEFAULT_TIME)
+    at: datetime = msgspec.field(default=DEFAULT_TIME)
 
 
 def split(root: Node) -> tuple[Node, Node | None]:

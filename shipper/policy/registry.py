@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Literal, TypeVar, overload
 from shipper.plugin import Input, Output, Processor
 from shipper.policy.document import shown, suggest
 from shipper.policy.uses import shapes_of
+from shipper.process import collector
 from shipper.process.groups import contained, named
 from shipper.sdk.codes import Code
 from shipper.sdk.credentials import Shape
@@ -101,7 +102,7 @@ def loaded(point: EntryPoint, base: type[_Base], noun: str) -> type[_Base]:
     A plugin is foreign code: any exception of its import becomes an error that names it.
     """
     try:
-        with contained():
+        with contained(), collector.importing():
             plugin = point.load()
     except Exception as error:
         cause = f"{type(error).__name__}: {error}" if isinstance(error, ImportError) else named(error)

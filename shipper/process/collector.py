@@ -1,7 +1,7 @@
-"""Python's collector of cycles need not look at what lives as long as the process: 0.05 s of its start and its end.
+"""Python's collector of cycles need not look at what lives as long as the process: 0.05 s of its start.
 
 Imports make some hundred thousand objects and hardly any garbage, but every few thousand of them the collector looks
-through those that are there; and the interpreter looks through all of them at its end.
+through those that are there.
 """
 
 from __future__ import annotations
@@ -20,11 +20,3 @@ def importing() -> Iterator[None]:
     finally:
         gc.freeze()
         gc.enable()
-
-
-def ending() -> None:
-    """Leave out of the last collections what there is: the process ends, and its memory with it.
-
-    What has to be closed must be closed before, or be referred to by no cycle.
-    """
-    gc.freeze()

@@ -12,6 +12,9 @@ the next wait, as it would in trio, and does not wait for as long as its peer li
 (sessions, servers) are made and closed in calls. Neither trio-asyncio (its import fails on Python 3.14, and one stray
 error ends the process) nor guest mode (it slows every step of trio) is used.
 
+To wake a thread costs system calls, and the interpreter's lock changes hands. So what is to be called in the other loop
+waits in a line, and only the first in it wakes that loop: eight requests that come together cross at once.
+
 Before the first call there is no thread, and asyncio is not imported (15 ms): a supervisor makes no call, and neither
 do outputs without a network.
 """
@@ -21,9 +24,10 @@ from __future__ import annotations
 import contextlib
 import sys
 import threading
+from collections import deque
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
-from functools import cached_property
+from functools import cached_property, partial
 from typing import TYPE_CHECKING, Any, TypeVar, TypeVarTuple, cast
 
 import outcome
@@ -44,12 +48,43 @@ _TLS_BUFFER = 32 << 10
 connection takes; a record of TLS has 16 KiB."""
 
 
+class Line:
+    """Calls that wait for the loop of another thread; `wake` has a function called there soon."""
+
+    def __init__(self, wake: Callable[[Callable[[], None]], object]) -> None:
+        self._wake = wake
+        self._calls: deque[Callable[[], object]] = deque()
+        self._is_woken = False
+
+    def put(self, call: Callable[[], object]) -> None:
+        """Has it called after all that were put before. Any thread; raises what `wake` raises."""
+        self._calls.append(call)
+        if not self._is_woken:
+            self._is_woken = True
+            try:
+                self._wake(self._run)
+            except BaseException:
+                self._is_woken = False
+                raise
+
+    def _run(self) -> None:
+        self._is_woken = False  # before the first is taken: what is put from now on wakes again
+        while self._calls:
+            try:
+                self._calls.popleft()()
+            except BaseException:
+                self._wake(self._run)
+                raise
+
+
 class Asyncio:
     """An asyncio loop in another thread, from the first call on; made by `open_asyncio`."""
 
     def __init__(self) -> None:
         self._open = True
         self._token = trio.lowlevel.current_trio_token()
+        self._to_trio = Line(self._token.run_sync_soon)
+        self._to_asyncio = Line(lambda call: self._loop.call_soon_threadsafe(call))
         self._thread: threading.Thread | None = None
 
     @cached_property
@@ -103,11 +138,11 @@ class Asyncio:
 
         def abort(raise_cancel: Callable[[], Any]) -> trio.lowlevel.Abort:
             cancelled.append(raise_cancel)
-            self._loop.call_soon_threadsafe(lambda: running and running[0].cancel())
+            self._to_asyncio.put(lambda: running and running[0].cancel())
             return trio.lowlevel.Abort.FAILED
 
         await trio.lowlevel.checkpoint_if_cancelled()
-        self._loop.call_soon_threadsafe(start)
+        self._to_asyncio.put(start)
         end = await trio.lowlevel.wait_task_rescheduled(abort)
         if cancelled and isinstance(end, outcome.Error) and isinstance(end.error, asyncio.CancelledError):
             cancelled[0]()
@@ -127,7 +162,7 @@ class Asyncio:
         async def ask() -> None:
             with scope:
                 end = await _captured(function, *args)
-            self._loop.call_soon_threadsafe(future.set_result, end)
+            self._to_asyncio.put(partial(future.set_result, end))
 
         self._soon(trio.lowlevel.spawn_system_task, ask)
         cancelled: asyncio.CancelledError | None = None
@@ -146,7 +181,7 @@ class Asyncio:
 
     def _soon(self, function: Callable[..., Any], *args: Any) -> None:
         with contextlib.suppress(trio.RunFinishedError):  # the process is ending, and no task waits any more
-            self._token.run_sync_soon(function, *args)
+            self._to_trio.put(partial(function, *args))
 
     async def close(self) -> None:
         """Stop the loop, if there is one; what still runs in it is cancelled first."""
@@ -165,7 +200,7 @@ class Asyncio:
             return
         with trio.CancelScope(shield=True):
             (await self._end(cancel_rest)).unwrap()
-            self._loop.call_soon_threadsafe(self._loop.stop)
+            self._to_asyncio.put(self._loop.stop)
             await trio.to_thread.run_sync(self._thread.join)
             self._loop.close()
 

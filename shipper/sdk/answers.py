@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from enum import Enum, IntEnum
+
+import msgspec
 
 from shipper.sdk.codes import Code, checked
 from shipper.sdk.errors import Held, Later, NotBegun, TooLarge
@@ -95,12 +97,11 @@ _OF_OUTCOME: Mapping[Outcome, str] = {
 }
 
 
-@dataclass(frozen=True, slots=True)
-class Answers:
+class Answers(msgspec.Struct, frozen=True):
     """The answers for a batch of `count` events: by position, those that were not simply delivered."""
 
     count: int
-    others: Mapping[int, Answer] = field(default_factory=dict)
+    others: Mapping[int, Answer] = msgspec.field(default_factory=dict)
     retry_after: float | None = None
     """Seconds that the destination asked to wait, for those that come later."""
     is_stored: bool = False

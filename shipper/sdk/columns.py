@@ -28,6 +28,7 @@ Column = bytes | Sequence[bytes]
 
 _DELETE = "\x7f"
 _PRIVATE = "\ue000"
+_EMPTY = b"{}\n"
 
 
 def join(rows: int, *columns: Column) -> bytes:
@@ -92,6 +93,29 @@ def encoded(objects: Sequence[Any], default: Callable[[Any], Any] | None = None)
     except TypeError:  # perhaps it is too deep only as an item of this list
         parts = []
     return parts if len(parts) == len(objects) else [orjson.dumps(one, default) for one in objects]
+
+
+def begun(documents: Sequence[bytes], before: bytes) -> tuple[Column, ...]:
+    """Returns columns of JSON objects, each with a line feed, that begin with other fields.
+
+    `before` is an object with these, without its last brace.
+    """
+    if _EMPTY in documents:
+        return (before, [b"," + own[1:] if own != _EMPTY else b"}\n" for own in documents])
+    return (before + b",", [own[1:] for own in documents])
+
+
+def begun_each(documents: Sequence[bytes], before: Sequence[bytes]) -> tuple[Column, ...]:
+    """Returns columns of JSON objects as `begun`, with other fields for each, or none."""
+    if _EMPTY in documents or b"{" in before:
+        return ([_begun(text, own) for text, own in zip(before, documents, strict=True)],)
+    return (before, [b"," + own[1:] for own in documents])
+
+
+def _begun(before: bytes, document: bytes) -> bytes:
+    if document == _EMPTY:
+        return before + b"}\n"
+    return document if before == b"{" else before + b"," + document[1:]
 
 
 def numerals(numbers: Iterable[int]) -> list[bytes]:

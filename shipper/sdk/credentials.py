@@ -88,8 +88,7 @@ class CredentialId(str):
         return cls(text)
 
 
-@dataclass(frozen=True, slots=True)
-class Takes:
+class Takes(msgspec.Struct, frozen=True):
     """The shapes that a setting accepts; made by `takes`."""
 
     shapes: tuple[Shape, ...]

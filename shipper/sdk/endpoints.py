@@ -13,8 +13,9 @@ from __future__ import annotations
 import ipaddress
 import re
 from collections.abc import Collection
-from dataclasses import dataclass
 from typing import Final, Literal, get_args
+
+import msgspec
 
 from shipper.sdk.errors import BadOption
 
@@ -28,8 +29,7 @@ _ANY_SCHEME = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*:/")
 _NAME = re.compile(r"[A-Za-z0-9_](?:[A-Za-z0-9_.-]*[A-Za-z0-9_.])?")
 
 
-@dataclass(frozen=True, slots=True)
-class Endpoint:
+class Endpoint(msgspec.Struct, frozen=True):
     """An address to listen on, or to connect to. Equal ones are the same place, however they were written."""
 
     scheme: Scheme

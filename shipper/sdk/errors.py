@@ -29,7 +29,7 @@ from typing import TypeVar
 
 from shipper.sdk.codes import Code, checked
 
-Error = TypeVar("Error", bound=Exception)
+Error = TypeVar("Error", bound=BaseException)
 
 
 class ShipperError(Exception):

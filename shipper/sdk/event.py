@@ -25,38 +25,28 @@ Beside the body there may be columns, each with a value or None for each event; 
     severities   the severity number of OTLP, 1 to 24 (0: not said)
     versions     of keyed state (`state`): which version of which key it is; a batch has it of all events, or of none
 
-Several batches that are sent in one request become one (`together`). What each of them had for all its events, and
-the others had not, stays once: `ways` has it for each event, by reference.
+Several batches that are sent in one request become one (`joining`). What each of them had for all its events, and the
+others had not, stays once: `ways` has it for each event, by reference.
 
 `route` is the target that a client named for all events, such as an index, a topic or a subject. Outputs define what it
 means, and what fields mean. Of the columns, dead letters keep only the ids and the versions.
 
-An event's id is (`origin`, `seq`, item): a 128-bit id that the process drew which accepted the batch, the batch's place
-in that process's spool, and the item's place in the batch as it was accepted. It is stored with the batch, so a retry
-after a crash carries the same id. A copied or restored state directory never gives the id of one event to another,
-since its processes have other origins. (Otherwise the backend would answer "duplicate", and the event would be lost
-silently.) A batch of another shipper keeps the identity of its first acceptance (`identified`): it is packed with the
-batch, and takes precedence over that of the spool.
+An event has its id by `origin`, `seq` and its item (`identity`). `packing` says how a batch is stored.
 """
 
 from __future__ import annotations
 
-import base64
-import threading
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
-from itertools import chain, repeat
-from types import MappingProxyType
 from typing import Any, NamedTuple, TypeVar
 
-import msgspec
 import orjson
-from isal import igzip_lib, isal_zlib
 
-from shipper.sdk import typed, weights
+from shipper.sdk import identity, packing, typed, weights
 from shipper.sdk.columns import (
     Column,
+    begun,
+    begun_each,
     encoded,
     escaped,
     escaped_rows,
@@ -64,42 +54,24 @@ from shipper.sdk.columns import (
     line_count,
     numerals,
     offsets,
-    quoted,
     rows,
 )
-from shipper.sdk.errors import ShipperError
+from shipper.sdk.fields import Fields, merged
 from shipper.sdk.state import Version
 
-
-class Oversized(ShipperError):
-    """A batch unpacks to more bytes than the limit."""
-
-
 T = TypeVar("T")
-Fields = dict[str, Any]
-"""Nested fields of an event, with values of JSON."""
 
-_IsalError: type[Exception] = igzip_lib.IsalError  # type: ignore[assignment]  # its stub says instance
-_NUMERALS = numerals(range(8192))
-_EMPTY = b"{}\n"
-
-_COLUMNS = ("ids", "timestamps", "keys", "severities", "versions", "ways")
+COLUMNS = ("ids", "timestamps", "keys", "severities", "versions", "ways")
 """What a batch has beside its body for each event, if it has it at all."""
-_ERROR_TAG = "processor_error"
-_OF_LINES = frozenset({"log", "message"})
+OF_LINES = frozenset({"log", "message"})
 """Top-level fields with parts that differ from line to line."""
 
 
-class _Outline(msgspec.Struct, array_like=True):
-    """The head of a header, without an object for what is in it."""
+class Request(NamedTuple):
+    """A request that stays the same (`Feeding.stable`)."""
 
-    count: int
-    offset: msgspec.Raw
-    gap: msgspec.Raw
-    route: msgspec.Raw
-    ids: msgspec.Raw
-    items: msgspec.Raw
-    shared: msgspec.Raw
+    id: str
+    """Of letters and digits; the same each time that these events are sent, and never that of other events."""
 
 
 class Way(NamedTuple):
@@ -107,35 +79,6 @@ class Way(NamedTuple):
 
     route: str | None
     shared: Fields
-
-
-class _Header(msgspec.Struct, array_like=True):
-    count: int
-    offset: int | None
-    gap: int
-    route: str | None
-    ids: list[str | None] | None
-    items: list[int] | None
-    shared: Fields
-    sizes: list[int] | None = None
-    timestamps: list[int | None] | None = None
-    keys: list[bytes | None] | None = None
-    severities: list[int | None] | None = None
-    versions: list[Version | None] | None = None
-    origin: bytes | None = None
-    seq: int = 0
-
-
-# Made here and not at the first call: msgspec 0.22 completes what it knows of a type while other threads see it, and
-# they die by signal 11 where it has types of ours in it. Batches are unpacked in several threads at once.
-_header_of = msgspec.json.Decoder(_Header).decode
-_outline_of = msgspec.json.Decoder(_Outline).decode
-
-_VALUES_OF_NONE, _VALUES_OF_ONE = 64, 16
-"""The most values of a header beside its shared fields: for itself, and for each event. Each column has one, a version
-more, and a text may look like some."""
-_VALUE_BYTES = 64
-"""The most memory of such a value: fewer than a 64th of a limit do no harm."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -164,6 +107,8 @@ class Batch:
     """Whether `origin` and `seq` are those of another shipper, and stay wherever the batch is stored."""
     place: int = field(default=0, compare=False)
     """Of a batch of an output: that of its entry in the spool. It is `seq`, unless the batch was relayed."""
+    request: Request | None = field(default=None, compare=False)
+    """Of what `Sender.send` gets, if the output asks for requests that stay the same (`Feeding.stable`)."""
 
     @classmethod
     def lines(cls, text: bytes, *, offset: int, shared: Fields, gap: int = 1) -> Batch:
@@ -201,13 +146,21 @@ class Batch:
         return cls(count=len(events), body=b"", shared=shared or {}).replace(events)
 
     @classmethod
-    def typed(cls, events: Sequence[Fields], *, shared: Fields | None = None) -> Batch:
+    def typed(
+        cls,
+        events: Sequence[Fields],
+        *,
+        shared: Fields | None = None,
+        timestamps: Sequence[int | None] | None = None,
+        severities: Sequence[int | None] | None = None,
+    ) -> Batch:
         """Makes a batch of nested fields whose values keep their types: bytes, text, integers of 64 bits, floats, and
         objects and lists of these. Where they overlap with `shared`, an event's own value wins.
 
         Raises TypeError or ValueError for unsupported values.
         """
-        return cls(count=len(events), body=b"", shared=shared or {}, sizes=()).replace(events)
+        columns: dict[str, Any] = {"timestamps": _tuple(timestamps), "severities": _tuple(severities)}
+        return cls(count=len(events), body=b"", shared=shared or {}, sizes=(), **columns).replace(events)
 
     def with_columns(
         self,
@@ -240,6 +193,10 @@ class Batch:
     def stored(self, origin: bytes, place: int) -> Batch:
         """The same batch as the spool gives it back that has stored it at this place."""
         return replace(self, place=place) if self.is_relayed else replace(self, origin=origin, seq=place, place=place)
+
+    def requested(self, id: str) -> Batch:
+        """The same events as the request of this id."""
+        return replace(self, request=Request(id))
 
     # -- what it takes ---------------------------------------------------------------------------------------------
 
@@ -351,39 +308,11 @@ class Batch:
         own = self.own()
         return self.replace([own[i] for i in positions], positions)
 
-    def rejoined(self, positions: Sequence[int], changed: Batch) -> Batch:
-        """Returns the batch with `changed` in the place of its events at these ascending positions.
-
-        `changed` is what a processor has made of `pick(positions)`, perhaps with fewer events; all keep their order.
-        Raises ValueError if its events have lost their places.
-        """
-        if changed.count and changed.items is None:
-            raise ValueError("the events have lost their places in the batch")
-        items = self.items if self.items is not None else range(self.count)
-        place = {items[at]: at for at in positions}
-        left = [place[item] for item in changed.items or ()]
-        chosen = frozenset(positions)
-        others = [at for at in range(self.count) if at not in chosen]
-        unchanged = self.pick(others)
-        if not left or not others:
-            return changed if left else unchanged
-        order = sorted([*others, *left])
-        shared = changed.shared
-        same = {key: value for key, value in unchanged.shared.items() if key in shared and shared[key] == value}
-        events, columns = dict[int, Fields](), dict[str, dict[int, Any]]()
-        for batch, places in ((unchanged, others), (changed, left)):
-            beside = {key: value for key, value in batch.shared.items() if key not in same}
-            events |= zip(places, [merged(beside, own) for own in batch.own()], strict=True)
-            for name, column in batch._columns():
-                columns.setdefault(name, {}).update(zip(places, column, strict=True))
-        whole = replace(self.pick(order), shared=same).replace([events[at] for at in order])
-        return whole.with_columns(**{name: [column.get(at) for at in order] for name, column in columns.items()})
-
     def _subset(self, positions: Sequence[int] | None) -> Batch:
         if positions is None:
             return self
         items = self.items if self.items is not None else range(self.count)
-        columns = {name: tuple([column[i] for i in positions]) for name, column in self._columns()}
+        columns = {name: tuple([column[i] for i in positions]) for name, column in self.present_columns()}
         return replace(self, count=len(positions), items=[items[i] for i in positions], **columns)._settled()  # type: ignore[arg-type]
 
     def _settled(self) -> Batch:
@@ -393,12 +322,15 @@ class Batch:
         route, shared = self.ways[0]
         return replace(self, ways=None, route=route, shared=self.shared | shared)
 
-    def _columns(self) -> list[tuple[str, Sequence[Any]]]:
+    def present_columns(self) -> list[tuple[str, Sequence[Any]]]:
         """Returns the present columns, by name."""
-        return [(name, column) for name in _COLUMNS if (column := getattr(self, name)) is not None]
+        return [(name, column) for name in COLUMNS if (column := getattr(self, name)) is not None]
 
     def pieces(self, size: int) -> Iterator[Batch]:
         """Yields the events, in order, in batches of at most `size` bytes of body, or of one event."""
+        if 0 < len(self.body) <= size:
+            yield self
+            return
         if self.sizes is not None:
             yield from self._typed_pieces(self.sizes, size)
             return
@@ -422,7 +354,7 @@ class Batch:
         body = self.body[begin:end]
         count = line_count(body)
         items = self.items if self.items is not None else range(self.count)
-        columns = {name: column[first : first + count] for name, column in self._columns()}
+        columns = {name: column[first : first + count] for name, column in self.present_columns()}
         return replace(
             self,
             body=body,
@@ -446,29 +378,6 @@ class Batch:
             return escapes or any(orjson.dumps(key) in self.body for key in fields)
         log = fields.get("log", {})
         return "message" in fields or not isinstance(log, Mapping) or "offset" in log
-
-    def way(self, grouping: Sequence[str] = (), *, mixes: bool = False) -> object:
-        """Returns a key, to be hashed, that is equal for batches that may be sent `together` to an output with this
-        `grouping`.
-
-        They have one kind of body, and keyed state goes with keyed state only; unless the output `mixes`, they have one
-        route too, and the same shared values of these fields. Of text lines, `log` and `message` differ from line to
-        line, so that a batch that is grouped by one of them goes alone.
-        """
-        tops = _tops(grouping)
-        if self.offset is not None and not _OF_LINES.isdisjoint(tops):
-            return object()
-        kind = self.is_typed, self.versions is None
-        if mixes and self.versions is None:
-            return kind
-        return kind, *self._way(tops)
-
-    def _way(self, tops: Sequence[str]) -> tuple[object, ...]:
-        """Returns a key of its route, and of the values that it shares of these fields."""
-        values = [
-            orjson.dumps(self.shared[top], option=orjson.OPT_SORT_KEYS) if top in self.shared else None for top in tops
-        ]
-        return self.route, *values
 
     # -- on the wire -----------------------------------------------------------------------------------------------
 
@@ -500,83 +409,57 @@ class Batch:
         """Returns the events as JSON objects, each ended by a line feed."""
         return join(self.count, *self.columns())
 
-    def _document_columns(self) -> tuple[Column, ...]:
-        documents = self._documents()
-        if self.ways is not None:
-            return self._way_columns(documents)
-        if not self.shared:
-            return (documents,)
-        before = orjson.dumps(self.shared)[:-1]
-        if _EMPTY in documents:
-            return (before, [b"," + own[1:] if own != _EMPTY else b"}\n" for own in documents])
-        return (before + b",", [own[1:] for own in documents])
-
-    def _way_columns(self, documents: Sequence[bytes]) -> tuple[Column, ...]:
-        """Returns the columns of documents that do not all share the same."""
-        fields = self.each_shared()
-        texts = {id(shared): orjson.dumps(shared)[:-1] for shared in {id(one): one for one in fields}.values()}
-        before = [texts[id(shared)] for shared in fields]
-        if _EMPTY in documents or b"{" in texts.values():
-            return ([_begun(text, own) for text, own in zip(before, documents, strict=True)],)
-        return (before, [b"," + own[1:] for own in documents])
-
-    def id_columns(self) -> tuple[Column, ...]:
-        """Returns columns whose rows, concatenated, are the events' ids, escaped for a JSON string."""
-        prefix = self.id_prefix()
-        if self.items is None:
-            places = _NUMERALS[: self.count] if self.count <= len(_NUMERALS) else numerals(range(self.count))
-        else:
-            places = numerals(self.items)
-        if self.ids is None:
-            return (prefix, places)
-        given = quoted([id or "" for id in self.ids])
-        return ([id or prefix + place for id, place in zip(given, places, strict=True)],)
-
-    def id_texts(self) -> list[str]:
-        """Returns the events' ids, in order."""
-        ids: list[str] = orjson.loads(b"[%b]" % join(self.count, b'"', *self.id_columns(), b'",')[:-1])
-        return ids
-
-    def id_prefix(self) -> bytes:
-        """Returns the common beginning of the ids of this batch."""
-        return base64.urlsafe_b64encode(self.origin).rstrip(b"=") + b"-%d-" % self.seq
-
     def _documents(self) -> list[bytes]:
         """Returns the events without `shared`, as JSON, each with a line feed."""
         return rows(self.body) if self.sizes is None else [one + b"\n" for one in typed.as_json(self.own())]
+
+    def _document_columns(self) -> tuple[Column, ...]:
+        documents = self._documents()
+        if self.ways is None:
+            return begun(documents, orjson.dumps(self.shared)[:-1]) if self.shared else (documents,)
+        fields = self.each_shared()
+        texts = {id(shared): orjson.dumps(shared)[:-1] for shared in {id(one): one for one in fields}.values()}
+        return begun_each(documents, [texts[id(shared)] for shared in fields])
+
+    def id_columns(self) -> tuple[Column, ...]:
+        """Returns columns whose rows, concatenated, are the events' ids, escaped for a JSON string."""
+        return identity.columns(self.id_prefix(), self.count, self.items, self.ids)
+
+    def id_texts(self) -> list[str]:
+        """Returns the events' ids, in order."""
+        return identity.texts(self.count, self.id_columns())
+
+    def id_prefix(self) -> bytes:
+        """Returns the common beginning of the ids of this batch."""
+        return identity.prefix(self.origin, self.seq)
 
     # -- in the spool ----------------------------------------------------------------------------------------------
 
     def pack(self) -> bytes:
         """Returns everything except its place, and its identity unless it was relayed, compressed, for the spool to
         seal."""
-        return isal_zlib.compress(self._header() + b"\n" + self.body, 0, -15)
+        return packing.packed(self._header(), self.body)
 
     def check_header(self) -> None:
-        """Raises ValueError if the parts beside the body cannot be packed and unpacked, or written as JSON."""
-        try:
-            orjson.dumps([self.shared, self.items if isinstance(self.items, list) else []])
-            _header_of(self._header())
-        except (TypeError, msgspec.DecodeError, RecursionError) as error:
-            raise ValueError("not to be packed") from error
+        """Raises ValueError or TypeError if the parts beside the body cannot be packed and unpacked, or written as
+        JSON."""
+        packing.check(self._header())
 
-    def _header(self) -> bytes:
-        return msgspec.json.encode(
-            _Header(
-                self.count,
-                self.offset,
-                self.gap,
-                self.route,
-                _listed(self.ids),
-                _listed(self.items),
-                self.shared,
-                _listed(self.sizes),
-                _listed(self.timestamps),
-                _listed(self.keys),
-                _listed(self.severities),
-                _listed(self.versions),
-                *((self.origin, self.seq) if self.is_relayed else ()),
-            )
+    def _header(self) -> packing.Header:
+        return packing.Header(
+            self.count,
+            self.offset,
+            self.gap,
+            self.route,
+            _listed(self.ids),
+            _listed(self.items),
+            self.shared,
+            _listed(self.sizes),
+            _listed(self.timestamps),
+            _listed(self.keys),
+            _listed(self.severities),
+            _listed(self.versions),
+            *((self.origin, self.seq) if self.is_relayed else ()),
         )
 
     @classmethod
@@ -585,13 +468,7 @@ class Batch:
 
         Raises Oversized if it is larger than `limit` bytes, or its `size` is, before it takes more memory than that.
         """
-        try:
-            header_bytes, _, body = _inflated(packed, limit).partition(b"\n")
-            if limit is not None:
-                _check_size(header_bytes, len(body), limit)
-            header = _header_of(header_bytes)
-        except (_IsalError, msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
-            raise ValueError("not a packed batch") from error
+        header, body = packing.unpacked(packed, limit)
         return cls(
             count=header.count,
             body=body,
@@ -619,149 +496,3 @@ def _listed(column: Sequence[T] | None) -> list[T] | None:
 
 def _tuple(column: Sequence[T] | None) -> tuple[T, ...] | None:
     return None if column is None else tuple(column)
-
-
-def _begun(before: bytes, document: bytes) -> bytes:
-    """Returns a document that begins with other fields; `before` is these, up to the last brace."""
-    if document == _EMPTY:
-        return before + b"}\n"
-    return document if before == b"{" else before + b"," + document[1:]
-
-
-def _tops(grouping: Sequence[str]) -> list[str]:
-    return list(dict.fromkeys([name.partition(".")[0] for name in grouping]))
-
-
-def _inflated(packed: bytes, limit: int | None) -> bytes:
-    if limit is None:
-        return isal_zlib.decompress(packed, -15)
-    stream = isal_zlib.decompressobj(-15)
-    plain = stream.decompress(packed, limit + 1)
-    if len(plain) > limit:
-        raise Oversized(f"a batch is larger than {limit} bytes")
-    if not stream.eof:
-        raise ValueError("not a packed batch")
-    return plain
-
-
-def _check_size(header: bytes, body: int, limit: int) -> None:
-    """Raises Oversized if a header has more values than its events can have, or says that its batch is too large."""
-    outline = _outline_of(header)
-    shared = bytes(outline.shared)
-    beside = weights.values(header) - weights.values(shared)
-    permitted = _VALUES_OF_NONE + _VALUES_OF_ONE * min(outline.count, weights.MOST_EVENTS)
-    most = max(permitted, limit // _VALUE_BYTES)
-    if beside > most or weights.size(outline.count, shared, body) > limit:
-        raise Oversized(f"a batch is larger than {limit} bytes")
-
-
-def together(batches: Sequence[Batch], grouping: Sequence[str] = ()) -> Batch:
-    """Returns one batch of the events of several with equal `Batch.way`, each with its id and its columns.
-
-    The fields of `grouping` stay shared, by all events or in `ways`; for a dotted name, its whole top-level field.
-    """
-    if len(batches) == 1:
-        return batches[0]
-    tops, first = _tops(grouping), batches[0]
-    ways = _ways(batches, tops)
-    alone = ways[0] if all(way is ways[0] for way in ways) else Way(None, {})
-    each = [repeat(way, batch.count) for way, batch in zip(ways, batches, strict=True)]
-    bare = [replace(batch, shared={k: v for k, v in batch.shared.items() if k not in tops}) for batch in batches]
-    if first.is_typed:
-        body, sizes = typed.packed([event for batch in bare for event in batch.whole()])
-    else:
-        body, sizes = b"".join([batch.json_lines() for batch in bare]), None
-    return replace(
-        first,
-        count=sum(batch.count for batch in batches),
-        body=body,
-        sizes=sizes,
-        route=alone.route,
-        shared=alone.shared,
-        ways=None if alone is ways[0] else list(chain.from_iterable(each)),
-        offset=None,
-        gap=1,
-        is_relayed=False,
-        items=[item for batch in batches for item in batch.items or range(batch.count)],
-        ids=tuple([id for batch in batches for id in batch.id_texts()]),
-        timestamps=_strung([(batch.count, batch.timestamps) for batch in batches]),
-        keys=_strung([(batch.count, batch.keys) for batch in batches]),
-        severities=_strung([(batch.count, batch.severities) for batch in batches]),
-        versions=_strung([(batch.count, batch.versions) for batch in batches]),
-    )
-
-
-def _ways(batches: Sequence[Batch], tops: Sequence[str]) -> list[Way]:
-    """Returns what each batch keeps for itself: the same object where that is the same."""
-    known = dict[object, Way]()
-    keys = [batch._way(tops) for batch in batches]
-    for key, batch in zip(keys, batches, strict=True):
-        if key not in known:
-            known[key] = Way(batch.route, {top: batch.shared[top] for top in tops if top in batch.shared})
-    return [known[key] for key in keys]
-
-
-def _strung(columns: Sequence[tuple[int, Sequence[T | None] | None]]) -> tuple[T | None, ...] | None:
-    """Returns a column of several batches; None where no batch has it."""
-    if all(column is None for _, column in columns):
-        return None
-    return tuple([value for count, column in columns for value in ([None] * count if column is None else column)])
-
-
-def merged(below: Mapping[str, Any], above: Mapping[str, Any]) -> Fields:
-    """Returns new nested fields: those of `below`, overridden by `above`."""
-    result = dict(below)
-    for key, value in above.items():
-        old = result.get(key)
-        result[key] = merged(old, value) if isinstance(old, Mapping) and isinstance(value, Mapping) else value
-    return result
-
-
-def nested(flat: Mapping[str, Any]) -> Fields:
-    """Returns dotted names as nested fields: {"service.name": "shop"} becomes {"service": {"name": "shop"}}."""
-    result: Fields = {}
-    for name, value in flat.items():
-        *above, last = name.split(".")
-        at = result
-        for key in above:
-            if not isinstance(at.get(key), dict):
-                at[key] = {}
-            at = at[key]
-        old = at.get(last)
-        at[last] = merged(old, value) if isinstance(old, Mapping) and isinstance(value, Mapping) else value
-    return result
-
-
-_here = threading.local()
-
-
-def tagged(event: Fields, message: str, shared: Mapping[str, Any] = MappingProxyType({})) -> Fields:
-    """Returns the event with an error tag, and the reason; its other fields are unchanged.
-
-    An event that has the tag already keeps its first reason. `shared` are the fields that its batch shares: tags among
-    them stay.
-    """
-    _here.tagged = tagged_here() + 1
-    old = event.get("tags", shared.get("tags"))
-    before = old if isinstance(old, list) else [] if old is None else [old]
-    if _ERROR_TAG in before:
-        return event
-    tags = [*before, _ERROR_TAG]
-    error = event.get("error")
-    return {**event, "tags": tags, "error": {**(error if isinstance(error, dict) else {}), "message": message}}
-
-
-@contextmanager
-def attempt() -> Iterator[None]:
-    """If the block raises, and the events are read in another way, what it has `tagged` does not count."""
-    before = tagged_here()
-    try:
-        yield
-    except BaseException:
-        _here.tagged = before
-        raise
-
-
-def tagged_here() -> int:
-    """Returns how often an event was `tagged` in this thread."""
-    return getattr(_here, "tagged", 0)

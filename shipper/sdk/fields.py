@@ -7,23 +7,42 @@ A name means nested fields, or a key that is itself dotted, whichever an event h
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import replace
 from functools import lru_cache
 from typing import Any
 
 from shipper.sdk.errors import BadOption
-from shipper.sdk.event import Batch, Fields, merged, tagged
 
-_OF_LINES = frozenset({"message", "log"})
-"""What each line of text has of its own."""
 _NEVER_REMOVED = ("@timestamp", "data_stream", "data_stream.type", "data_stream.dataset", "data_stream.namespace")
+
+Fields = dict[str, Any]
+"""Nested fields of an event, with values of JSON."""
 
 GONE = object()
 """What `changed` removes."""
 
-Edit = Callable[[Fields], Fields]
-"""Returns an event's fields as they are to be; does not change those it gets. Raises ValueError with the reason if it
-cannot; the text quotes nothing of the event."""
+
+def merged(below: Mapping[str, Any], above: Mapping[str, Any]) -> Fields:
+    """Returns new nested fields: those of `below`, overridden by `above`."""
+    result = dict(below)
+    for key, value in above.items():
+        old = result.get(key)
+        result[key] = merged(old, value) if isinstance(old, Mapping) and isinstance(value, Mapping) else value
+    return result
+
+
+def nested(flat: Mapping[str, Any]) -> Fields:
+    """Returns dotted names as nested fields: {"service.name": "shop"} becomes {"service": {"name": "shop"}}."""
+    result: Fields = {}
+    for name, value in flat.items():
+        *above, last = name.split(".")
+        at = result
+        for key in above:
+            if not isinstance(at.get(key), dict):
+                at[key] = {}
+            at = at[key]
+        old = at.get(last)
+        at[last] = merged(old, value) if isinstance(old, Mapping) and isinstance(value, Mapping) else value
+    return result
 
 
 def find(fields: Mapping[str, Any], name: str) -> Any:
@@ -102,31 +121,6 @@ def _spellings(name: str) -> tuple[tuple[str, str], ...]:
     """Returns each way to divide a name into a key and the rest of the name."""
     parts = name.split(".")
     return tuple((".".join(parts[:n]), ".".join(parts[n:])) for n in range(1, len(parts) + 1))
-
-
-def edited(batch: Batch, names: Iterable[str], edit: Edit) -> Batch:
-    """Returns the batch with each event as `edit` has it, or tagged with the ValueError that it raised.
-
-    `names` are all fields that `edit` reads or writes. Fields that all events share are edited once, if these are; they
-    become an event's own where they differ from then on.
-    """
-    tops = {name.partition(".")[0] for name in names}
-    if batch.is_lines and _OF_LINES.isdisjoint(tops):
-        try:
-            return replace(batch, shared=edit(batch.shared))
-        except ValueError:
-            pass  # each event is tagged
-    exposed = {key: value for key, value in batch.shared.items() if key.partition(".")[0] in tops}
-    rest = {key: value for key, value in batch.shared.items() if key not in exposed}
-    events = [_or_tagged(edit, merged(exposed, own) if exposed else own, rest) for own in batch.own()]
-    return replace(batch, shared=rest).replace(events) if events else batch
-
-
-def _or_tagged(edit: Edit, event: Fields, shared: Fields) -> Fields:
-    try:
-        return edit(event)
-    except ValueError as error:
-        return tagged(event, str(error), shared)
 
 
 def check_name(name: str, *at: str | int) -> None:

@@ -35,9 +35,7 @@ from functools import partial
 from typing import Any, Literal
 from weakref import WeakSet
 
-import aiohttp
 import trio
-from aiohttp.abc import AbstractResolver, ResolveResult
 from multidict import CIMultiDict
 
 from shipper.sdk.aio import Asyncio
@@ -46,6 +44,7 @@ from shipper.sdk.connection import RESET, by_way_of, cause_of, cause_of_name
 from shipper.sdk.descriptors import is_short
 from shipper.sdk.errors import NotBegun, forget_frames
 from shipper.sdk.http_answer import USER_AGENT, NoAnswer, Response, Unreachable, address
+from shipper.sdk.late_authorities import aiohttp
 from shipper.sdk.proxies import Choice, Proxy, no_proxy
 from shipper.sdk.resolve import AddressInfo, resolve
 from shipper.sdk.tallies import Failure, Requests
@@ -60,6 +59,8 @@ Method = Literal["GET", "HEAD", "POST", "PUT", "PATCH", "DELETE"]
 _LARGEST_ERROR = 64 << 10
 _CONNECT = 10.0
 _PIECE = 256 << 10
+_SMALL = 16 << 10
+"""Bytes of a body that is written at once: those of a record of TLS."""
 
 
 class Client:
@@ -335,7 +336,7 @@ async def _read(response: aiohttp.ClientResponse, most: int) -> Response:
     return Response(response.status, response.headers, bytes(body))
 
 
-class _Names(AbstractResolver):
+class _Names(aiohttp.abc.AbstractResolver):
     """Asks for names in trio, where one that is not answered holds up nobody else."""
 
     def __init__(self, aio: Asyncio) -> None:
@@ -343,8 +344,8 @@ class _Names(AbstractResolver):
 
     async def resolve(
         self, host: str, port: int = 0, family: socket.AddressFamily = socket.AF_UNSPEC
-    ) -> list[ResolveResult]:
-        async def ask() -> list[ResolveResult]:
+    ) -> list[aiohttp.abc.ResolveResult]:
+        async def ask() -> list[aiohttp.abc.ResolveResult]:
             found = await resolve(host, port, flags=socket.AI_ADDRCONFIG)
             return [_result(host, port, one) for one in found if family in (socket.AF_UNSPEC, one[0])]
 
@@ -354,11 +355,11 @@ class _Names(AbstractResolver):
         """Nothing is held."""
 
 
-def _result(host: str, port: int, found: AddressInfo) -> ResolveResult:
+def _result(host: str, port: int, found: AddressInfo) -> aiohttp.abc.ResolveResult:
     family, _, protocol, _, address = found
     scope = f"%{address[3]}" if family == socket.AF_INET6 and address[3] else ""  # of a link-local address
     numeric = socket.AI_NUMERICHOST | socket.AI_NUMERICSERV
-    return ResolveResult(
+    return aiohttp.abc.ResolveResult(
         hostname=host, host=f"{address[0]}{scope}", port=port, family=family, proto=protocol, flags=numeric
     )
 
@@ -418,14 +419,15 @@ class _Connector(aiohttp.TCPConnector):
 
 
 class _Body(aiohttp.Payload):
-    """A request's body, written in pieces that are views of it.
+    """A request's body, written in pieces that are views of it; a small one at once, since each write is a system call
+    and a record of TLS.
 
     aiohttp's own kind for bytes writes and buffers all at once (and warns above 1 MiB), that for BytesIO copies twice.
     """
 
     def __init__(self, body: Sequence[bytes]) -> None:
-        super().__init__(body)
         self._size = sum(map(len, body))
+        super().__init__(body if self._size > _SMALL else [b"".join(body)])
 
     def decode(self, encoding: str = "utf-8", errors: str = "strict") -> str:
         raise TypeError("the body of a request is no text")

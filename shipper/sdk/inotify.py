@@ -71,7 +71,7 @@ class Inotify:
     def hears_all(self, path: str | os.PathLike[str]) -> bool:
         """Whether every change below `path` causes events; on network file systems changes by other hosts do not."""
         status = (ctypes.c_long * 32)()
-        return not (self._libc.statfs(os.fsencode(path), status) == 0 and status[0] & 0xFFFFFFFF in _REMOTE)
+        return not (self._libc.statfs(os.fsencode(path), status) == 0 and _is_remote(status))
 
     def receive_nowait(self) -> list[Event]:
         """Returns the events since the last call, if any."""
@@ -108,6 +108,19 @@ class Inotify:
 
     def __exit__(self, *_: object) -> None:
         self.close()
+
+
+def is_local(descriptor: int) -> bool:
+    """Whether an open file is on this host: what is in memory of it is at hand without asking anybody. Blocking."""
+    status = (ctypes.c_long * 32)()
+    try:
+        return _libc().fstatfs(descriptor, status) == 0 and not _is_remote(status)
+    except OSError:
+        return False
+
+
+def _is_remote(status: ctypes.Array[ctypes.c_long]) -> bool:
+    return status[0] & 0xFFFFFFFF in _REMOTE
 
 
 def _events(raw: bytes) -> list[Event]:

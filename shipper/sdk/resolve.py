@@ -9,9 +9,9 @@ answer that came too late for those who asked is kept for the next one: a resolv
 from __future__ import annotations
 
 import socket
-from dataclasses import dataclass, field
 from typing import Any
 
+import msgspec
 import trio
 
 from shipper.sdk.errors import forget_frames
@@ -27,13 +27,12 @@ AddressInfo = tuple[socket.AddressFamily, socket.SocketKind, int, str, Any]
 _Key = tuple[str, int]
 
 
-@dataclass(slots=True, eq=False)
-class _Question:
+class _Question(msgspec.Struct, eq=False):
     """What is asked of the resolver; `answered` is set once one of `found` and `error` is there."""
 
     began: float
-    answered: trio.Event = field(default_factory=trio.Event)
-    found: list[AddressInfo] = field(default_factory=list)
+    answered: trio.Event = msgspec.field(default_factory=trio.Event)
+    found: list[AddressInfo] = msgspec.field(default_factory=list)
     error: OSError | None = None
     until: float = 0.0
     """When a late answer is asked for anew."""

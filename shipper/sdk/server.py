@@ -25,6 +25,7 @@ the same way.
 from __future__ import annotations
 
 import logging
+import math
 import socket
 import ssl
 from collections.abc import Awaitable, Callable, Collection, Iterator
@@ -64,7 +65,7 @@ class Limits:
 class Peer:
     """One connection, for its handler. It is closed when the handler returns."""
 
-    def __init__(self, server: Server, stream: trio.SocketStream, address: str, tls: ssl.SSLContext | None) -> None:
+    def __init__(self, server: Server, socket: socket.socket, address: str, tls: ssl.SSLContext | None) -> None:
         self.address = address
         """Its IP address, or its 64 bits of IPv6; `this host` of a socket in the file system."""
         self.tls = tls
@@ -72,23 +73,44 @@ class Peer:
         """Digests of the credentials that it was admitted by; the handler adds them, in the step that decides."""
         self.scope = trio.CancelScope()
         self.ended = trio.Event()
-        self._stream: trio.SocketStream | trio.SSLStream[trio.SocketStream] = stream
+        self._socket = socket
+        plain = trio.SocketStream(trio.socket.from_stdlib_socket(socket))
+        self._stream: trio.SocketStream | trio.SSLStream[trio.SocketStream] = plain
         self._server = server
         self.leaves = False
         """Whether it ends when it is not busy any more."""
 
     async def receive(self, most: int = BLOCK) -> bytes:
         """Returns the next bytes, or none at the end; a peer that sends nothing for too long is cancelled."""
-        with trio.move_on_after(self._server.limits.idle_seconds):
-            return bytes(await self._stream.receive_some(most))
-        return await self._late()
+        self.scope.deadline = trio.current_time() + self._server.limits.idle_seconds
+        try:
+            if self.tls is not None:
+                return bytes(await self._stream.receive_some(most))
+            return await self._received(most)
+        finally:
+            self.scope.deadline = math.inf
+
+    async def _received(self, most: int) -> bytes:
+        while True:
+            await trio.lowlevel.wait_readable(self._socket)
+            with suppress(BlockingIOError):
+                return self._socket.recv(most)
 
     async def send(self, data: bytes) -> None:
         """Returns when the kernel has all of it; a peer that does not read for too long is cancelled."""
+        if self.tls is None and not (data := data[self._sent(data) :]):
+            return
         with trio.move_on_after(self._server.limits.idle_seconds):
             await self._stream.send_all(data)
             return
         await self._late()
+
+    def _sent(self, data: bytes) -> int:
+        """Returns how many bytes the kernel takes at once."""
+        try:
+            return self._socket.send(data)
+        except BlockingIOError:
+            return 0
 
     def let_in(self) -> bool:
         """Makes the peer a client; returns False if there is no room for it."""
@@ -194,7 +216,9 @@ class Server:
             self.rooms.turn_away(whence)
             self.rooms.make_room(shortage())
             return
-        peer = Peer(self, trio.SocketStream(connection), whence, self.tls)
+        plain = socket.socket(fileno=connection.detach())
+        plain.setblocking(False)
+        peer = Peer(self, plain, whence, self.tls)
         self._peers.add(peer)
         self.rooms.add(peer, whence)
         nursery.start_soon(self._serve, peer)

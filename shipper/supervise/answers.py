@@ -12,8 +12,9 @@ The stage of the newest later one, a rotation of this host's own, stands apart i
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
 from typing import Literal
+
+import msgspec
 
 from shipper.sdk.errors import Problem
 from shipper.values import Counts, Revision, Revisions
@@ -27,8 +28,7 @@ MOST = 64
 _NONE = Revision(-1, -1)
 
 
-@dataclass(frozen=True, slots=True)
-class Answer:
+class Answer(msgspec.Struct, frozen=True):
     """The stage of one version; an answer may be repeated, and the newest counts."""
 
     version: str

@@ -16,6 +16,7 @@ import trio
 
 from shipper.protocol import messages
 from shipper.protocol.messages import Ack, Error, Nack, Observed, Ready, Released, Result, Stopped
+from shipper.supervise.spare import Forked
 
 Message: TypeAlias = Ready | Ack | Released | Nack | Observed | Result | Error | Stopped
 
@@ -64,7 +65,7 @@ def parsed(line: bytes | None) -> Message | None:
 class Child:
     """One sidecar process."""
 
-    def __init__(self, process: trio.Process) -> None:
+    def __init__(self, process: trio.Process | Forked) -> None:
         self._process = process
         self._outbox: deque[Mapping[str, Any]] = deque()
         self._changed = trio.Event()

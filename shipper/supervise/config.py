@@ -16,7 +16,6 @@ from __future__ import annotations
 
 import os
 import shutil
-import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -35,6 +34,7 @@ from shipper.status.export import check_endpoint
 from shipper.status.http import parse_address
 from shipper.supervise.reading import content
 from shipper.supervise.secrets import Place, Reference, exposed
+from shipper.supervise.spare import PROGRAM
 from shipper.supervise.vault import decoded_key
 
 S = TypeVar("S", bound=msgspec.Struct)
@@ -65,7 +65,7 @@ class Config(msgspec.Struct, frozen=True):
     """Whether a released credential waits until a destination has accepted what has come in its place."""
     http: str | None = None
     otlp: str | None = None
-    sidecar: Command = (sys.executable, "-P", "-m", "shipper", "run")
+    sidecar: Command = (*PROGRAM, "run")
     state_keys: tuple[bytes, ...] = msgspec.field(default=(), name="state_key")
     fleet: Node | None = None
     """The section as it was written."""

@@ -15,6 +15,8 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple, TypeAlias
 
+import msgspec
+
 from shipper import __version__
 from shipper.policy.document import Node
 from shipper.process.environment import boottime
@@ -58,8 +60,7 @@ class Undelivered(NamedTuple):
         return self._replace(events=events) if events else Undelivered(0, 0, 0.0)
 
 
-@dataclass(frozen=True, slots=True)
-class Save:
+class Save(msgspec.Struct, frozen=True):
     """Make the ledger durable, before any later effect."""
 
 
@@ -70,16 +71,14 @@ class Send:
     message: Mapping[str, Any] = field(repr=False)
 
 
-@dataclass(frozen=True, slots=True)
-class Say:
+class Say(msgspec.Struct, frozen=True):
     """Report an event to people."""
 
     what: str
-    fields: Mapping[str, Any] = field(default_factory=dict)
+    fields: Mapping[str, Any] = msgspec.field(default_factory=dict)
 
 
-@dataclass(frozen=True, slots=True)
-class Revoke:
+class Revoke(msgspec.Struct, frozen=True):
     """Revoke a released credential, when no other member holds it; then call `forget`."""
 
     kept: Kept
@@ -87,25 +86,21 @@ class Revoke:
     """Whether an earlier process has reported it."""
 
 
-@dataclass(frozen=True, slots=True)
-class Accepted:
+class Accepted(msgspec.Struct, frozen=True):
     """A destination has accepted a credential for the first time: what waited for that may be revoked."""
 
 
-@dataclass(frozen=True, slots=True)
-class Again:
+class Again(msgspec.Struct, frozen=True):
     """Call `due` with this after `seconds`."""
 
     seconds: float
 
 
-@dataclass(frozen=True, slots=True)
-class Serving:
+class Serving(msgspec.Struct, frozen=True):
     """Note that a policy is active for the first time in this process."""
 
 
-@dataclass(frozen=True, slots=True)
-class Finish:
+class Finish(msgspec.Struct, frozen=True):
     """Stop the sidecar and exit with this status; `grace` in seconds replaces that of the options."""
 
     status: int

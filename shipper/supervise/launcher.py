@@ -14,6 +14,7 @@ from shipper.sdk.descriptors import in_words, is_short
 from shipper.sdk.errors import OptionError
 from shipper.sdk.retry import backoff
 from shipper.supervise.child import Child, environment_of_child
+from shipper.supervise.spare import Spare
 
 RETRY_SECONDS = (0.1, 10.0)
 
@@ -27,11 +28,13 @@ class Launcher:
         environment: Callable[[], Mapping[str, str]],
         stopping: trio.Event,
         failed: Callable[[str, float], None],
+        spare: Spare | None = None,
     ) -> None:
-        """`failed(reason, seconds)` is called for each failed attempt, with the wait before the next."""
+        """`failed(reason, seconds)` is called for each failed attempt, with the wait before the next. `spare` becomes
+        the first process, if it can."""
         self.launches, self.launching = 0, False
         self._command, self._environment = command, environment
-        self._stopping, self._failed = stopping, failed
+        self._stopping, self._failed, self._spare = stopping, failed, spare
 
     async def launch(self) -> Child | None:
         """Returns a new process, with retries until `stopping`; raises OptionError if the first cannot be launched."""
@@ -50,9 +53,12 @@ class Launcher:
         return None
 
     async def _attempt(self) -> Child:
+        environment = environment_of_child(self._environment())
+        if self._spare is not None and (forked := self._spare.become(self._command, environment)):
+            return Child(forked)
         self.launching = True
         try:
-            return await Child.launch(self._command, environment_of_child(self._environment()))
+            return await Child.launch(self._command, environment)
         finally:
             self.launching = False
 

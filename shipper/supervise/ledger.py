@@ -226,8 +226,7 @@ class Ledger(msgspec.Struct):
 Draw = Callable[[], str]
 
 
-@dataclass(frozen=True, slots=True)
-class Found:
+class Found(msgspec.Struct, frozen=True):
     """A credential that was just read."""
 
     credential: Credential

@@ -9,9 +9,9 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
 from typing import Any, Protocol
 
+import msgspec
 import trio
 
 from shipper.protocol.messages import Error, Observed, Ready, Result
@@ -101,8 +101,7 @@ class Around(Protocol):
         ...
 
 
-@dataclass(frozen=True, slots=True)
-class _Offer:
+class _Offer(msgspec.Struct, frozen=True):
     """A policy that the member has not yet taken; a newer one replaces it."""
 
     wanted: Wanted
@@ -152,7 +151,7 @@ class Member:
         self._stopping = trio.Event()
         self._within = 0.0
         command = options.config.launch(options.state)
-        self._launcher = Launcher(command, around.environment, self._stopping, self._launch_failed)
+        self._launcher = Launcher(command, around.environment, self._stopping, self._launch_failed, options.spare)
 
     @property
     def name(self) -> str:

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from shipper.supervise.config import Config
+from shipper.supervise.spare import Spare
 
 
 @dataclass(frozen=True, slots=True)
@@ -20,3 +21,5 @@ class Options:
     grace: float = 20.0
     once: bool = False
     once_timeout: float = math.inf
+    spare: Spare | None = None
+    """What the first sidecar can be."""

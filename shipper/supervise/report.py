@@ -253,6 +253,7 @@ _WORDS: Mapping[str, Callable[[Fields], list[str]]] = {
     "released": _released,
     "release_waits": _release_waits,
     "revoked": _line("on_release done for {credential}"),
+    "given_up": _line("{credential} is given up, as its content is lost: no on_release runs for it"),
     "revoke_failed": _line("DEGRADED: on_release failed for {credential}: {reason}; next attempt in {seconds:.1f} s"),
     "returned": _returned,
     "supplied": lambda f: [f"supplied {', '.join(f['credentials'])}, which the sidecar asked for"],

@@ -15,9 +15,11 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Collection, Mapping
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import NamedTuple
+
+import msgspec
 
 from shipper.policy import document
 from shipper.policy.document import Node, followed, suggest
@@ -40,8 +42,7 @@ class SecretsAbsent(PolicyError):
     """The only problems of a policy are absent secrets."""
 
 
-@dataclass(frozen=True, slots=True)
-class Reference:
+class Reference(msgspec.Struct, frozen=True):
     """A reference to one secret, with its shape if the content does not show it."""
 
     kind: str

@@ -17,6 +17,8 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Protocol
 
+import msgspec
+
 from shipper.policy import cases, document
 from shipper.policy.document import Node, Quoted, below
 from shipper.policy.idle import warning
@@ -55,8 +57,7 @@ class Read:
     idle: Sequence[Problem] = ()
 
 
-@dataclass(frozen=True, slots=True)
-class PolicyFiles:
+class PolicyFiles(msgspec.Struct, frozen=True):
     """Files, and directories of files, that are merged."""
 
     given: tuple[Path, ...]

@@ -33,7 +33,7 @@ def observer(on: Theatre) -> Observer:
 
 async def perform(on: Theatre, name: str, **params: Any) -> Result:
     actions = Actions(
-        spool=on.spool,
+        letters=on.spool.letters,
         intake=on.intake,
         delivery=on.delivery,
         rollout=on.rollout,
@@ -135,7 +135,7 @@ async def test_an_order_for_a_batch_says_how_many_events_it_ended(tmp_path: Path
         assert (done[0].status, done[0].result) == ("SUCCESS", {"events": 3})
         assert (done[1].status, done[1].code) == ("FAILED", Code.NOTHING_TO_ORDER)
         assert done[1].message.endswith("waiting first: nothing")
-        assert (await on.spool.dead_letters()).events == 3
+        assert (await on.spool.letters.figures()).events == 3
 
 
 async def test_a_forward_says_how_many_events_it_moved_and_what_it_released(tmp_path: Path) -> None:
@@ -313,9 +313,9 @@ async def test_to_delete_no_dead_letter_is_a_failure(tmp_path: Path) -> None:
 async def test_a_revision_that_is_given_up_meanwhile_is_not_in_the_diagnostics(tmp_path: Path) -> None:
     async with theatre(tmp_path) as on:
         await started(on)
-        await on.spool.receive(Text(Revision(0, 2), "sha", "meaning", "live", [], "version: 1"), {})
+        await on.spool.revisions.receive(Text(Revision(0, 2), "sha", "meaning", "live", [], "version: 1"), {})
         await on.rollout.restore()
-        await on.spool.forget(Revision(0, 2))
+        await on.spool.revisions.forget(Revision(0, 2))
         result = await perform(on, "diagnostics")
 
         assert (result.status, result.message) == ("SUCCESS", "")

@@ -5,7 +5,7 @@ from __future__ import annotations
 import fcntl
 import json
 import os
-from collections.abc import AsyncIterator, Callable, Iterator
+from collections.abc import AsyncIterator, Callable, Collection, Iterator
 from contextlib import asynccontextmanager
 from typing import Any
 
@@ -31,9 +31,9 @@ from shipper.revisions import statements
 from shipper.revisions.offer import Offer
 from shipper.sdk.codes import Code
 from shipper.sdk.errors import CredentialError
-from tests.control.test_outbox import observed
+from tests.control.test_outbox import closed, observed
 
-PATIENCE = 30.0
+PATIENCE = 60.0
 
 
 class Ends:
@@ -47,19 +47,12 @@ class Ends:
         for message in messages:
             os.write(self.write, (message if isinstance(message, bytes) else json.dumps(message).encode()) + b"\n")
 
-    def close(self) -> None:
-        for descriptor in (self.stdin, self.write, self.read, self.stdout):
-            try:
-                os.close(descriptor)
-            except OSError:
-                continue
-
 
 @pytest.fixture
 def ends() -> Iterator[Ends]:
     made = Ends()
-    yield made
-    made.close()
+    with closed((made.stdin, made.write), (made.read, made.stdout)):
+        yield made
 
 
 class SpyingOutbox(Outbox):
@@ -81,6 +74,7 @@ class Parts:
     def __init__(self) -> None:
         self.offered: list[int] = []
         self.asked = 0
+        self.questions: list[set[str]] = []
         self.leases: list[float | None] = []
         self.gate = trio.Event()
         self.is_full = False
@@ -95,6 +89,9 @@ class Parts:
 
     def renew_lease(self, until: float | None) -> None:
         self.leases.append(until)
+
+    def ask(self, ids: Collection[str]) -> None:
+        self.questions.append({*ids})
 
     def observe(self, supervisor: object) -> None:
         self.asked += 1
@@ -584,3 +581,13 @@ async def test_under_steady_change_looking_has_a_fifth_of_the_time(
             await trio.sleep(0.01)
 
         assert 30 <= looking.looks <= 42
+
+
+async def test_who_asks_about_credentials_has_their_destinations_asked(ends: Ends) -> None:
+    async with talking(ends) as (conversation, _, parts):
+        for ask in (["k1", "k2", 7], [], "k1"):
+            ends.send({"type": "observe", "ask": ask})
+        ends.send({"type": "stop"})
+        await conversation.run(parts)  # type: ignore[arg-type]
+
+        assert (parts.questions, parts.asked) == ([{"k1", "k2"}], 3)

@@ -17,16 +17,25 @@ from shipper.control.pipes import Stdout
 from shipper.protocol.messages import MAX_LINE_BYTES, Error, Observed, QueueFigures, Result
 from shipper.values import DeadLetterFigures, Revisions
 
-PATIENCE = 30.0
+PATIENCE = 60.0
+
+
+@contextlib.contextmanager
+def closed(*pipes: tuple[int, int]) -> Iterator[None]:
+    """Closes the ends that are still open: the number of one that the test has closed may be another's by then."""
+    inodes = {descriptor: os.fstat(descriptor).st_ino for ends in pipes for descriptor in ends}
+    yield
+    for descriptor, inode in inodes.items():
+        with contextlib.suppress(OSError):
+            if os.fstat(descriptor).st_ino == inode:
+                os.close(descriptor)
 
 
 @pytest.fixture
 def pipe() -> Iterator[tuple[int, int]]:
-    reader, writer = os.pipe()
-    yield reader, writer
-    for descriptor in (reader, writer):
-        with contextlib.suppress(OSError):
-            os.close(descriptor)
+    made = os.pipe()
+    with closed(made):
+        yield made
 
 
 def result(number: int, size: int = 0) -> Result:

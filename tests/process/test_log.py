@@ -14,7 +14,7 @@ from shipper.process import log
 
 def run(program, **more):
     code = "from shipper.process import log\n" + textwrap.dedent(program)
-    return subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=30, **more)
+    return subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60, **more)
 
 
 def lines(program):
@@ -69,7 +69,7 @@ def in_journal(arguments, **environment):
     with open(reader, "rb") as written:
         with open(writer, "wb") as error:
             subprocess.run(
-                [sys.executable, *arguments], stderr=error, env={**os.environ, **stream, **environment}, timeout=30
+                [sys.executable, *arguments], stderr=error, env={**os.environ, **stream, **environment}, timeout=60
             )
         return written.read().decode().splitlines()
 
@@ -205,7 +205,7 @@ def test_a_reader_that_stops_costs_lines_and_no_time():
     print(time.monotonic() - start, flush=True)
     sys.stdin.readline()
     it.info("again")
-    log.flush(20)
+    log.flush(60)
     """
     with subprocess.Popen(
         [sys.executable, "-c", textwrap.dedent(program)],
@@ -216,7 +216,7 @@ def test_a_reader_that_stops_costs_lines_and_no_time():
         assert process.stdin
         assert process.stdout
         seconds = float(process.stdout.readline())
-        _, errors = process.communicate(b"\n", timeout=30)
+        _, errors = process.communicate(b"\n", timeout=60)
     written = [json.loads(line) for line in errors.splitlines()]
     dropped = sum(line.get("shipper.dropped", 0) for line in written)
     kept = sum(line["message"] == "line" for line in written)
@@ -232,7 +232,7 @@ def test_the_end_of_the_process_does_not_wait_for_a_reader():
     try:
         program = "from shipper.process import log\nlog.configure()\nfor _ in range(3000): log.get('x').info('line')"
         process = subprocess.Popen([sys.executable, "-c", program], stderr=write)
-        assert process.wait(20) == 0
+        assert process.wait(60) == 0
     finally:
         os.close(read)
         os.close(write)
@@ -250,7 +250,7 @@ def on_a_terminal(program, **variables):
         absent = ("NO_COLOR", log.FORMAT)
         environment = {name: value for name, value in os.environ.items() if name not in absent} | variables
         program = f"from shipper.process import log\nlog.configure()\n{program}"
-        subprocess.run([sys.executable, "-c", program], stderr=secondary, timeout=30, check=True, env=environment)
+        subprocess.run([sys.executable, "-c", program], stderr=secondary, timeout=60, check=True, env=environment)
         return os.read(primary, 65536).decode()
     finally:
         os.close(primary)

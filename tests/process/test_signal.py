@@ -9,7 +9,7 @@ async def test_a_signal_set_before_the_wait_is_not_lost() -> None:
     signal = Signal()
     signal.set()
     signal.set()
-    with trio.fail_after(30):
+    with trio.fail_after(60):
         await signal.wait()
 
 
@@ -29,5 +29,5 @@ async def test_a_cancelled_wait_takes_nothing() -> None:
     with trio.CancelScope() as scope:
         scope.cancel()
         await signal.wait()
-    with trio.fail_after(30):
+    with trio.fail_after(60):
         await signal.wait()

@@ -9,7 +9,7 @@ import trio.testing
 from shipper.process import stalls
 from shipper.process.stalls import Modules, Stalls
 
-PATIENCE = 30.0
+PATIENCE = 60.0
 
 
 @pytest.fixture(autouse=True)

@@ -4,21 +4,22 @@ from __future__ import annotations
 
 import asyncio
 import threading
-from collections.abc import AsyncIterator
-from contextlib import AsyncExitStack, asynccontextmanager, suppress
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import suppress
 
 import pytest
 import trio
 import trio.lowlevel
+import trio.testing
 
-from shipper.sdk.aio import Asyncio, open_asyncio
+from shipper.sdk.aio import Asyncio, Line, open_asyncio
 from shipper.sdk.errors import Later
 from tests.freed import BODY, failed
 
 
 @pytest.fixture
 async def aio() -> AsyncIterator[Asyncio]:
-    with trio.fail_after(30):
+    with trio.fail_after(60):
         async with open_asyncio() as opened:
             yield opened
 
@@ -44,10 +45,29 @@ class Steps:
             await self._changed.wait()
 
 
-@asynccontextmanager
-async def cancelled_at_end() -> AsyncIterator[trio.Nursery]:
+async def sleeping(steps: Steps) -> None:
+    """A coroutine of asyncio that cleans up when it is cancelled."""
+    steps.note("started")
+    try:
+        await asyncio.sleep(60)
+    finally:
+        await asyncio.sleep(0.02)
+        steps.note("cleaned up")
+
+
+async def storing(steps: Steps) -> str:
+    """A function of trio that a cancel comes too late for."""
+    steps.note("started")
+    with trio.CancelScope(shield=True):
+        await trio.sleep(0.02)
+    return "stored"
+
+
+async def cancelled(steps: Steps, function: Callable[..., Awaitable[object]], *args: object) -> None:
+    """Call it, and cancel it when it has started."""
     async with trio.open_nursery() as nursery:
-        yield nursery
+        nursery.start_soon(function, *args)
+        await steps.wait_for("started")
         nursery.cancel_scope.cancel()
 
 
@@ -152,29 +172,10 @@ async def test_a_cancel_right_after_the_call_ends_it(aio: Asyncio) -> None:
 
 async def test_a_cancel_reaches_the_coroutine_and_waits_for_its_end(aio: Asyncio) -> None:
     steps = Steps()
-
-    async def run() -> None:
-        steps.note("started")
-        try:
-            await asyncio.sleep(60)
-        finally:
-            await asyncio.sleep(0.02)
-            steps.note("cleaned up")
-
-    async with trio.open_nursery() as nursery:
-        nursery.start_soon(aio.call, run)
-        await steps.wait_for("started")
-        nursery.cancel_scope.cancel()
+    await cancelled(steps, aio.call, sleeping, steps)
     steps.note("caller goes on")
 
     assert steps.seen == ["started", "cleaned up", "caller goes on"]
-
-
-async def test_a_deadline_is_a_cancel(aio: Asyncio) -> None:
-    with trio.move_on_after(0.02) as scope:
-        await aio.call(asyncio.sleep, 60)
-
-    assert scope.cancelled_caught
 
 
 async def test_a_result_that_beats_the_cancel_is_kept(aio: Asyncio) -> None:
@@ -192,10 +193,7 @@ async def test_a_result_that_beats_the_cancel_is_kept(aio: Asyncio) -> None:
         await trio.lowlevel.checkpoint()
         results.append("not reached")
 
-    async with trio.open_nursery() as nursery:
-        nursery.start_soon(call)
-        await steps.wait_for("started")
-        nursery.cancel_scope.cancel()
+    await cancelled(steps, call)
 
     assert results == ["answered"]
 
@@ -216,10 +214,7 @@ async def test_an_error_that_beats_the_cancel_is_raised(aio: Asyncio) -> None:
         except OSError as error:
             errors.append(str(error))
 
-    async with trio.open_nursery() as nursery:
-        nursery.start_soon(call)
-        await steps.wait_for("started")
-        nursery.cancel_scope.cancel()
+    await cancelled(steps, call)
 
     assert errors == ["reset"]
 
@@ -284,10 +279,7 @@ async def test_an_asyncio_cancel_reaches_the_function_and_waits_for_its_end(aio:
         finally:
             steps.note("asker goes on")
 
-    async with trio.open_nursery() as nursery:
-        nursery.start_soon(aio.call, ask)
-        await steps.wait_for("started")
-        nursery.cancel_scope.cancel()
+    await cancelled(steps, aio.call, ask)
 
     assert steps.seen == ["started", "cleaned up", "asker goes on"]
 
@@ -339,14 +331,8 @@ async def test_a_second_cancel_does_not_end_the_wait_for_the_function(aio: Async
 async def test_a_call_that_is_cancelled_while_trio_answers_ends_at_its_next_wait(aio: Asyncio, ask_in: str) -> None:
     steps = Steps()
 
-    async def function() -> str:
-        steps.note("asked")
-        with trio.CancelScope(shield=True):
-            await trio.sleep(0.02)
-        return "stored"
-
     async def ask() -> None:
-        steps.note(await aio.answer(function))
+        steps.note(await aio.answer(storing, steps))
         try:
             async with asyncio.timeout(60):
                 await asyncio.sleep(60)
@@ -357,51 +343,35 @@ async def test_a_call_that_is_cancelled_while_trio_answers_ends_at_its_next_wait
     async def ask_in_a_task() -> None:
         await asyncio.gather(ask())
 
-    with trio.fail_after(30):
-        async with trio.open_nursery() as nursery:
-            nursery.start_soon(aio.call, ask if ask_in == "the coroutine" else ask_in_a_task)
-            await steps.wait_for("asked")
-            nursery.cancel_scope.cancel()
+    await cancelled(steps, aio.call, ask if ask_in == "the coroutine" else ask_in_a_task)
 
-    assert steps.seen == ["asked", "stored", "cancelled"]
+    assert steps.seen == ["started", "stored", "cancelled"]
 
 
 async def test_a_time_out_while_trio_answers_stays_one(aio: Asyncio) -> None:
-    async def function() -> None:
-        with trio.CancelScope(shield=True):
-            await trio.sleep(0.05)
+    steps = Steps()
 
     async def ask() -> str:
         try:
             async with asyncio.timeout(0.01):
-                await aio.answer(function)
+                await aio.answer(storing, steps)
                 await asyncio.sleep(60)
         except TimeoutError:
             return "timed out"
         return "not"
 
-    with trio.fail_after(30):
-        assert await aio.call(ask) == "timed out"
+    assert await aio.call(ask) == "timed out"
 
 
 async def test_an_answer_that_beats_the_cancel_of_its_call_is_kept(aio: Asyncio) -> None:
     steps = Steps()
 
-    async def function() -> str:
-        steps.note("asked")
-        with trio.CancelScope(shield=True):
-            await trio.sleep(0.02)
-        return "stored"
-
     async def call() -> None:
-        steps.note(await aio.call(aio.answer, function))
+        steps.note(await aio.call(aio.answer, storing, steps))
 
-    async with trio.open_nursery() as nursery:
-        nursery.start_soon(call)
-        await steps.wait_for("asked")
-        nursery.cancel_scope.cancel()
+    await cancelled(steps, call)
 
-    assert steps.seen == ["asked", "stored"]
+    assert steps.seen == ["started", "stored"]
 
 
 async def test_a_cancel_before_the_function_starts_is_not_lost(aio: Asyncio) -> None:
@@ -452,7 +422,7 @@ async def test_a_cancel_around_the_bridge_is_a_cancel_for_the_asker_and_no_forei
             steps.note(type(error).__module__.split(".")[0])
             raise
 
-    with trio.fail_after(30), trio.CancelScope() as scope:
+    with trio.fail_after(60), trio.CancelScope() as scope:
         async with open_asyncio() as aio, trio.open_nursery() as nursery:
             nursery.start_soon(aio.call, ask)
             await steps.wait_for("started")
@@ -482,24 +452,16 @@ async def test_leaving_ends_the_thread() -> None:
 async def test_leaving_cancels_what_runs_in_the_loop_and_waits_for_it() -> None:
     steps = Steps()
 
-    async def run() -> None:
-        steps.note("started")
-        try:
-            await asyncio.sleep(60)
-        finally:
-            await asyncio.sleep(0.01)
-            steps.note("ended")
-
     async def start() -> None:
-        tasks.append(asyncio.create_task(run()))
+        tasks.append(asyncio.create_task(sleeping(steps)))
 
     tasks: list[asyncio.Task[None]] = []
-    with trio.fail_after(30):
+    with trio.fail_after(60):
         async with open_asyncio() as aio:
             await aio.call(start)
             await steps.wait_for("started")
 
-    assert steps.seen == ["started", "ended"]
+    assert steps.seen == ["started", "cleaned up"]
 
 
 async def test_leaving_also_ends_what_a_cancelled_task_has_started() -> None:
@@ -523,7 +485,7 @@ async def test_leaving_also_ends_what_a_cancelled_task_has_started() -> None:
         tasks.append(asyncio.create_task(run()))
 
     tasks: list[asyncio.Task[None]] = []
-    with trio.fail_after(30):
+    with trio.fail_after(60):
         async with open_asyncio() as aio:
             await aio.call(start)
             await steps.wait_for("started")
@@ -547,7 +509,7 @@ async def test_leaving_while_a_function_answers_cancels_it_and_waits_for_it() ->
         tasks.append(asyncio.create_task(aio.answer(function)))
 
     tasks: list[asyncio.Task[None]] = []
-    with trio.fail_after(30):
+    with trio.fail_after(60):
         async with open_asyncio() as aio:
             await aio.call(start)
             await steps.wait_for("started")
@@ -558,24 +520,14 @@ async def test_leaving_while_a_function_answers_cancels_it_and_waits_for_it() ->
 
 async def test_a_cancel_of_the_block_still_ends_the_loop_in_order() -> None:
     steps = Steps()
-    begun = trio.Event()
-    token = trio.lowlevel.current_trio_token()
-
-    async def run() -> None:
-        try:
-            token.run_sync_soon(begun.set)
-            await asyncio.sleep(60)
-        finally:
-            steps.note("ended")
-
-    with trio.fail_after(30), trio.CancelScope() as scope:
+    with trio.fail_after(60), trio.CancelScope() as scope:
         async with open_asyncio() as aio, trio.open_nursery() as nursery:
-            nursery.start_soon(aio.call, run)
-            await begun.wait()
+            nursery.start_soon(aio.call, sleeping, steps)
+            await steps.wait_for("started")
             scope.cancel()
             await trio.sleep_forever()
 
-    assert steps.seen == ["ended"]
+    assert steps.seen == ["started", "cleaned up"]
     assert scope.cancelled_caught
 
 
@@ -583,35 +535,17 @@ async def test_a_call_after_the_end_is_an_error() -> None:
     async with open_asyncio() as aio:
         pass
 
-    with trio.fail_after(30), pytest.raises(RuntimeError, match="closed"):
+    with trio.fail_after(60), pytest.raises(RuntimeError, match="closed"):
         await aio.call(asyncio.sleep, 0)
 
 
-async def test_two_loops_live_side_by_side() -> None:
-    async with AsyncExitStack() as stack:
-        first = await stack.enter_async_context(open_asyncio())
-        second = await stack.enter_async_context(open_asyncio())
-
-        async def through_the_other() -> str:
-            return await first.answer(second.call, asyncio.sleep, 0, "both")
-
-        assert await first.call(through_the_other) == "both"
-
-
-async def test_an_error_of_a_call_is_freed_with_what_was_handed_over(aio: Asyncio) -> None:
+@pytest.mark.parametrize("of", ["a call", "an answer"])
+async def test_an_error_is_freed_with_what_was_handed_over(aio: Asyncio, of: str) -> None:
     async def refuse(body: bytes) -> None:
         raise Later(f"{len(body)} bytes")
 
-    ended = await failed(lambda: aio.call(refuse, bytes(BODY)), aio)
-
-    assert ended == (f"Later: {BODY} bytes", set())
-
-
-async def test_an_error_of_an_answer_is_freed_with_what_was_handed_over(aio: Asyncio) -> None:
-    async def refuse(body: bytes) -> None:
-        raise Later(f"{len(body)} bytes")
-
-    ended = await failed(lambda: aio.call(aio.answer, refuse, bytes(BODY)), aio)
+    args = (refuse,) if of == "a call" else (aio.answer, refuse)
+    ended = await failed(lambda: aio.call(*args, bytes(BODY)), aio)
 
     assert ended == (f"Later: {BODY} bytes", set())
 
@@ -632,5 +566,84 @@ async def test_a_task_that_would_end_a_program_ends_no_loop(error: BaseException
 
     async with open_asyncio() as aio:
         await aio.call(begin)
-        with trio.fail_after(30):
+        with trio.fail_after(60):
             assert [await aio.call(five) for _ in range(3)] == [5, 5, 5]
+
+
+async def test_calls_that_come_together_wake_the_other_loop_once(aio: Asyncio, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Eight clients of a server in asyncio, whose requests are stored by trio. Whoever is woken is busy meanwhile."""
+    stored, wakes, loops = trio.Event(), list[str](), list[asyncio.AbstractEventLoop]()
+    is_serving, serve_on, all_asked, is_busy, go_on = (threading.Event() for _ in range(5))
+
+    async def store() -> None:
+        await stored.wait()
+
+    async def serve() -> None:
+        loop = asyncio.get_running_loop()
+        loops.append(loop)
+        for name, on in (("trio", aio._to_trio), ("asyncio", aio._to_asyncio)):
+            monkeypatch.setattr(on, "_wake", _noted(on._wake, name, wakes))
+        is_serving.set()
+        serve_on.wait(30)
+        asked = [loop.create_task(aio.answer(store)) for _ in range(8)]
+        loop.call_soon(all_asked.set)
+        await asyncio.gather(*asked)
+
+    def work() -> None:
+        is_busy.set()
+        go_on.wait(30)
+
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(aio.call, serve)
+        await trio.to_thread.run_sync(is_serving.wait)
+        serve_on.set()
+        all_asked.wait(30)
+        there = list(wakes)
+        loops[0].call_soon_threadsafe(work)
+        await trio.to_thread.run_sync(is_busy.wait)
+        stored.set()
+        await trio.testing.wait_all_tasks_blocked(0.01)
+        go_on.set()
+
+    assert there == ["trio"]
+    assert wakes.count("asyncio") == 1
+
+
+def _noted(wake: Callable[..., object], name: str, wakes: list[str]) -> Callable[..., object]:
+    def noted(call: Callable[[], None]) -> None:
+        wakes.append(name)
+        wake(call)
+
+    return noted
+
+
+async def test_a_call_that_fails_keeps_none_of_those_behind_it() -> None:
+    called: list[int] = []
+    asked: list[Callable[[], None]] = []
+    line = Line(asked.append)
+    line.put(lambda: called.append(1))
+    line.put(lambda: 1 / 0)
+    line.put(lambda: called.append(3))
+    with pytest.raises(ZeroDivisionError):
+        asked[0]()
+    asked[1]()
+
+    assert len(asked) == 2
+    assert called == [1, 3]
+
+
+def test_a_loop_that_could_not_be_woken_is_woken_by_the_next_call() -> None:
+    asked: list[Callable[[], None]] = []
+
+    def wake(call: Callable[[], None]) -> None:
+        asked.append(call)
+        if len(asked) == 1:
+            raise RuntimeError("the loop is closed")
+
+    line, called = Line(wake), list[int]()
+    with pytest.raises(RuntimeError):
+        line.put(lambda: called.append(1))
+    line.put(lambda: called.append(2))
+    asked[1]()
+
+    assert called == [1, 2]

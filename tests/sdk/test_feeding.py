@@ -49,6 +49,7 @@ def test_a_statement_that_cannot_be_is_a_fault_that_names_it() -> None:
 def test_a_bound_that_is_passed_is_told_with_its_number_and_unit() -> None:
     for name, value, told in [
         ("bytes", 8 << 20, "bytes must be a whole number of bytes from 1 to 2097152, not 8388608"),
+        ("compressed", True, "compressed must be False if not stable, not True"),
         ("linger", 10, "linger must be a number of seconds from 0 to 5, not 10"),
         ("in_flight", 100, "in_flight must be a whole number of requests from 1 to 64, not 100"),
         ("backoff", (5, 1), "backoff must be two numbers of seconds above 0, the first one not above the second"),
@@ -59,3 +60,10 @@ def test_a_bound_that_is_passed_is_told_with_its_number_and_unit() -> None:
 
 def test_in_strict_order_one_request_is_under_way() -> None:
     assert Feeding(in_flight=7, ordered=True).in_flight == 1
+
+
+def test_requests_that_stay_the_same_may_be_large_and_wait_long() -> None:
+    assert Feeding(stable=True, bytes=64 << 20, linger=600.0, compressed=True).stable
+    for wrong, said in (({"bytes": 65 << 20}, "to 67108864, not"), ({"linger": 601.0}, "from 0 to 600, not")):
+        with pytest.raises(PluginFault, match=said):
+            Feeding(stable=True, **wrong)

@@ -3,8 +3,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from shipper.plugin import BadOption, Batch, Fields
-from shipper.sdk.fields import check_name, check_pairs, edited, find, put, without
+from shipper.plugin import BadOption, Fields
+from shipper.sdk.fields import check_name, check_pairs, find, merged, nested, put, without
 
 names = st.lists(st.sampled_from(["a", "b", "c"]), min_size=1, max_size=3).map(".".join)
 trees = st.recursive(
@@ -49,47 +49,16 @@ def test_a_removed_field_leaves_no_empty_group() -> None:
         assert without(event, name) == left
 
 
-LINES = Batch.lines(b"one\ntwo\n", offset=0, shared={"host": {"name": "web"}, "log": {"file": {"path": "/a"}}})
+@given(events, events)
+def test_merged_changes_neither_side(below: Fields, above: Fields) -> None:
+    before = orjson.dumps([below, above])
+    merged(below, above)["new"] = 1
+
+    assert orjson.dumps([below, above]) == before
 
 
-def test_shared_fields_of_lines_are_edited_once_for_all() -> None:
-    calls: list[Fields] = []
-
-    def edit(fields: Fields) -> Fields:
-        calls.append(fields)
-        return put(fields, "host.name", "x")
-
-    changed = edited(LINES, ["host.name"], edit)
-
-    assert len(calls) == 1
-    assert changed.body is LINES.body
-    assert [event["host"]["name"] for event in changed.whole()] == ["x", "x"]
-
-
-def test_a_shared_field_that_differs_from_then_on_becomes_one_of_each_event() -> None:
-    changed = edited(LINES, ["host.name", "message"], lambda event: put(event, "host.name", event["message"]))
-
-    assert [event["host"]["name"] for event in changed.whole()] == ["one", "two"]
-    assert [event["log"]["offset"] for event in changed.whole()] == [0, 4]
-
-
-def test_an_event_that_cannot_be_edited_stays_and_is_tagged() -> None:
-    def edit(event: Fields) -> Fields:
-        if event["message"] == "one":
-            raise ValueError("no")
-        return put(event, "done", True)
-
-    first, second = edited(LINES, ["message", "done"], edit).whole()
-
-    assert (first["message"], first["error"], first["tags"]) == ("one", {"message": "no"}, ["processor_error"])
-    assert second["done"] is True
-
-
-def test_shared_fields_that_cannot_be_edited_leave_each_event_tagged() -> None:
-    def refuse(event: Fields) -> Fields:
-        raise ValueError("no")
-
-    assert [event["tags"] for event in edited(LINES, ["host"], refuse).whole()] == [["processor_error"]] * 2
+def test_dotted_names_become_nested_fields() -> None:
+    assert nested({"a.b": 1, "a.c": 2, "d": 3}) == {"a": {"b": 1, "c": 2}, "d": 3}
 
 
 def test_a_name_without_a_part_is_refused() -> None:

@@ -13,7 +13,7 @@ import trustme
 
 from shipper.plugin import Asyncio, ClientTls, Code, Credential, Material, NotBegun, Requests, client_context
 from shipper.sdk.aio import open_asyncio
-from shipper.sdk.http import Client, Method, open_client
+from shipper.sdk.http import _SMALL, Client, Method, _Body, open_client
 from shipper.sdk.http_answer import USER_AGENT, NoAnswer, Unreachable
 from tests.raw_http import http, raw_server, read_request, some
 
@@ -22,7 +22,7 @@ BIG = 16 << 20
 
 @pytest.fixture
 async def aio() -> AsyncIterator[Asyncio]:
-    with trio.fail_after(30):
+    with trio.fail_after(60):
         async with open_asyncio() as opened:
             yield opened
 
@@ -260,3 +260,17 @@ def _certificate(authority: trustme.CA) -> Credential:
     issued = authority.issue_cert("client.test")
     chain = b"".join(blob.bytes() for blob in issued.cert_chain_pems).decode()
     return Credential.parse({"certificate": chain, "key": issued.private_key_pem.bytes().decode()})
+
+
+@pytest.mark.parametrize(("size", "writes"), [(_SMALL // 4, 1), (_SMALL // 4 + 1, 4)])
+async def test_a_small_body_of_many_pieces_is_one_write(size: int, writes: int) -> None:
+    written: list[bytes] = []
+
+    class Writer:
+        async def write(self, piece: memoryview) -> None:
+            written.append(bytes(piece))
+
+    await _Body([bytes([number]) * size for number in range(4)]).write(Writer())
+
+    assert len(written) == writes
+    assert b"".join(written) == b"".join([bytes([number]) * size for number in range(4)])

@@ -13,7 +13,7 @@ async def test_a_file_renamed_into_a_watched_directory_is_named(tmp_path: Path) 
     with Inotify() as inotify:
         watch = inotify.add(tmp_path, Mask.MOVED_TO)
         (tmp_path / "new").rename(tmp_path / "policy.yaml")
-        with trio.fail_after(30):
+        with trio.fail_after(60):
             events = await inotify.receive()
 
         assert [(watch, Mask.MOVED_TO, "policy.yaml")] == events
@@ -27,7 +27,7 @@ async def test_receive_waits_until_something_happens(tmp_path: Path) -> None:
         async def listen() -> None:
             seen.extend(name for _, _, name in await inotify.receive())
 
-        with trio.fail_after(30):
+        with trio.fail_after(60):
             async with trio.open_nursery() as nursery:
                 nursery.start_soon(listen)
                 await trio.testing.wait_all_tasks_blocked()
@@ -44,7 +44,7 @@ async def test_many_events_come_with_their_names_in_order(tmp_path: Path) -> Non
         inotify.add(tmp_path, Mask.CREATE)
         for name in names:
             (tmp_path / name).touch()
-        with trio.fail_after(30):
+        with trio.fail_after(60):
             while len(seen) < len(names):
                 seen.extend(name for _, _, name in await inotify.receive())
 
@@ -54,7 +54,7 @@ async def test_many_events_come_with_their_names_in_order(tmp_path: Path) -> Non
 async def test_close_wakes_a_waiting_receive(tmp_path: Path) -> None:
     inotify = Inotify()
     inotify.add(tmp_path, Mask.CREATE)
-    with trio.fail_after(30):
+    with trio.fail_after(60):
         async with trio.open_nursery() as nursery:
             nursery.start_soon(_expect_closed, inotify)
             await trio.testing.wait_all_tasks_blocked()

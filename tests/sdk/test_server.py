@@ -13,7 +13,7 @@ from shipper.sdk import server as module
 from shipper.sdk.server import Limits, Server
 from shipper.sdk.tls import server_context
 
-PATIENCE = 20
+PATIENCE = 60
 AUTHORITY = trustme.CA()
 
 

@@ -4,7 +4,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from shipper.sdk.event import Batch, together
+from shipper.sdk.event import Batch
+from shipper.sdk.joining import together, way
 from shipper.sdk.state import Version, compact, digest_of, epoch_of, place_of
 
 VERSION = Version("berlin", "inventory", "a/ü", place_of(7, 3), digest_of(b"{}"), False)
@@ -47,4 +48,9 @@ def test_versions_stay_with_their_events_in_the_spool_and_in_requests():
 def test_state_and_log_events_do_not_go_together():
     log, state = Batch.documents([b'{"a":1}']), Batch.documents([b'{"a":1}']).with_columns(versions=[VERSION])
 
-    assert log.way() != state.way() == state.way()
+    assert way(log) != way(state) == way(state)
+
+
+def test_a_place_is_in_the_epoch_that_it_was_made_in():
+    assert epoch_of(place_of(7, 3)) == 7
+    assert place_of(7, 3) < place_of(7, 4) < place_of(8, 0)

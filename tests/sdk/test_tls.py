@@ -95,7 +95,7 @@ def test_verification_none_takes_all() -> None:
 
 
 def test_a_client_certificate_is_shown_to_the_server() -> None:
-    certificate, key = identity(_CA, common_name="shipper-1")
+    certificate, key = identity(_CA, "shipper-1.test", common_name="shipper-1")
     credential = Credential.parse({"certificate": certificate, "key": key})
     context = server_context(*_SERVER)
     context.verify_mode = ssl.CERT_REQUIRED

@@ -87,7 +87,7 @@ class Site:
 
     async def when(self, condition: Callable[[], Any]) -> Any:
         """Wait until a condition holds, looking at what another process does."""
-        with trio.fail_after(30):
+        with trio.fail_after(60):
             while not (found := condition()):  # noqa: ASYNC110 (other processes act)
                 await trio.sleep(0.005)
             return found
@@ -138,11 +138,11 @@ class Site:
     async def order(self, *arguments: str) -> subprocess.CompletedProcess[bytes]:
         """`shipper order …`, to its end."""
         command = [sys.executable, "-m", "shipper", "order", *arguments, "--state", str(self.state)]
-        with trio.fail_after(30):
+        with trio.fail_after(60):
             return await trio.run_process(command, check=False, capture_stdout=True, capture_stderr=True)
 
     async def ended(self, process: trio.Process) -> int:
-        with trio.fail_after(30):
+        with trio.fail_after(60):
             return await process.wait()
 
     def replace(self, file: Path, text: str) -> None:

@@ -27,7 +27,7 @@ def test_an_option_that_cannot_be_obeyed_is_named(
     tmp_path: Path, arguments: list[str], status: int, expected: str
 ) -> None:
     line = [sys.executable, "-m", "shipper", "supervise", "policy.yaml", *arguments]
-    ended = subprocess.run(line, cwd=tmp_path, capture_output=True, text=True, check=False, timeout=30)
+    ended = subprocess.run(line, cwd=tmp_path, capture_output=True, text=True, check=False, timeout=60)
 
     assert (ended.returncode, expected in ended.stderr) == (status, True), ended.stderr
     assert list(tmp_path.iterdir()) == []
@@ -55,7 +55,7 @@ def test_the_policy_comes_from_files_or_from_a_fleet_or_from_kubernetes(
 ) -> None:
     (tmp_path / "c.yaml").write_text(config)
     line = [sys.executable, "-m", "shipper", "supervise", "--state", "s", *arguments]
-    ended = subprocess.run(line, cwd=tmp_path, capture_output=True, text=True, check=False, timeout=30)
+    ended = subprocess.run(line, cwd=tmp_path, capture_output=True, text=True, check=False, timeout=60)
 
     assert (ended.returncode, expected in ended.stderr) == (status, True), ended.stderr
     assert not (tmp_path / "s").exists()
@@ -79,6 +79,6 @@ def test_a_reload_does_not_kill_a_supervisor_that_just_starts(monkeypatch: pytes
 def test_with_its_standard_channels_closed_it_does_what_it_does(tmp_path: Path) -> None:
     program = [sys.executable, "-m", "shipper", "supervise", "absent.yaml", "--state", "s"]
     line = ["sh", "-c", '"$@" <&- >&-', "sh", *program]
-    ended = subprocess.run(line, cwd=tmp_path, stderr=subprocess.PIPE, check=False, timeout=30)
+    ended = subprocess.run(line, cwd=tmp_path, stderr=subprocess.PIPE, check=False, timeout=60)
 
     assert (ended.returncode, ended.stderr) == (78, b"")

@@ -24,9 +24,9 @@ from shipper.values import DeadLetterFigures, Revision, Revisions
 from tests.supervise.said import ready
 
 
-def wanted(id: str = "es-1", extra: str = "") -> Wanted:
+def wanted(id: str = "es-1", extra: str = "", secret: str = "") -> Wanted:
     tree = document.read(f"version: 1\noutputs:\n  main:\n    hosts: [x]\n    credential: {id}\n{extra}", file="p.yaml")
-    kept = Kept(id, {"api_key": f"id:{id}"}, [f"file:/{id}"], ["outputs.main"])
+    kept = Kept(id, {"api_key": secret or f"id:{id}"}, [f"file:/{id}"], ["outputs.main"])
     return Wanted(tree, document.write(tree), document.write(tree), {id: kept})
 
 
@@ -90,7 +90,8 @@ def test_a_new_credential_is_saved_before_the_policy_that_refers_to_it_is_sent()
 
 
 def test_no_effect_shows_a_secret() -> None:
-    assert "id:es-2" not in repr(list(connected().wants(wanted("es-2"))))
+    effects = list(connected().wants(wanted("es-2")))
+    assert "id:es-2" not in repr([effects, *wanted("es-2").credentials.values()])
 
 
 def test_what_means_the_same_is_not_sent() -> None:
@@ -237,6 +238,15 @@ def test_what_an_order_set_free_is_revoked() -> None:
     assert revocable(effects) == ["es-1"]
 
 
+def test_a_policy_that_brings_back_a_released_secret_under_another_id_is_told() -> None:
+    conversation = connected()
+    list(conversation.received(ack(1, "active")))
+    list(conversation.wants(wanted("es-2")))
+    list(conversation.received(Result(id="order-1", status="SUCCESS", result={"released": ["es-1"]})))
+
+    assert "returned" in said(list(conversation.wants(wanted("es-3", secret="id:es-1"))))
+
+
 def test_how_long_a_revision_took_is_counted_from_when_it_was_sent_to_this_sidecar() -> None:
     now = 0.0
     conversation = connected(clock=lambda: now)
@@ -356,6 +366,15 @@ def test_a_refused_first_policy_ends_the_supervisor_and_a_later_one_does_not() -
     list(conversation.wants(wanted("es-2")))
 
     assert not [effect for effect in conversation.received(nack(2, "invalid")) if isinstance(effect, Finish)]
+
+
+def test_a_nack_of_an_older_policy_is_told_and_changes_nothing() -> None:
+    conversation = connected()
+    list(conversation.wants(wanted("es-2")))
+
+    effects = list(conversation.received(nack(1, "invalid")))
+
+    assert (said(effects), len(effects), conversation.failure) == (["nack"], 1, None)
 
 
 def test_a_number_that_is_taken_is_given_up_for_a_higher_one_but_not_for_ever() -> None:
@@ -620,3 +639,13 @@ def test_a_credential_that_the_sidecar_releases_is_revoked() -> None:
     list(conversation.received(ack(2, "active")))
 
     assert revocable(list(conversation.received(Released(credentials=["es-1"])))) == ["es-1"]
+
+
+def test_an_ordered_revocation_is_saved_once_and_only_of_what_was_released() -> None:
+    conversation = connected()
+    ordered = [list(conversation.order(id)) for id in ("es-1", "unknown")]
+    conversation.ledger.kept["es-1"].released = True
+
+    assert ordered == [[], []]
+    assert [list(conversation.order("es-1")) for _ in range(2)] == [[Save()], []]
+    assert conversation.ledger.kept["es-1"].ordered

@@ -42,7 +42,7 @@ async def test_a_sidecar_that_is_being_launched_when_the_signal_comes_is_stopped
     monkeypatch.setattr(Child, "launch", interrupted)
     options = Options([site.policy], site.state, Config(sidecar=(sys.executable, str(FAKE))))
     environment = {**os.environ, "NOTIFY_SOCKET": str(site.directory / "notify")}
-    with manager, (site.directory / "out").open("w+") as out, trio.fail_after(30):
+    with manager, (site.directory / "out").open("w+") as out, trio.fail_after(60):
         report = Report(out.fileno(), json=True)
         assert await supervise(options, environment, report) == 0
         assert report.flush()

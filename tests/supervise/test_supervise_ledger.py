@@ -49,3 +49,11 @@ def test_a_shared_credential_is_delayed_by_its_successor_unless_a_person_has_ord
     old.ordered = True
 
     assert (before, has.delayed()) == ({"k1": "k2"}, {})
+
+
+def test_a_credential_of_an_output_is_awaited_until_a_destination_has_accepted_it() -> None:
+    of_input, of_output = kept("k1", "inputs.in"), kept("k2", "inputs.in", "outputs.main")
+    assert [one.is_awaited for one in (of_input, of_output)] == [False, True]
+    of_output.accepted = True
+
+    assert not of_output.is_awaited

@@ -67,14 +67,14 @@ async def test_askers_leave_the_last_descriptors_to_others(
 
 
 async def _until(condition: Callable[[], bool]) -> None:
-    with trio.fail_after(30):
+    with trio.fail_after(60):
         while not condition():  # noqa: ASYNC110 - a list tells nobody
             await trio.sleep(0.01)
 
 
 async def _asked(directory: Path) -> dict[str, Any]:
     """The answer, as soon as somebody listens."""
-    with trio.fail_after(30):
+    with trio.fail_after(60):
         while True:
             try:
                 return await trio.to_thread.run_sync(ask, directory, Status())

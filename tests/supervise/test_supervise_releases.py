@@ -6,10 +6,9 @@ from collections import deque
 from typing import Any
 
 import msgspec
-import pytest
-from hypothesis import HealthCheck, Phase, settings
+from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
-from hypothesis.stateful import RuleBasedStateMachine, precondition, rule, run_state_machine_as_test
+from hypothesis.stateful import RuleBasedStateMachine, precondition, rule
 
 from shipper.policy.document import Mark, Node
 from shipper.protocol.messages import Ack, Nack, Ready, Released
@@ -304,8 +303,6 @@ class World(RuleBasedStateMachine):
     While the pipe is `blocked`, a policy takes the place of one that the sidecar has not begun to read.
     """
 
-    releases: type[Releases] = Releases
-
     def __init__(self) -> None:
         super().__init__()
         self.disk: bytes | None = None
@@ -321,7 +318,6 @@ class World(RuleBasedStateMachine):
     def start_supervisor(self) -> None:
         ledger = msgspec.json.decode(self.disk, type=Ledger) if self.disk else Ledger()
         self.talk = Conversation(ledger, fresh=self.disk is None, clock=lambda: self.tick())
-        self.talk._releases = self.releases()
         self.now = 0.0
         self.running: set[str] = set()
         self.start_sidecar()
@@ -468,35 +464,3 @@ TestWorld = World.TestCase
 TestWorld.settings = settings(
     max_examples=examples(1.5), stateful_step_count=40, deadline=None, suppress_health_check=list(HealthCheck)
 )
-
-
-class Hasty(Releases):
-    """Forgets that an ack may cross a newer policy in the pipe."""
-
-    def sent(self, at: Revision, ids: Any) -> None:
-        """Not noted."""
-
-
-class Patient(Releases):
-    """Waits for a listing of what no sidecar ever met."""
-
-    def _unmet(self, id: str) -> bool:
-        return False
-
-
-@pytest.mark.parametrize("wrong", [Hasty, Patient])
-def test_the_model_catches_a_supervisor_that_is_wrong(wrong: type[Releases]) -> None:
-    """A hasty one revokes what it has just sent again; a model that cannot see it would prove nothing."""
-    with pytest.raises(AssertionError):
-        run_state_machine_as_test(
-            type("WrongWorld", (World,), {"releases": wrong}),
-            settings=settings(
-                max_examples=2000,
-                stateful_step_count=40,
-                deadline=None,
-                database=None,
-                derandomize=True,
-                phases=[Phase.generate],
-                report_multiple_bugs=False,
-            ),
-        )

@@ -40,7 +40,7 @@ async def test_of_many_credentials_four_are_revoked_at_a_time(tmp_path: Path) ->
     async with trio.open_nursery() as nursery:
         for number in range(8):
             revocations.begin(nursery, Kept(f"es-{number}", {}, [], []))
-        with trio.fail_after(30):
+        with trio.fail_after(60):
             while len(written()) < 4:  # noqa: ASYNC110 (other processes act)
                 await trio.sleep(0.005)
             (tmp_path / "go").touch()
@@ -64,7 +64,7 @@ async def test_a_command_gets_the_limit_of_open_files_that_the_supervisor_was_st
     revocations = Revocations(OnRelease(command=command), lambda: os.environ, troubles, lambda what, **_: None, done)
     async with trio.open_nursery() as nursery:
         revocations.begin(nursery, Kept("es-1", {}, [], []))
-        with trio.fail_after(30):
+        with trio.fail_after(60):
             await revoked.wait()
 
 
@@ -87,7 +87,7 @@ async def test_a_release_is_told_once_with_the_name_that_the_backend_knows(
     async with trio.open_nursery() as nursery:
         for again in (False, True):
             revocations.begin(nursery, Kept("es-1", {"api_key": "id:es-1"}, [], []), again=again)
-        with trio.fail_after(30):
+        with trio.fail_after(60):
             await revocations.ended()
 
     assert told == [(word, "id") for word in words]
@@ -176,7 +176,7 @@ async def failure(script: str, longest: str = "20s") -> str:
             nursery.cancel_scope.cancel("one attempt is enough")
 
         command = OnRelease(command=("sh", "-c", script), timeout=Duration.parse(longest))
-        with trio.fail_after(30):
+        with trio.fail_after(60):
             await Revoker(command, lambda: os.environ, failed).revoke(Kept("es-1", {}, [], []))
     return reasons[0]
 
@@ -237,7 +237,7 @@ async def test_a_revocation_that_a_restart_begins_again_is_not_told_again_and_it
     revocations = Revocations(OnRelease(command=("false",)), lambda: os.environ, troubles, say, done)
     async with trio.open_nursery() as nursery:
         revocations.begin(nursery, Kept("es-1", {}, [], []), again=True)
-        with trio.fail_after(30):
+        with trio.fail_after(60):
             await failed.wait()
         nursery.cancel_scope.cancel("it would be tried again")
 

@@ -150,7 +150,7 @@ async def test_while_a_secret_is_waited_for_the_status_server_is_not_ready(tmp_p
         address = (await site.until("ready"))["http"]
         await shown(address, lambda view: view["supervisor"])
         with pytest.raises(HTTPError) as refusal:
-            await trio.to_thread.run_sync(lambda: urlopen(f"http://{address}/readyz", timeout=10))
+            await trio.to_thread.run_sync(lambda: urlopen(f"http://{address}/readyz", timeout=60))
         process.send_signal(signal.SIGTERM)
         assert await site.ended(process) == 0
 
@@ -160,7 +160,7 @@ async def test_while_a_secret_is_waited_for_the_status_server_is_not_ready(tmp_p
 
 async def got(address: str, path: str) -> bytes:
     def get() -> bytes:
-        with urlopen(f"http://{address}{path}", timeout=10) as answer:
+        with urlopen(f"http://{address}{path}", timeout=60) as answer:
             return bytes(answer.read())
 
     return await trio.to_thread.run_sync(get)
@@ -168,7 +168,7 @@ async def got(address: str, path: str) -> bytes:
 
 async def shown(address: str, wanted: Callable[[Any], Any]) -> dict[str, Any]:
     """What the status server shows, once that is what is wanted."""
-    with trio.fail_after(30):
+    with trio.fail_after(60):
         while not wanted(view := json.loads(await got(address, "/status"))):  # noqa: ASYNC110 (another process)
             await trio.sleep(0.01)
     return dict(view)

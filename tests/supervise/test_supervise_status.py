@@ -37,7 +37,7 @@ def command(state: Path, *arguments: str) -> list[str]:
 
 
 async def status(state: Path, *arguments: str) -> subprocess.CompletedProcess[bytes]:
-    with trio.fail_after(30):
+    with trio.fail_after(60):
         return await trio.run_process(command(state, *arguments), check=False, capture_stdout=True, capture_stderr=True)
 
 
@@ -174,7 +174,7 @@ async def test_a_key_that_a_drain_needs_is_named_with_the_command_that_ends_it(t
             await site.until("unit", unit="outputs.main", state="DEGRADED")
             site.replace(site.secret, "id2:hunter2\n")
             await site.until("ack", revision="2", stage="active")
-            with trio.fail_after(30):
+            with trio.fail_after(60):
                 while b"order rebind" not in (told := await status(site.state)).stdout:  # noqa: ASYNC110
                     await trio.sleep(0.05)
             (line,) = (line for line in told.stdout.decode().splitlines() if "order rebind" in line)
@@ -199,7 +199,7 @@ async def test_on_a_pipe_each_look_is_a_block_and_ctrl_c_ends_it_with_the_last_s
         )
         said = b""
         assert watching.stdout is not None
-        with trio.fail_after(30):
+        with trio.fail_after(60):
             while said.count(b"shipper: HEALTHY") < 2:
                 said += await watching.stdout.receive_some()
             process.send_signal(signal.SIGTERM)
@@ -244,7 +244,7 @@ async def test_on_a_terminal_it_is_drawn_in_its_place_in_colour_and_foreign_text
                 env={**environment, "TERM": "xterm-256color"},
             )
             said = b""
-            with trio.fail_after(30):
+            with trio.fail_after(60):
                 while said.count(b"\x1b[H") < 3:
                     said += await trio.to_thread.run_sync(os.read, ours, 65536)
                 watching.send_signal(signal.SIGINT)

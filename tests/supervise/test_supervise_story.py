@@ -87,7 +87,7 @@ async def test_keys_are_rotated_under_load_each_revoked_when_drained_and_no_even
                 await site.when(lambda number=number: len(site.revoked) == number)
                 destination.keys.discard(key(number))
             log.is_growing = False
-            with trio.fail_after(30):
+            with trio.fail_after(60):
                 await destination.wait_for(log.lines)
             process.send_signal(signal.SIGTERM)
             assert await site.ended(process) == 0
@@ -115,7 +115,7 @@ async def test_supervisor_and_sidecar_write_in_one_format(site: Site, option: st
     source = f"{{app: {{type: file, paths: ['{site.directory}/app.log']}}}}"
     target = f"{{main: {{type: file, path: '{site.directory}/out'}}}}"
     site.policy.write_text(f"version: 1\ninputs: {source}\noutputs: {target}\n")
-    with socket.create_server(("127.0.0.1", 0)) as busy, trio.fail_after(30):
+    with socket.create_server(("127.0.0.1", 0)) as busy, trio.fail_after(60):
         address = f"127.0.0.1:{busy.getsockname()[1]}"
         (site.directory / "config.yaml").write_text(f"http: {address}\n")
         ended = await trio.run_process(
