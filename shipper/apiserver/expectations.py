@@ -150,7 +150,8 @@ class Expectations(Generic[Key]):
             del self._states[key]
             return
         state.is_due = not (is_covered(state.version, version) or state.version == version)
-        if not state.is_due and not state.expected and not state.recent:
+        is_ahead = state.version and not is_covered(state.version, self._seen)  # it was read; older events will come
+        if not state.is_due and not state.expected and not state.recent and not is_ahead:
             del self._states[key]
 
     def _is_seen(self, state: _State, version: str) -> bool:

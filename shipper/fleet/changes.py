@@ -20,7 +20,7 @@ from typing import Any
 import msgspec
 
 from shipper.fleet.secret import FleetSecret
-from shipper.pipeline.plan import lane_key
+from shipper.pipeline.plan import lane_keys
 from shipper.policy.document import Node, below, children_of
 from shipper.policy.idle import idle
 from shipper.policy.policy import Policy, build, meaning
@@ -121,8 +121,8 @@ def plan(
 
 def _compared(old: Policy, now: Policy, known: Changes) -> Changes:
     before, after = dict(_parts(old)), dict(_parts(now))
-    lanes = {lane_key(spec) for spec in now.outputs.values()}
-    drained = [f"outputs.{name}" for name, spec in old.outputs.items() if lane_key(spec) not in lanes]
+    lanes = {key for spec in now.outputs.values() for key in lane_keys(spec)}
+    drained = [f"outputs.{name}" for name, spec in old.outputs.items() if not lanes.issuperset(lane_keys(spec))]
     change: Change = "barrier" if drained else "none" if meaning(old) == meaning(now) else "live"
     return msgspec.structs.replace(
         known,

@@ -33,7 +33,7 @@ from shipper.fleet.records import (
     Version,
     is_name,
 )
-from shipper.fleet.release import retired_ids
+from shipper.fleet.release import THE_STORE, is_unknown, retired_ids
 from shipper.fleet.seal import Seals, Unauthentic, digest
 from shipper.fleet.settings import LONGEST_LEASE
 from shipper.fleet.store import ABSENT, Entry, Store, StoreError, StoreUnreachable, held
@@ -158,7 +158,8 @@ async def order_release(
     store: Store, seals: Seals, id: str, member: str, *, wall: Callable[[], float] = time.time
 ) -> None:
     """Orders that the undelivered events of a fenced or forgotten member, or forgotten directory NAME/DIRECTORY, no
-    longer delay the release of an id; or, by the id that has come in its place, that it need not be accepted.
+    longer delay the release of an id; by the id that has come in its place, that it need not be accepted; by
+    `release.THE_STORE`, that its lost content is given up.
 
     It holds until that member writes again. Raises Refused, or StoreError.
     """
@@ -166,6 +167,10 @@ async def order_release(
         head, revision = await _head(store, seals)
         if id not in retired_ids(head):
             raise Refused(f"{id} is no retired secret that waits for its release; see `shipper fleet secret list`")
+        if member == THE_STORE and not is_unknown(head, id):
+            raise Refused(
+                f"the store has the content of {id}: it is released by itself; see `shipper fleet secret list`"
+            )
         known = await _last_known(store, seals, head, member)
         noted = head.lapses.get(member)
         if noted is None or noted.report != known:
@@ -178,8 +183,10 @@ async def order_release(
 
 
 async def _last_known(store: Store, seals: Seals, head: Head, member: str) -> str:
-    """Returns the name of the last report of a member that is away, the forgotten directory, or the id of the secret
-    that is not accepted."""
+    """Returns the name of the last report of a member that is away, the forgotten directory, the id of the secret
+    that is not accepted, or the store."""
+    if member == THE_STORE:
+        return member
     if (lost := head.forgotten.get(member)) is not None:
         return lost.directory
     if head.history and member in head.history[-1].secrets.values():

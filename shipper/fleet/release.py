@@ -55,7 +55,7 @@ Why = Literal[
     undelivered     it is fenced or forgotten, with undelivered events         unauthentic     its record is forged
 
     unknown content   the store has lost the content with a restore: it may be that of a secret in use, and a command
-                      would get no name of it
+                      would get no name of it; after an order it is given up, and no command runs
     not accepted      no destination has accepted the secret yet that has come in its place, in place of a member's name
 """
 THE_STORE = "the store"
@@ -75,7 +75,10 @@ class Obstacle(msgspec.Struct, frozen=True):
     def remedy(self, id: str) -> str:
         """Returns the command that ends the delay of this id; empty if only the member itself does."""
         if self.why == "unknown content":
-            return f"shipper fleet secret set {id.rpartition('-')[0]} --file PATH, with that content"
+            return (
+                f"shipper fleet secret set {id.rpartition('-')[0]} --file PATH, with that content; if nobody has it, "
+                f"shipper fleet release {id} --despite '{THE_STORE}'"
+            )
         if self.why in ("absent", "directory lost", "unauthentic"):
             return f"shipper fleet forget {self.member}"
         by_order = self.why in ("undelivered", "not accepted")
@@ -123,11 +126,12 @@ def live_ids(head: Head) -> list[str]:
 
 def _retired(view: View, id: str, wall: float) -> Retired:
     since = unpinned(view.head, id)
-    obstacles = [Obstacle(THE_STORE, "unknown content")] if view.head.fingerprints.get(id) == "" else []
+    given_up = is_given_up(view.head, id)
+    obstacles = [Obstacle(THE_STORE, "unknown content")] if is_unknown(view.head, id) and not given_up else []
     if newer := _unaccepted(view, id):
         obstacles.append(Obstacle(newer, "not accepted"))
-    despite: list[str] = []
-    given_up: list[tuple[str, Lost]] = []
+    despite = [THE_STORE] if given_up else []
+    forgotten: list[tuple[str, Lost]] = []
     """Lost directories that a person has forgotten."""
     for name in sorted({*view.reports, *view.alive, *view.unauthentic}):
         report = view.reports.get(name)
@@ -140,7 +144,7 @@ def _retired(view: View, id: str, wall: float) -> Retired:
             for one in lost
             if not is_forgotten(view, name, one)
         )
-        given_up += ((_full(name, one), one) for one in lost if is_forgotten(view, name, one))
+        forgotten += ((_full(name, one), one) for one in lost if is_forgotten(view, name, one))
         if has_released(view, report, id, since) or _has_left(report):
             continue
         obstacle = _obstacle(view, report, id, wall)
@@ -148,8 +152,10 @@ def _retired(view: View, id: str, wall: float) -> Retired:
             despite.append(name)
         else:
             obstacles.append(obstacle)
-    given_up += ((_full(name, one), one) for name, each in view.forgotten.items() for one in _behind(view, each, since))
-    for full, one in given_up:
+    forgotten += (
+        (_full(name, one), one) for name, each in view.forgotten.items() for one in _behind(view, each, since)
+    )
+    for full, one in forgotten:
         seconds = _grace(view.head, full, one, id, wall)
         if seconds > 0:
             obstacles.append(Obstacle(full, "undelivered", one.undelivered, seconds))
@@ -157,6 +163,17 @@ def _retired(view: View, id: str, wall: float) -> Retired:
             despite.append(full)
     version = view.head.history[since].version if since >= 0 else None
     return Retired(id, name_of(view.head, id), version, obstacles, despite)
+
+
+def is_unknown(head: Head, id: str) -> bool:
+    """Whether the store has lost the content of an id."""
+    return head.fingerprints.get(id) == ""
+
+
+def is_given_up(head: Head, id: str) -> bool:
+    """Whether a person has ordered that the lost content of an id is not looked for."""
+    noted, release = head.lapses.get(THE_STORE), head.released.get(id)
+    return (noted is not None and id in noted.ordered) or (release is not None and THE_STORE in release.despite)
 
 
 def _unaccepted(view: View, id: str) -> str:
@@ -298,7 +315,10 @@ def noted(view: View, found: Sequence[Retired], wall: float) -> Head:
     """Returns the head with a note of each member that is away while time must pass, and without notes that are
     over."""
     waited_for = {obstacle.member for one in found for obstacle in one.obstacles if obstacle.seconds is not None}
-    lasting = {*view.head.forgotten, *live_ids(view.head)}
+    live = live_ids(view.head)
+    lasting = {*view.head.forgotten, *live}
+    if (order := view.head.lapses.get(THE_STORE)) is not None and not set(order.ordered).isdisjoint(live):
+        lasting.add(THE_STORE)
     notes = {name: one for name, one in view.head.lapses.items() if name in lasting and name not in view.reports}
     for name, report in sorted(view.reports.items()):
         before = lapse(view.head, report)

@@ -185,6 +185,16 @@ class _Term:
                 await operations.forget(self._of._store, self._of._seals, name, only=view.reports[name].write_id)
 
     async def _revoke(self, id: str, name: str) -> None:
+        if release.is_given_up(self._observer.view().head, id):
+            self._of._say("given_up", {"credential": id, "name": name})
+        else:
+            await self._run(id, name)
+        self._of._trouble(f"on_release {id}", None)
+        self._steps.succeeded(id)
+        self._waiting.cancel("a command has succeeded")
+
+    async def _run(self, id: str, name: str) -> None:
+        """Returns when the command has succeeded."""
         while (kept := await self._known(id, name)) is None:
             self._failed(id, _LOST, _LOOK_SECONDS)
             await trio.sleep(_LOOK_SECONDS)
@@ -192,13 +202,10 @@ class _Term:
         while (used := await self._used_as(kept)) or not await self._revoker.revoke(kept):
             if used != told:
                 told = used
-                fields = {"credential": id, "name": kept.name, "sources": kept.sources, "used": used}
-                self._of._say("release_waits", fields)
+                fields = {"name": kept.name, "sources": kept.sources, "used": used, "until": "released"}
+                self._of._say("release_waits", {"credential": id, **fields})
             await trio.sleep(_LOOK_SECONDS)
-        self._of._trouble(f"on_release {id}", None)
         self._of._say("revoked", {"credential": id, "name": kept.name})
-        self._steps.succeeded(id)
-        self._waiting.cancel("a command has succeeded")
 
     async def _used_as(self, kept: Kept) -> str:
         """Returns the id of a secret in use that ends with this one; empty without any."""

@@ -244,7 +244,7 @@ class _Reading(ConfigReader):
             return None
         with self.problems_of(node, path):
             try:
-                found = secrets.read(replace(reference, shape=shape), self.environment)
+                found = secrets.read(msgspec.structs.replace(reference, shape=shape), self.environment)
             except Absent:
                 self.absent += reference.source.paths(self.environment)
                 raise

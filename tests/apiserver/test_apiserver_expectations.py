@@ -220,6 +220,18 @@ def test_an_opaque_event_before_the_answer_of_its_write_is_remembered(awaited):
     assert awaited.verdict("a", now=0.0) is GO
 
 
+def test_k1_what_was_read_is_known_while_the_watch_is_behind_it(awaited):
+    awaited.changed("a", "1")
+    awaited.wrote("a", "3", now=0.0)
+    assert awaited.verdict("a", now=SECONDS) is READ
+    awaited.read("a", "3", now=SECONDS)
+    awaited.decided("a", "3")
+    awaited.changed("a", "2")
+    awaited.wrote("a", "3", now=SECONDS)
+
+    assert awaited.verdict("a", now=SECONDS) is GO
+
+
 def test_objects_that_were_decided_on_and_are_gone_cost_no_memory(awaited):
     for number in range(1, 1001):
         awaited.changed(f"a{number}", str(number))

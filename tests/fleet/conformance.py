@@ -18,7 +18,7 @@ import trio
 
 from shipper.fleet.store import ABSENT, SECONDS, Change, Compacted, LeaseEnded, Store, StoreError, StoreRefused
 
-PATIENCE = 30.0
+PATIENCE = 60.0
 
 
 class Ground(Protocol):
@@ -29,7 +29,7 @@ class Ground(Protocol):
     late: float
     """Seconds after its end within which a lease is removed for sure."""
     page: int
-    """Keys that one answer of a list has, at most."""
+    """Keys that one answer of a list has, at most; less where they have two mebibytes together."""
 
     def client(self) -> AbstractAsyncContextManager[Store]:
         """A new client of it."""
@@ -131,7 +131,7 @@ class Laws:
 
     async def test_of_many_swaps_at_once_exactly_one_wins(self, store: Store):
         last = ABSENT
-        for _ in range(5):
+        for _ in range(2):
             won: list[int] = []
 
             async def swap(number: int, expected: int, won: list[int]) -> None:
@@ -139,7 +139,7 @@ class Laws:
                     won.append(number)
 
             async with trio.open_nursery() as nursery:
-                for number in range(20):
+                for number in range(15):
                     nursery.start_soon(swap, number, last, won)
             entry = (await store.read("key")).entry
 
@@ -158,7 +158,7 @@ class Laws:
 
         async def client() -> None:
             async with ground.client() as store:
-                for _ in range(5):
+                for _ in range(3):
                     await add(store)
 
         with trio.fail_after(PATIENCE):
@@ -169,13 +169,13 @@ class Laws:
                 entry = (await store.read("count")).entry
 
         assert entry
-        assert entry.value == b"30"
+        assert entry.value == b"18"
 
     async def test_what_one_client_has_written_every_other_reads(self, ground: Ground):
         with trio.fail_after(PATIENCE):
             async with ground.client() as writer, ground.client() as reader:
                 last = ABSENT
-                for number in range(50):
+                for number in range(20):
                     done = await writer.swap("key", b"%d" % number, expected=last)
                     found = await reader.read("key")
 
@@ -206,7 +206,7 @@ class Laws:
 
     async def test_a_list_of_large_values_is_complete(self, store: Store):
         for number in range(20):
-            await store.swap(f"large/{number:02}", bytes([number]) * 1_000_000, expected=ABSENT)
+            await store.swap(f"large/{number:02}", bytes([number]) * 120_000, expected=ABSENT)
         listing = await store.list("large/")
 
         assert [entry.value[0] for entry in listing.entries] == list(range(20))
@@ -226,7 +226,7 @@ class Laws:
 
         async with trio.open_nursery() as nursery:
             await nursery.start(write)
-            for _ in range(10):
+            for _ in range(5):
                 listing = await store.list("many/")
                 values = [int(entry.value) for entry in (listing.entries[0], listing.entries[-1])]
 
@@ -256,7 +256,7 @@ class Laws:
         async def write() -> None:
             async with ground.client() as other:
                 last = ABSENT
-                for number in range(100):
+                for number in range(50):
                     last = (await other.swap("key", b"%d" % number, expected=last)).at
 
         async with trio.open_nursery() as nursery:
@@ -264,9 +264,9 @@ class Laws:
             listing = await store.list("")
             seen = int(listing.entries[0].value) if listing.entries else -1
             async with store.watch("", listing.at) as watch:
-                changes = await take(watch, 99 - seen)
+                changes = await take(watch, 49 - seen)
 
-        assert [int(change.entry.value) for change in changes if change.entry] == list(range(seen + 1, 100))
+        assert [int(change.entry.value) for change in changes if change.entry] == list(range(seen + 1, 50))
 
     async def test_a_watch_may_be_cancelled_while_it_waits_and_goes_on(self, store: Store):
         at = (await store.read("key")).at
@@ -287,20 +287,18 @@ class Laws:
 
             assert [change.at for change in await take(watch, 1)] == [done]
 
-    async def test_a_watch_from_before_a_compaction_raises(self, ground: Ground, store: Store):
+    async def test_a_watch_from_before_a_compaction_raises_and_a_later_one_yields_what_follows(
+        self, ground: Ground, store: Store
+    ):
         first = await store.swap("key", b"one", expected=ABSENT)
         second = await store.swap("key", b"two", expected=first.at)
-        await store.swap("key", b"three", expected=second.at)
+        third = await store.swap("key", b"three", expected=second.at)
         await ground.compact()
         with pytest.raises(Compacted):
             async with store.watch("", first.at) as watch:
                 await anext(watch)
-
-    async def test_a_watch_after_a_compaction_yields_what_follows(self, ground: Ground, store: Store):
-        first = await store.swap("key", b"one", expected=ABSENT)
-        await ground.compact()
         async with store.watch("", (await store.list("")).at) as watch:
-            done = await store.swap("key", b"two", expected=first.at)
+            done = await store.swap("key", b"four", expected=third.at)
 
             assert [change.at for change in await take(watch, 1)] == [done.at]
 
@@ -350,34 +348,20 @@ class Laws:
         assert [entry.key for entry in (await store.list("")).entries] == ["free", "taken"]
         await store.revoke(lease)
 
-    async def test_a_lease_is_kept_by_renewals_and_ends_without_them(self, ground: Ground, store: Store):
-        lease = await store.grant(ground.shortest)
-        made = await store.swap("alive", b"", expected=ABSENT, lease=lease)
-        began = trio.current_time()
-        async with store.watch("alive", made.at) as watch:
-            while trio.current_time() - began < 2 * lease.seconds:
-                renewed = trio.current_time()
-                assert await store.renew(lease)
-                with trio.move_on_after(lease.seconds / 3):
-                    pytest.fail(f"a lease that is renewed has ended: {await anext(watch)}")
-            with trio.fail_after(lease.seconds + ground.late):
-                changes = await take(watch, 1)
-            ended = trio.current_time()
-
-        assert changes[0].entry is None
-        assert ended - renewed >= lease.seconds
-        assert (await store.read("alive")).entry is None
-
-    async def test_a_lease_is_kept_by_swaps_that_renew_it_and_ends_without_them(self, ground: Ground, store: Store):
+    async def test_a_lease_is_kept_by_renewals_and_by_swaps_that_renew_it_and_ends_without_them(
+        self, ground: Ground, store: Store
+    ):
         lease = await store.grant(ground.shortest)
         made = await store.swap("alive", b"", expected=ABSENT, lease=lease)
         report = await store.swap("report", b"0", expected=ABSENT)
-        began = trio.current_time()
         async with store.watch("alive", made.at) as watch:
-            while trio.current_time() - began < 2 * lease.seconds:
+            for turn in range(4):
                 renewed = trio.current_time()
-                report = await store.swap("report", b"%f" % renewed, expected=report.at, renews=lease)
-                assert report.done
+                if turn < 2:
+                    assert await store.renew(lease)
+                else:
+                    report = await store.swap("report", b"%d" % turn, expected=report.at, renews=lease)
+                    assert report.done
                 assert (await store.read("alive")).entry == made.entry
                 with trio.move_on_after(lease.seconds / 3):
                     pytest.fail(f"a lease that is renewed has ended: {await anext(watch)}")
@@ -387,16 +371,10 @@ class Laws:
 
         assert changes[0].entry is None
         assert ended - renewed >= lease.seconds
+        assert (await store.read("alive")).entry is None
         assert (await store.read("report")).entry == report.entry
         with pytest.raises(LeaseEnded):
             await store.swap("report", b"late", expected=report.at, renews=lease)
-
-    async def test_a_lease_that_is_renewed_too_late_has_ended(self, ground: Ground, store: Store):
-        lease = await store.grant(ground.shortest)
-        made = await store.swap("alive", b"", expected=ABSENT, lease=lease)
-        async with store.watch("alive", made.at) as watch:
-            await take(watch, 1)
-
         assert not await store.renew(lease)
 
     async def test_nothing_is_written_under_a_lease_that_has_ended(self, store: Store):

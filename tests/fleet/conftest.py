@@ -1,4 +1,4 @@
-"""A fleet in memory, and real etcds, each started once for all tests here that may share it, and gone after them."""
+"""A fleet in memory, and real stores, each started once for all tests here that may share it, and gone after them."""
 
 from collections.abc import Iterator
 from contextlib import ExitStack
@@ -6,7 +6,10 @@ from pathlib import Path
 
 import pytest
 
+from shipper.fleet.kubernetes import keeper
 from tests.backends import etcd as server
+from tests.backends import kubernetes_roles as roles
+from tests.backends.kubernetes import Kubernetes
 from tests.fleet.hosts import Fleet
 
 
@@ -31,6 +34,15 @@ def etcd() -> Iterator[server.Etcd]:
 def three() -> Iterator[server.Etcd]:
     """Three nodes; a test that kills some of them starts them again."""
     yield from _running(3)
+
+
+@pytest.fixture
+def api_server(kubernetes: Kubernetes, monkeypatch: pytest.MonkeyPatch) -> Kubernetes:
+    """The API server with the kind of a fleet's records. Who is to keep is decided soon: there is no herd here."""
+    monkeypatch.setattr(keeper, "HERD_SECONDS", 0.2)
+    monkeypatch.setattr(keeper, "PAUSE_SECONDS", 0.2)
+    roles.install(kubernetes)
+    return kubernetes
 
 
 def _running(count: int) -> Iterator[server.Etcd]:

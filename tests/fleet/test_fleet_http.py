@@ -16,7 +16,7 @@ from shipper.sdk.server import Limits
 from shipper.sdk.tls import server_context
 from tests.raw_http import http, raw_server, saying
 
-PATIENCE = 20
+PATIENCE = 60
 LOOPBACK = Door("127.0.0.1")
 AUTHORITY = trustme.CA()
 

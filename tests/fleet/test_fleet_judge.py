@@ -540,3 +540,13 @@ def test_nothing_changes_by_time_alone_before_it_is_due(seen, number, seconds):
     later = replace(seen, now=seen.now + seconds)
 
     assert ask(later, number).counts == ask(seen, number).counts
+
+
+def test_a_tally_forgets_a_member_that_is_gone():
+    tally = Tally(7, "drained", 10.0)
+    both = view(report("a", v(7)), report("b"))
+    tally.again(both)
+    left = replace(both, reports={"a": both.reports["a"]}, alive={"a": ALIVE})
+    tally.changed(left, ["b"])
+
+    assert tally.state(left) == "open"

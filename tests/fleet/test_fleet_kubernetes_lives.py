@@ -125,3 +125,13 @@ def test_no_lease_is_overdue_before_its_seconds_since_the_last_new_version_that_
 
         assert lives.overdue(last + LEASE) == []
         assert lives.overdue(last + OVER + 1e-6) == ["a"]
+
+
+def test_the_end_of_what_was_never_seen_changes_nothing() -> None:
+    lives = Lives()
+    lives.saw_record("a", "alive", "2", LEASE, 0.0)
+    before = lives.next_due()
+    lives.lost_lease("b")
+    lives.lost_record("report")
+
+    assert (lives.next_due(), lives["b"]) == (before, None)

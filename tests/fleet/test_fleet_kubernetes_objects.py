@@ -9,6 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from shipper.apiserver.errors import ApiError, Busy, Conflict, Forbidden, Gone, NotFound
+from shipper.fleet.kubernetes.answers import told
 from shipper.fleet.kubernetes.objects import (
     BEGINS,
     CREATED,
@@ -22,7 +24,7 @@ from shipper.fleet.kubernetes.objects import (
     revision,
     seconds_under,
 )
-from shipper.fleet.store import Entry, Lease, StoreRefused
+from shipper.fleet.store import Compacted, Entry, Lease, StoreError, StoreRefused, StoreUnreachable
 
 KEYS = Keys("prod")
 NAME = re.compile(r"[a-z0-9]([a-z0-9-]*[a-z0-9])?(\.[a-z0-9]([a-z0-9-]*[a-z0-9])?)*")
@@ -147,3 +149,27 @@ def test_seconds_that_were_not_written_here_are_a_lease_all_the_same() -> None:
 
         assert seconds is not None
         assert 1.0 <= seconds <= 86400.0
+
+
+def test_the_objects_of_a_lease_and_of_who_ends_leases_are_named_by_the_fleet_and_the_record_by_its_lease() -> None:
+    assert KEYS.lease(255) == "shipper-fleet-prod-00000000000000ff"
+    assert KEYS.keeper.startswith("shipper-fleet-prod-keeper-")
+    assert lease_of(KEYS.object("alive/a", b"x", lease=Lease(255, 40.0))) == "00000000000000ff"
+    assert lease_of(KEYS.object("members/a", b"x")) == ""
+
+
+@pytest.mark.parametrize(
+    ("error", "kind", "text"),
+    [
+        (Gone("410"), Compacted, "read head: 410"),
+        (NotFound("404"), StoreRefused, "kubectl apply"),
+        (Busy("429"), StoreUnreachable, "read head: 429"),
+        (Conflict("409"), StoreUnreachable, "read head: 409"),
+        (Forbidden("403"), StoreRefused, "read head: 403"),
+    ],
+)
+def test_an_error_of_the_api_server_is_what_it_means_to_a_store(
+    error: ApiError, kind: type[StoreError], text: str
+) -> None:
+    with pytest.raises(kind, match=text), told("read head"):
+        raise error

@@ -7,7 +7,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
+from shipper.fleet.member.answers import Answers
+from shipper.fleet.member.claim import Name
+from shipper.fleet.member.head import KnownHead
 from shipper.fleet.member.machine import Member
+from shipper.fleet.member.registration import Registration
 from shipper.fleet.member.steps import (
     Claim,
     Facts,
@@ -15,6 +19,7 @@ from shipper.fleet.member.steps import (
     Forget,
     Grant,
     Look,
+    Mark,
     Offer,
     Rest,
     Revoke,
@@ -25,7 +30,7 @@ from shipper.fleet.member.steps import (
     Write,
 )
 from shipper.fleet.memory import Memory
-from shipper.fleet.records import Alive, Head, Line, Report, Version
+from shipper.fleet.records import Alive, Head, Line, Refusal, Report, Version
 from shipper.values import Counts
 from tests.examples import examples
 
@@ -365,25 +370,6 @@ def test_a_drained_version_is_reported_with_its_ledger_and_a_rotation_with_the_n
     assert (world.report.ledger, world.report.local) == (Counts(7, 7), "received 2")
 
 
-@pytest.mark.parametrize(("number", "ledger"), [(1, Counts(7, 7)), (2, None)])
-def test_a_restarted_member_keeps_the_ledger_of_the_version_that_is_still_the_newest_drained_one(number, ledger):
-    world = World()
-    world.publish()
-    _rest(world)
-    world.member.answered(world.head.newest, "drained", "", (), Counts(7, 7), "drained 2", wall=0.0)
-    world.pass_time(LEASE / 3)
-    _rest(world)
-    world.start()
-    for _ in range(number - 1):
-        world.publish()
-    _rest(world)
-    world.member.answered(world.head.newest, "drained", "", (), wall=0.0)
-    _rest(world)
-
-    assert world.report.stages["drained"].number == number
-    assert (world.report.ledger, world.report.local) == (ledger, "drained 2")
-
-
 def test_a_late_write_of_a_process_before_the_last_one_is_still_a_members_own():
     world = World()
     world.publish()
@@ -415,3 +401,88 @@ def _until(world, kind):
         if isinstance(step := world.step(), kind):
             return step
     pytest.fail(f"no {kind.__name__} in 40 steps")
+
+
+def v(number, sha256=""):
+    return Version(0, number, sha256 or f"sha-{number}")
+
+
+def test_an_older_refusal_never_replaces_a_newer_one():
+    answers = Answers()
+    for number in (7, 6):
+        answers.refuse(Refusal(v(number), "failed", [], 0.0))
+
+    assert answers.refusal.version == v(7)
+
+
+def test_a_name_whose_key_was_written_over_is_free_a_lease_after_nobody_has_it():
+    name, memory = Name(Terms("web-1", "boot", "i", "spare", LEASE)), Memory("prod", "web-1", "dir-1")
+    taken = name.judge(Seen(alive_revision=7), memory, 100.0)
+
+    assert (taken.until, "another host" in taken.why) == (100.0 + LEASE / 3, True)
+    assert name.judge(Seen(alive_revision=7), memory, 100.0 + LEASE * 1.01) is not None
+    assert name.judge(Seen(alive_revision=7), memory, 100.0 + LEASE * 1.03) is None
+
+
+def test_a_name_that_somebody_else_was_faster_to_claim_is_tried_again_after_a_pause():
+    world = World()
+    world.publish()
+    _until_next(world, Claim)
+    world.member.claimed(done=False, now=world.now)
+
+    rest = world.member.next(world.now, Facts())
+    assert isinstance(rest, Rest)
+    world.now = rest.until
+    _rest(world)
+    assert world.report.state == "member"
+
+
+def test_a_member_of_a_store_whose_revisions_went_back_takes_part_once_its_epoch_was_accepted():
+    world = World()
+    world.publish()
+    _rest(world)
+    world.member.failed(world.now)
+    _until_next(world, Look)
+    head = replace(world.head, epoch=1)
+    seen = Seen(world.report, world.report_revision, world.alive, world.alive_revision, head, at=0)
+    world.member.looked(Look(world.revision), seen, now=world.now)
+
+    assert world.member.place == "ours"
+
+
+def _until_next(world, kind):
+    while not isinstance(world.member.next(world.now, Facts()), kind):
+        world.step()
+
+
+def test_a_mark_that_somebody_else_was_faster_with_is_looked_at_before_the_next_one():
+    world = World()
+    world.publish()
+    _rest(world)
+    world.member.marked(Mark(None, 3), None, now=world.now)
+
+    rest = world.member.next(world.now, Facts())
+    assert isinstance(rest, Rest)
+    assert isinstance(world.member.next(rest.until, Facts()), Look)
+
+
+def of_member(**more):
+    return Report("web-1", "dir-1", "boot", "other", **{"write": 3, "epoch": 0, "state": "member", **more})
+
+
+def judged(found, revision, **memory):
+    kept = Memory("prod", "web-1", "dir-1", **{"state": "member", "write": 5, "revision": 9, **memory})
+    terms = Terms("web-1", "boot", "i", "spare", LEASE)
+    registration = Registration(terms, kept, KnownHead(None), Answers())
+    return registration, registration.judge(Seen(found, revision), kept)
+
+
+def test_a_record_that_is_older_than_the_last_one_of_this_host_sets_it_apart():
+    for revision, kind in [(8, "foreign"), (9, "own"), (10, "foreign")]:
+        assert judged(of_member(), revision)[1].kind == kind
+
+
+def test_a_joiners_record_of_an_earlier_process_is_no_record_of_a_member():
+    registration, finding = judged(of_member(state="joining"), 9)
+
+    assert (finding.kind, registration.report) == ("own", None)

@@ -7,17 +7,16 @@ from contextlib import asynccontextmanager
 
 import pytest
 import trio
-from trio.testing import MockClock
 
 from shipper.fleet.store import Store
 from tests.fleet.conformance import Laws
-from tests.fleet.memory import MemoryStore
+from tests.fleet.memory import MemoryStore, jumping
 
 
 class MemoryGround:
     """A store in memory; its time is trio's."""
 
-    shortest = 2.0
+    shortest = 4.0
     late = 0.0
     page = 10
 
@@ -38,6 +37,6 @@ class MemoryGround:
 
 
 class TestMemory(Laws):
-    @pytest.fixture
-    def ground(self, autojump_clock: MockClock) -> MemoryGround:
+    @pytest.fixture(params=[pytest.param(MemoryGround, marks=pytest.mark.trio(run=jumping))])
+    def ground(self, request: pytest.FixtureRequest) -> MemoryGround:
         return MemoryGround()

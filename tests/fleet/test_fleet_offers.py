@@ -1,10 +1,14 @@
 """What the agent of a member is offered, at first and after a restart, on a store in memory."""
 
+from types import SimpleNamespace
+
 import pytest
 import trio
 
 from shipper.fleet.membership.offered import parse
+from shipper.fleet.membership.offers import Offers
 from shipper.fleet.records import Version
+from shipper.fleet.seal import Unauthentic
 from tests.fleet.hosts import LEASE, running, until
 
 
@@ -100,3 +104,13 @@ async def test_t152_8_a_joiner_with_an_old_local_version_is_offered_the_newest_o
     async with running(fleet, place) as two:
         await until(lambda: two.member.offered is not None)
         assert two.member.offered.version == newest
+
+
+def test_what_a_host_had_kept_is_not_offered_if_it_is_no_longer_authentic_or_whole():
+    home = SimpleNamespace(kept=object(), memory=SimpleNamespace(state="member"))
+    for error in (Unauthentic("forged"), KeyError("es-1")):
+
+        def authentic(kept, error=error):
+            raise error
+
+        assert Offers(home, authentic).kept is None

@@ -28,7 +28,7 @@ from shipper.fleet.records import (
     Undelivered,
     Version,
 )
-from shipper.fleet.release import retired, retired_ids
+from shipper.fleet.release import THE_STORE, retired, retired_ids
 from shipper.fleet.seal import Seals, Unauthentic, digest
 from shipper.fleet.view import View
 from tests.fleet import hosts
@@ -189,6 +189,16 @@ async def test_an_order_releases_a_secret_though_its_successor_is_not_accepted(f
     await order_release(fleet.client, SEALS, "es-old", "es-new")
 
     assert fleet.head.lapses["es-new"].ordered == ["es-old"]
+
+
+async def test_an_order_gives_up_a_secret_whose_content_is_lost_and_no_other_one(fleet: Fleet) -> None:
+    fleet.put(HEAD, UNPINNED)
+    assert "has the content" in await refused(order_release(fleet.client, SEALS, "es-old", THE_STORE))
+
+    fleet.put(HEAD, replace(UNPINNED, fingerprints={**UNPINNED.fingerprints, "es-old": ""}))
+    await order_release(fleet.client, SEALS, "es-old", THE_STORE)
+
+    assert fleet.head.lapses[THE_STORE].ordered == ["es-old"]
 
 
 async def test_an_order_to_release_is_refused_for_whoever_may_still_send(fleet: Fleet) -> None:

@@ -8,8 +8,7 @@ import pytest
 import trio
 import trio.testing
 
-from shipper.fleet import http
-from shipper.fleet.door import Answer, Door, Refused, Request
+from shipper.fleet.door import Answer, Refused, Request
 from shipper.fleet.http import LONGEST_WAIT
 from shipper.fleet.observer import Observers
 from shipper.fleet.opening import Opened
@@ -21,7 +20,7 @@ from shipper.fleet.store import PROMPT
 from shipper.sdk.credentials import Credential
 from tests.fleet.memory import MemoryStore
 from tests.fleet.test_fleet_certificates import AUTHORITY, Files, serial
-from tests.fleet.test_fleet_http import Client, connected
+from tests.fleet.test_fleet_http import connected
 
 PATIENCE = 2 * LONGEST_WAIT
 SEALS = Seals("prod", [b"k" * 32])
@@ -136,22 +135,6 @@ async def test_a_closed_answer_is_202_when_the_wait_is_over(autojump_clock):
     assert [member["name"] for member in verdict["members"]] == ["web-2"]
 
 
-async def test_a_wait_is_answered_when_the_last_member_arrives():
-    async with fleet(members=(("web-1", NEW), ("web-2", OLD))) as made:
-        questions, _ = made.member()
-        answers = []
-
-        async def ask():
-            answers.append(await asked(questions, "/fleet/versions/7", wait="30s"))
-
-        async with trio.open_nursery() as nursery:
-            nursery.start_soon(ask)
-            await trio.testing.wait_all_tasks_blocked()
-            await made.report("web-2")
-
-    assert answers[0][0] == 200
-
-
 async def test_a_refused_version_is_409_with_the_member_and_its_reason(autojump_clock):
     refusal = Refusal(NEW, "invalid", ["outputs: no such type"])
     async with fleet(members=(("web-1", NEW),)) as made:
@@ -168,29 +151,6 @@ async def test_t152_12_a_version_that_is_not_there_is_404(version, state):
         status, verdict = await asked(made.member()[0], f"/fleet/versions/{version}", wait="30s")
 
     assert (status, verdict["state"]) == (404, state)
-
-
-async def test_t152_12_a_fleet_without_members_is_open_with_a_warning():
-    async with fleet(members=()) as made:
-        status, verdict = await asked(made.member()[0], "/fleet/versions/7")
-
-    assert (status, verdict["warnings"]) == (200, ["the fleet has no members"])
-
-
-async def test_t152_12_a_client_that_disconnects_leaves_no_watch_behind():
-    async with fleet(members=(("web-1", OLD),)) as made:
-        questions, _ = made.member()
-        async with (
-            http.serve("127.0.0.1:0", Door("127.0.0.1"), questions.answer, lambda: None) as address,
-            connected(address) as client,
-        ):
-            assert isinstance(client, Client)
-            await client.send("/fleet/versions/7?wait=300s")
-            while not made.server.watches:
-                await trio.lowlevel.checkpoint()
-            await client.stream.aclose()
-            while made.server.watches:
-                await trio.lowlevel.checkpoint()
 
 
 async def test_members_and_versions_have_their_revision():

@@ -83,7 +83,25 @@ def test_what_the_store_has_no_content_of_is_never_released() -> None:
     (obstacle,) = old(seen).obstacles
 
     assert (obstacle.why, Steps(5).next(seen, WALL).released) == ("unknown content", {})
-    assert obstacle.remedy("es-old") == "shipper fleet secret set es --file PATH, with that content"
+    assert obstacle.remedy("es-old") == (
+        "shipper fleet secret set es --file PATH, with that content; if nobody has it, "
+        "shipper fleet release es-old --despite 'the store'"
+    )
+
+
+def test_lost_content_that_is_given_up_waits_for_the_members_alone_and_the_order_for_its_release() -> None:
+    lapses = {release.THE_STORE: Lapse(release.THE_STORE, WALL, ["es-old"])}
+    head = replace(HEAD, fingerprints={"es-old": "", "es-new": "2"}, lapses=lapses)
+    seen = view(member(), head=head)
+    marked = Steps(5).next(seen, WALL)
+
+    assert whys(view(member(using=["es-old"]), head=head)) == ["using"]
+    assert Steps(5).next(view(member(using=["es-old"]), head=head), WALL).lapses == lapses
+    assert (old(seen).released, old(seen).despite) == (True, ["the store"])
+    assert marked.released["es-old"].despite == ["the store"]
+    begun = release.begun(marked, {"es-old": ["the store"]}, 5)
+    assert release.noted(view(member(), head=begun), [], WALL).lapses == {}
+    assert release.is_given_up(replace(begun, lapses={}), "es-old")
 
 
 def test_a_secret_is_released_when_every_member_has_reached_the_version_that_unpinned_it() -> None:

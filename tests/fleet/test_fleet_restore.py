@@ -28,7 +28,7 @@ from shipper.sdk.units import Duration
 from shipper.values import Revision
 from tests.backends import etcd as server
 from tests.fleet.hosts import ENVIRONMENT, KEY, FakeHost
-from tests.fleet.memory import MemoryStore
+from tests.fleet.memory import MemoryStore, jumping
 
 POLICY = """
 version: 1
@@ -85,10 +85,12 @@ async def on_etcd() -> AsyncIterator[Backend]:
         yield Backend(lambda: open_etcd(etcd.urls, "/prod/"), save, restore)
 
 
-@pytest.fixture(params=[in_memory, pytest.param(on_etcd, marks=pytest.mark.backend)], ids=["memory", "etcd"])
+IN_MEMORY = pytest.param(in_memory, id="memory", marks=pytest.mark.trio(run=jumping))
+ON_ETCD = pytest.param(on_etcd, id="etcd", marks=pytest.mark.backend)
+
+
+@pytest.fixture(params=[IN_MEMORY])
 def backend(request, monkeypatch) -> Callable[[], object]:
-    if request.param is in_memory:
-        request.getfixturevalue("autojump_clock")
     monkeypatch.setattr(operations, "_SHORTEST_PAUSE", LEASE)
     return request.param
 
@@ -174,6 +176,7 @@ async def world(backend: Callable[[], object], directory: Path) -> AsyncIterator
         nursery.cancel_scope.cancel()
 
 
+@pytest.mark.parametrize("backend", [IN_MEMORY, ON_ETCD], indirect=True)
 async def test_a_restored_store_is_said_and_accepted_and_no_version_of_it_comes_again(backend, tmp_path):
     async with world(backend, tmp_path) as one:
         await one.backend.save()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import random
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, replace
@@ -48,7 +49,7 @@ class Running:
     def __init__(self, server: Server) -> None:
         self.server, self.sentences = server, list[str]()
         at = trio.current_time
-        environment = replace(REAL, boottime=at, wall=lambda: 36_000_000.0 + at())
+        environment = replace(REAL, boottime=at, wall=lambda: 36_000_000.0 + at(), draw=random.Random(1))
         self.events = Events(server, "node-1", self.sentences.append, environment)  # type: ignore[arg-type]
 
     def policy(self, message: str | None, reason: str = "Invalid", uid: Callable[[], str] = lambda: "u-web") -> None:

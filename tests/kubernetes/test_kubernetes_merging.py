@@ -244,3 +244,23 @@ def test_each_part_of_a_merge_is_that_of_its_owner(group: list[Candidate]) -> No
         part = plain(by_uid[uid].choices[at])[section]
         assert plain(both.tree)[section] == part if not name else plain(both.tree)[section][name] == part[name]
     policy.build(both.tree, REGISTRY)
+
+
+def test_an_input_of_an_unknown_type_keeps_its_processors_for_the_schema_to_refuse() -> None:
+    written_ = {"version": 1, "inputs": {"a": {"type": "no_such"}}, "processors": [{"type": "p"}]}
+
+    assert plain(isolated(tree_of(written_), REGISTRY))["inputs"]["a"]["processors"] == [{"type": "p"}]
+
+
+def test_a_reference_to_no_secret_of_the_cluster_is_left_out_and_stays_as_it_was_written() -> None:
+    output = {"type": "elasticsearch", "hosts": ["http://es:9200"], "credential": {"env": "KEY"}}
+    tree = tree_of({"version": 1, "outputs": {"x": output}})
+
+    assert references(tree, REGISTRY) == {}
+    assert plain(pinned(tree, REGISTRY, {})) == plain(tree)
+
+
+def test_a_section_that_is_no_map_brings_nothing_into_a_merge() -> None:
+    found = merge([candidate("old", {"outputs": [CONSOLE]}), candidate("new", {"outputs": outputs("x")})])
+
+    assert plain(found.tree) == {"version": 1, "outputs": outputs("x")}

@@ -15,7 +15,7 @@ from shipper.kubernetes.probes import answering
 from shipper.sdk.errors import OptionError
 from tests.status.documents import SERVED
 
-PATIENCE = 30.0
+PATIENCE = 60.0
 
 
 async def got(address: str, path: str, host: str = "") -> tuple[int, Any]:

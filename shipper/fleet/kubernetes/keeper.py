@@ -113,7 +113,10 @@ class Keeper:
         return found
 
     async def _taken(self, there: Object | None) -> Object | None:
-        """Takes the Lease in the place of this one; returns None if another client was faster."""
+        """Takes the Lease in the place of this one; returns None if another client was faster.
+
+        On cancel the Lease is given up, if it was taken already.
+        """
         metadata: dict[str, Any] = {"name": self._keys.keeper, "labels": {FLEET: self._keys.label}}
         if there is not None:
             metadata |= {"uid": uid(there), "resourceVersion": version(there)}
@@ -124,6 +127,14 @@ class Keeper:
             return await self._client.replace(LEASES, self._keys.keeper, wanted)
         except (AlreadyExists, Conflict, NotFound):
             return None
+        except trio.Cancelled:
+            with trio.move_on_after(FAREWELL_SECONDS, shield=True), suppress(ApiError):
+                if (mine := await self._mine()) is not None:
+                    await self._give_up(mine)
+            raise
+
+    async def _give_up(self, mine: Object) -> None:
+        await self._client.delete(LEASES, self._keys.keeper, uid=uid(mine), version=version(mine))
 
     async def _term(self, held: Object) -> None:
         """Keeps until another client may be elected; gives up the Lease then."""
@@ -133,9 +144,8 @@ class Keeper:
                 nursery.start_soon(self._hold, newest, nursery.cancel_scope)
                 nursery.start_soon(_Term(self._client, self._keys, self._leases).run)
         finally:
-            mine = newest[0]
             with trio.move_on_after(FAREWELL_SECONDS, shield=True), suppress(ApiError):
-                await self._client.delete(LEASES, self._keys.keeper, uid=uid(mine), version=version(mine))
+                await self._give_up(newest[0])
 
     async def _mine(self) -> Object | None:
         """Returns the Lease if this client has it: the answer to a write of it may have been lost."""

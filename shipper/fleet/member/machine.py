@@ -216,8 +216,7 @@ class Member:
             if not self.known.is_accepted(self.memory.epoch):
                 return
         self._take_head(seen.head, seen.at)
-        if self.place != "out":
-            self._judge(seen, now)
+        self._judge(seen, now)
 
     def _judge(self, seen: Seen, now: float) -> None:
         """Decides from a look whether the record and the name are those of this member."""

@@ -32,8 +32,6 @@ class Reporting:
             return True
         if leaving or self._registration.forged or now >= self.due or last.epoch < self._known.epoch(memory.epoch):
             return True
-        if last.fence is not None and not self._terms.hold:
-            return True
         news = last.stages != self._answers.stages or last.refusal != self._answers.refusal
         return news and self._prompts < PROMPT
 

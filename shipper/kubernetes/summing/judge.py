@@ -83,8 +83,9 @@ def judge(policy: Policy, members: Iterable[Member], standings: Standings, now: 
         return policy.status
     parts = list(concerned(policy, members, standings))
     before = policy.status
-    latched = _condition(before, "Drained", policy.generation) == "True"
-    waiting = [part for part in parts if part.drains and part.stage < DRAINED and not (latched and part.joins)]
+    behind = [part for part in parts if part.drains and part.stage < DRAINED]
+    latched = _condition(before, "Drained", policy.generation) == "True" and all(part.joins for part in behind)
+    waiting = [] if latched else behind
     unknown = () if latched else sorted(standings.registering - {part.name for part in parts if part.drains})
     verdicts = [
         _running("Received", policy, parts, "received"),

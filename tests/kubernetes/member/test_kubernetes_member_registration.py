@@ -4,8 +4,24 @@ from __future__ import annotations
 
 import json
 
+import pytest
+
+from shipper.apiserver.objects import Event
 from shipper.kubernetes.member.memory import Memory
-from shipper.kubernetes.member.steps import Facts, Grant, Hold, Look, Offer, Rest, Save, Withdraw, Write
+from shipper.kubernetes.member.steps import (
+    Adjust,
+    Create,
+    Facts,
+    Grant,
+    Hold,
+    Look,
+    Offer,
+    Reread,
+    Rest,
+    Save,
+    Withdraw,
+    Write,
+)
 from tests.kubernetes.model.host import LEASE, Agent, Host
 from tests.kubernetes.objects import policy, rotated, secret
 
@@ -313,3 +329,102 @@ def test_reports_are_written_in_bounded_number_and_the_last_one_always(api, host
     (use,) = status(api)["using"]
     assert use["resourceVersion"] == api.get("secret", "es")["metadata"]["resourceVersion"]
     assert not any(isinstance(step, Hold) for step in host.steps[-3:])
+
+
+def test_a_process_with_other_labels_gives_them_to_its_object_and_leaves_those_of_people(api, host):
+    api.patch("member", "m", {"metadata": {"labels": {"team": "a"}}})
+    again = Host(api, "m", memory=host.durable, agent=host.agent, process="p2", labels={"app": "db"})
+    again.settle()
+
+    assert api.get("member", "m")["metadata"]["labels"] == {"app": "db", "team": "a"}
+
+
+@pytest.mark.parametrize("kind", [Create, Adjust, Hold, Write])
+def test_a_write_that_somebody_else_was_faster_with_is_looked_at_and_done_again(api, host, kind):
+    name = "new" if kind is Create else "m"
+    other = Host(api, name, memory=None if kind is Create else host.durable, agent=Agent(), labels={"app": "db"})
+    while not isinstance(step := other.step(), kind):
+        other.perform(step)
+    other.tell(step, None)
+
+    assert isinstance(other.step(), Look)
+    other.settle()
+    assert other.member.standing.registered
+    assert api.get("member", name)["metadata"]["labels"] == {"app": "db"}
+
+
+def test_a_late_renewal_lets_one_other_write_go_first_and_no_more(api, host):
+    host.now += LEASE / 3
+    host.perform(host.step())
+    host.now += LEASE / 3
+
+    assert isinstance(host.step(), Hold), "there is no other write"
+
+
+def test_a_member_that_leaves_while_another_directory_has_its_name_is_out_at_once(api, host):
+    with_policy(api)
+    host.settle()
+    other = Host(api, "m", memory=Memory(directory="dir-new"), process="p9")
+    other.act()
+    other.now += LEASE + 10
+    other.settle()
+    host.now += LEASE + 10
+    host.act()
+    host.member.leave()
+    steps = host.act()
+
+    assert (kinds(steps), host.durable.left, host.member.standing.place) == (["Save"], True, "out")
+    assert status(api)["process"].startswith("dir-new/")
+
+
+def test_a_member_that_has_left_looks_before_it_gives_up_a_name_that_is_in_doubt(api, host):
+    host.member.leave()
+    while not host.durable.left:
+        host.perform(host.step())
+    host.member.failed(host.now + 5.0)
+    assert isinstance(host.step(), Rest)
+    host.now += 5.0
+
+    assert kinds(host.act()) == ["Look", "Hold"]
+    assert api.get("lease", "shipper-member-m")["spec"]["holderIdentity"] == ""
+
+
+def test_until_all_was_read_again_after_a_lapse_it_says_so(api):
+    host = Host(api, hold=True)
+    assert host.member.held == "", "it is not registered"
+    host.settle()
+    host.now += 2 * LEASE
+    while not isinstance(host.step(), Reread):
+        host.perform(host.step())
+
+    assert "not read again" in host.member.held
+
+
+def test_a_lapse_during_the_reads_after_one_has_them_done_again(api):
+    host = Host(api, hold=True)
+    host.settle()
+    host.now += 2 * LEASE
+    while not isinstance(step := host.step(), Reread):
+        host.perform(step)
+    answer = host.request(step)
+    host.member.fencing.lapse()
+    host.tell(step, answer)
+
+    assert "Reread" in kinds(host.settle())
+    assert host.member.held == ""
+
+
+def test_a_deletion_that_the_watch_has_passed_without_a_word_is_noticed(api, host):
+    api.delete("member", "m")
+    host.member.standing.own.saw(Event("DELETED", {"metadata": {"name": "m", "uid": "another"}}))
+    host.member.standing.own._there = ""
+    host.member.caught_up(str(api.version))
+
+    assert isinstance(host.step(), Look)
+
+
+def test_nothing_is_watched_or_done_beside_a_write_before_it_takes_part(api):
+    host = Host(api)
+
+    assert host.member.running.secrets == frozenset()
+    assert host.beside() is None

@@ -5,13 +5,18 @@ from __future__ import annotations
 import pytest
 
 from shipper.apiserver.objects import Event, Listing, Object
-from shipper.kubernetes.kinds import Lost, MemberStatus
+from shipper.kubernetes.kinds import RELEASED, Lost, MemberStatus
+from shipper.kubernetes.member.claim import Name
+from shipper.kubernetes.member.contents import Contents
 from shipper.kubernetes.member.introducing import Introducing
 from shipper.kubernetes.member.losses import MOST, losses
-from shipper.kubernetes.member.memory import Content
-from shipper.kubernetes.member.own import status_of
+from shipper.kubernetes.member.memory import Content, Memory, Part
+from shipper.kubernetes.member.own import Own, status_of
 from shipper.kubernetes.member.policies import Policies
 from shipper.kubernetes.member.secrets import Secrets, contents
+from shipper.kubernetes.member.steps import Terms
+from shipper.kubernetes.member.using import Usage
+from shipper.kubernetes.member.vectors import Vectors
 
 
 def a(name: str, version: str, uid: str = "", **more: object) -> Object:
@@ -85,3 +90,65 @@ def test_a_watch_takes_no_secret_back_to_an_older_version() -> None:
 @pytest.mark.parametrize("data", [7, {"k": "no base64!"}, {"k": 7}])
 def test_contents_that_are_none_are_passed_over(data: object) -> None:
     assert list(contents({"data": data})) == []
+
+
+def test_a_list_takes_away_no_policy_that_is_newer_than_it() -> None:
+    policies = Policies()
+    policies.saw(Event("ADDED", a("new", "30")))
+    policies.listed(Listing([], "20"))
+
+    assert [one.name for one in policies.known.values()] == ["new"]
+
+
+@pytest.mark.parametrize(("read", "shown", "is_known"), [("20", "30", True), ("a", "b", False)])
+def test_what_a_watch_has_shown_during_a_read_stays_if_it_may_be_newer(read: str, shown: str, is_known: bool) -> None:
+    policies = Policies()
+    policies.saw(Event("ADDED", a("web", "10" if is_known else "x")))
+    policies.reading.begin()
+    policies.saw(Event("MODIFIED", a("web", shown)))
+
+    assert policies.read("web", a("web", read)) is is_known
+    policies.listed(Listing([a("web", read)], read))
+    assert [one.version for one in policies.known.values()] == [shown]
+
+
+def test_a_read_takes_no_secret_back_to_an_older_version() -> None:
+    secrets = Secrets()
+    newest = a("es", "20", data={})
+    secrets.saw("es", Event("ADDED", newest))
+
+    assert secrets.read("es", a("es", "10"), 1.0)
+    assert secrets.present("es") == newest
+
+
+def test_neither_a_read_nor_an_answer_takes_the_own_object_back_to_an_older_version() -> None:
+    own = Own()
+    own.read(a("m", "20"), 1.0)
+    own.read(a("m", "10"), 2.0)
+    own.wrote(a("m", "10"), 3.0)
+
+    assert own.version == "20"
+
+
+@pytest.mark.parametrize("text", ["{", "7", '["u/k"]'])
+def test_bounds_that_cannot_be_read_bound_nothing(text: str) -> None:
+    name = Name(Terms("m", "boot", "p1", "spare", 40.0))
+    name.found({"metadata": {"name": "shipper-member-m", "annotations": {RELEASED: text}}}, 1.0)
+
+    assert name.bounds == {}
+
+
+def test_a_content_that_the_status_does_not_have_is_not_proven_by_a_read() -> None:
+    content = Content("es-k-1", "es", "u", "k", "", "7", b"id:one")
+    usage = Usage(Contents(Memory(directory="d", contents=(content,))), ())
+    usage.confirmed(content)
+
+    assert not usage.is_usable(content)
+
+
+def test_an_answer_to_a_vector_that_was_forgotten_says_nothing_of_what_runs() -> None:
+    part = Part("web", "u-web", 1, "", {})
+    vectors = Vectors(Memory(directory="d", number=5, parts=(part,)))
+    vectors.active(4)
+
+    assert vectors.good == {}

@@ -6,11 +6,12 @@ from itertools import pairwise
 
 import pytest
 
+from shipper.kubernetes.judging import judge
 from shipper.kubernetes.member.steps import Confirm, Judge, Judgement, Offer, Withdraw
-from shipper.policy.document import plain
+from shipper.policy.document import DEEPEST, plain
 from shipper.sdk.codes import Code
 from shipper.sdk.errors import Problem
-from tests.kubernetes.model.host import Host
+from tests.kubernetes.model.host import REGISTRY, Host
 from tests.kubernetes.objects import changed, policy, rotated, secret
 
 
@@ -357,3 +358,76 @@ def test_a_secret_that_was_not_watched_for_a_while_is_not_announced_as_it_was(ap
     host.settle()
 
     assert [one.content for one in host.agent.vectors[-1].contents.values()] == [b"id:two"]
+
+
+def test_a_nack_is_about_the_newest_generation_though_an_older_one_is_in_conflict(api):
+    def judge(step: Judge) -> Judgement:
+        return Judgement((Problem("outputs", 1, 1, "bad"),) if "bad" in str(step.policy) else ())
+
+    host = Host(api, judge=judge)
+    api.create("policy", policy("old"))
+    api.create("policy", policy("new"))
+    host.settle()
+    changed(api, "policy", "new", policy=policy("new", hosts="http://bad:9200")["spec"]["policy"])
+    host.settle()
+    changed(api, "policy", "old", policy=policy("new")["spec"]["policy"])
+    host.settle()
+
+    nack = entries(api)["new"]["nack"]
+    assert (nack["generation"], nack["reason"], nack["message"]) == (2, "invalid", "bad")
+    assert "new: spec.policy.outputs: bad" in [f"{name}: {why}" for name, why in host.member.running.waits]
+
+
+def nested(depth):
+    return [nested(depth - 1)] if depth else 7
+
+
+@pytest.mark.parametrize(
+    "written",
+    [
+        7,
+        {"outputs": nested(DEEPEST + 1)},
+        {"outputs": {"x": {"type": "elasticsearch", "credential": {"secret": {"name": "es"}}}}},
+    ],
+    ids=["no policy", "too deep", "a malformed reference"],
+)
+def test_a_generation_that_cannot_be_read_is_told_and_holds_up_no_other_policy(api, written):
+    host = Host(api, judge=lambda step: judge(step.name, step.policy, REGISTRY, None))
+    assert host.member.running.waits == (), "before anything is known"
+    api.create("policy", policy("bad"))
+    host.settle()
+    changed(api, "policy", "bad", policy=written)
+    api.create("policy", policy("good"))
+    host.settle()
+
+    assert running(host) == {"bad": 1, "good": 1}
+    assert entries(api)["bad"]["nack"]["reason"] == "invalid"
+
+
+@pytest.mark.parametrize(("count", "reason"), [(1, "invalid"), (2, "conflict")])
+def test_what_is_valid_alone_and_not_beside_others_is_a_conflict(api, host, count, reason):
+    for name in ("web", "db")[:count]:
+        api.create("policy", policy(name))
+        host.show(host.policies)
+    host.act()
+    refuse(host, "invalid")
+    host.settle()
+
+    assert entries(api)["web"]["nack"]["reason"] == reason
+
+
+def test_answers_to_what_is_not_the_newest_vector_refuse_nothing_and_end_no_nack(api, host):
+    api.create("policy", policy("web"))
+    host.settle()
+    first = host.agent.vectors[-1].name
+    changed(api, "policy", "web", policy=policy("web", hosts="http://new:9200")["spec"]["policy"])
+    host.show(host.policies)
+    assert not host.member.running.is_settled(), "it has not looked at the change"
+    host.act()
+    for name, stage in [("other-1", "active"), (first, "refused"), (first, "active")]:
+        host.member.running.answered(name, stage)
+    assert not host.member.running.is_settled(), "the newest one is not active yet"
+    host.settle()
+
+    assert running(host) == {"web": 2}
+    assert entries(api)["web"]["nack"] is None

@@ -7,25 +7,14 @@ generation is drained, and nobody waits.
 
 from __future__ import annotations
 
-import dataclasses
-from collections import deque
-from collections.abc import Iterable, Iterator
-from typing import Any
-
-import msgspec
 import pytest
 
-from shipper.policy.registry import Registry
-from tests.kubernetes.model.api import Stored
 from tests.kubernetes.model.exploration import explore
 from tests.kubernetes.model.starts import STARTS
 from tests.kubernetes.model.walking import BEGINNINGS, Walker, run
-from tests.kubernetes.model.world import MUTANTS
-
-pytestmark = pytest.mark.timeout(180)
 
 RULES: frozenset[str] = frozenset()
-STATES = 600
+STATES = 400
 """Of each start in CI; give more by hand."""
 
 
@@ -54,45 +43,8 @@ def test_without_one_of_its_rules_a_law_is_broken(rule, start):
     assert found.broken
 
 
-def test_each_rule_is_left_out_once():
-    assert len(MUTANTS) == 9
-
-
 @pytest.mark.parametrize("beginning", BEGINNINGS)
 def test_walks_through_all_that_may_happen_break_no_law_and_come_to_an_end(beginning):
-    for seed in range(12):
+    for seed in range(8):
         outcome = run(Walker(beginning, seed))
         assert not outcome.violations, f"seed {seed}: {outcome}"
-
-
-@pytest.mark.parametrize("start", STARTS)
-def test_a_copy_of_a_world_shares_nothing_that_changes_with_it(start):
-    world = STARTS[start](RULES)
-    there = {id(part): part for part in parts([world])}
-    shared = [part for part in parts([world.copy()]) if id(part) in there]
-    assert not shared
-
-
-def parts(found: Iterable[Any]) -> Iterator[Any]:
-    """Yields all instances below these whose fields may change."""
-    for one in found:
-        if isinstance(one, dict) and not isinstance(one, Stored):
-            yield from parts(one.values())
-        elif isinstance(one, list | tuple | set | deque):
-            yield from parts(one)
-        elif type(one).__module__.startswith(("shipper.", "tests.")) and not is_fixed(one):
-            yield one
-            yield from parts(vars(one).values() if hasattr(one, "__dict__") else fields(one))
-
-
-def fields(one: Any) -> list[Any]:
-    return [getattr(one, name) for name in type(one).__slots__]
-
-
-def is_fixed(one: Any) -> bool:
-    kind = type(one)
-    if isinstance(one, msgspec.Struct):
-        return kind.__struct_config__.frozen
-    return isinstance(one, Stored | Registry | type) or (
-        dataclasses.is_dataclass(kind) and kind.__dataclass_params__.frozen
-    )

@@ -291,6 +291,17 @@ class Cluster:
             assert canary.found(found, secrets) == [], plural
 
 
+async def begun(cluster: Cluster, **node: Any) -> Node:
+    """A node that has delivered ten lines by the policy `web` with the key k1."""
+    made = await trio.to_thread.run_sync(lambda: cluster.node(**node))
+    cluster.secret(api_key="k1")
+    cluster.apply_policy("web", cluster.text(made.log))
+    made.write(10)
+    await cluster.reaches("web", 1)
+    await cluster.arrived(10)
+    return made
+
+
 def port_of(url: str) -> int:
     """The port of a proxy."""
     port = urlsplit(url).port

@@ -8,50 +8,21 @@ from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
-from pathlib import Path
 from typing import Any
 
 import trio
 
 from shipper.apiserver.client import Client, connected
 from shipper.apiserver.config import find
-from shipper.kubernetes.kinds import MEMBER_LEASE, MEMBERS, POLICIES, RELEASED, RELEASES
+from shipper.kubernetes.kinds import MEMBER_LEASE, POLICIES, RELEASED
 from shipper.kubernetes.summing import records
 from shipper.kubernetes.summing.leader import Leader
 from tests.backends.kubernetes import Kubernetes
 from tests.backends.kubernetes_api import Api, Object, path
 
-CRDS = Path(__file__).parents[3] / "packaging" / "kubernetes" / "crds"
 API = POLICIES.api_version
 LEASES_API = "coordination.k8s.io/v1"
 PATIENCE = 60.0
-
-
-def install(kubernetes: Kubernetes) -> None:
-    """Makes the kinds, once for a server."""
-    files = sorted(CRDS.glob("shipper*.yaml"))
-    kubernetes.admin.apply([_plain(kind) for kind in (POLICIES, MEMBERS, RELEASES)] if not files else [])
-    for file in files:
-        kubernetes.admin.apply(file.read_text())
-
-
-def _plain(kind: Any) -> Object:
-    anything = {"type": "object", "x-kubernetes-preserve-unknown-fields": True}
-    schema = {"type": "object", "properties": {"spec": anything, "status": anything}}
-    version = {
-        "name": kind.version,
-        "served": True,
-        "storage": True,
-        "subresources": {"status": {}},
-        "schema": {"openAPIV3Schema": schema},
-    }
-    names = {"plural": kind.plural, "singular": kind.name.lower(), "kind": kind.name, "listKind": f"{kind.name}List"}
-    return {
-        "apiVersion": "apiextensions.k8s.io/v1",
-        "kind": "CustomResourceDefinition",
-        "metadata": {"name": f"{kind.plural}.{kind.group}"},
-        "spec": {"group": kind.group, "scope": "Namespaced", "names": names, "versions": [version]},
-    }
 
 
 @dataclass

@@ -39,7 +39,7 @@ async def recorded(cluster: Cluster, plural: str) -> AsyncIterator[list[dict[str
 
     thread = threading.Thread(target=record, daemon=True)
     thread.start()
-    await cluster.call(began.wait, 30)
+    await cluster.call(began.wait, 60)
     yield states
     done.set()
 
@@ -49,7 +49,7 @@ def is_drained(state: dict[str, Any]) -> bool:
     return found == ["True"]
 
 
-async def test_lost_answers_to_writes_change_nothing(cluster: Cluster):
+async def test_lost_answers_expired_watches_missing_echoes_and_throttling_change_nothing(cluster: Cluster):
     policy, secret = await cluster.policy(), await cluster.secret(api_key="old")
     member = await Played(cluster, "a").create()
     async with open_proxy(cluster.kubernetes) as proxy, leading(cluster, url=proxy.url) as (_, told):
@@ -58,35 +58,42 @@ async def test_lost_answers_to_writes_change_nothing(cluster: Cluster):
             await member.report(entry(policy, 1, "drained"), using=(using(secret),))
             await cluster.until_condition("Drained", "True", 1)
             await cluster.until_bound(secret, secret["metadata"]["resourceVersion"])
-        await cluster.edit(inputs={})
-        await cluster.until_condition("Drained", "False", 2)
+        for generation in (2, 3):
+            await cluster.edit(inputs={"n": {"number": generation}})
+            assert proxy.expire_watches() > 0
+            await member.report(entry(policy, generation, "drained"))
+            await cluster.until_condition("Drained", "True", generation)
+        proxy.throttle(1, times=3, method="PATCH")
+        await cluster.edit(inputs={"n": {"number": 4}})
+        await cluster.until_condition("Drained", "False", 4)
+        with proxy.silence(watch=True, path="shipperpolicies"):
+            await member.report(entry(policy, 4, "active"))
+            await cluster.until_condition("Active", "True", 4)
+            await member.report(entry(policy, 4, "drained"))
+            await cluster.until_condition("Drained", "True", 4)
         with trio.fail_after(60):
             while told.troubles:  # noqa: ASYNC110 - it tells nobody
                 await trio.sleep(0.01)
 
 
-async def test_watches_that_expire_lose_nothing(cluster: Cluster):
-    policy = await cluster.policy()
+async def test_a_leader_goes_on_after_restarts_of_the_server_and_of_its_etcd(cluster: Cluster):
+    server = cluster.kubernetes
+    policy, secret = await cluster.policy(), await cluster.secret(api_key="0")
     member = await Played(cluster, "a").create()
-    async with open_proxy(cluster.kubernetes) as proxy, leading(cluster, url=proxy.url):
-        await cluster.until_condition("Drained", "False", 1)
-        for generation in range(2, 6):
-            await cluster.edit(inputs={"n": {"number": generation}})
-            proxy.expire_watches()
-            await member.report(entry(policy, generation, "drained"))
+    async with leading(cluster, seconds=30) as (leader, told):
+        token = await until_leading(leader)
+        for generation, end in ((1, server.kill), (2, server.stop)):
+            await member.report(entry(policy, generation, "drained"), using=(using(secret),))
             await cluster.until_condition("Drained", "True", generation)
+            await cluster.until_bound(secret, secret["metadata"]["resourceVersion"])
+            await cluster.call(end)
+            await cluster.call(server.start)
+            assert await cluster.edit(inputs={"n": {"number": generation}}) == generation + 1
+            secret = await cluster.secret(api_key=str(generation))
+            await cluster.until_condition("Drained", "False", generation + 1)
+        await cluster.until(lambda: not told.troubles)
 
-
-async def test_an_own_write_whose_echo_never_comes_is_read_by_quorum(cluster: Cluster):
-    policy = await cluster.policy()
-    member = await Played(cluster, "a").create()
-    async with open_proxy(cluster.kubernetes) as proxy, leading(cluster, url=proxy.url):
-        await cluster.until_condition("Drained", "False", 1)
-        with proxy.silence(watch=True, path="shipperpolicies"):
-            await member.report(entry(policy, 1, "active"))
-            await cluster.until_condition("Active", "True", 1)
-            await member.report(entry(policy, 1, "drained"))
-            await cluster.until_condition("Drained", "True", 1)
+        assert leader.token == token
 
 
 async def test_a_leader_that_cannot_see_all_lets_another_one_lead(cluster: Cluster, monkeypatch: pytest.MonkeyPatch):
@@ -103,16 +110,6 @@ async def test_a_leader_that_cannot_see_all_lets_another_one_lead(cluster: Clust
                 assert second.token is not None
                 assert "status_unseen" in dict(told.all_troubles)
                 assert first.token is None
-
-
-async def test_a_server_that_wants_fewer_requests_is_obeyed(cluster: Cluster):
-    policy = await cluster.policy()
-    member = await Played(cluster, "a").create()
-    async with open_proxy(cluster.kubernetes) as proxy, leading(cluster, url=proxy.url):
-        await cluster.until_condition("Drained", "False", 1)
-        proxy.throttle(1, times=3, method="PATCH")
-        await member.report(entry(policy, 1, "drained"))
-        await cluster.until_condition("Drained", "True", 1)
 
 
 @pytest.mark.parametrize(("status", "reason", "cause"), [(403, "Forbidden", "forbidden"), (422, "Invalid", "refused")])
@@ -169,7 +166,7 @@ async def test_late_watches_never_make_a_status_go_back(cluster: Cluster):
     ):
         await cluster.until_condition("Drained", "False", 1)
         proxy.delay(0.3)
-        for generation in range(2, 22):
+        for generation in range(2, 10):
             await cluster.edit(inputs={"n": {"number": generation}})
             await member.report(entry(policy, generation, "active" if generation % 3 else "drained"))
         await member.report(entry(policy, generation, "drained"))
@@ -200,7 +197,7 @@ async def test_a_takeover_in_a_burst_ends_at_the_last_state(cluster: Cluster):
         await cluster.until_condition("Drained", "False", 1)
         async with leading(cluster, "two/boot/p", seconds=4) as (second, _):
             with proxy.silence():
-                for generation in range(2, 12):
+                for generation in range(2, 7):
                     await cluster.edit(inputs={"n": {"number": generation}})
                     await member.report(entry(policy, generation, "drained"))
                 await until_leading(second)
@@ -266,7 +263,7 @@ async def test_bounds_are_true_under_rotations_by_two_and_members_that_follow_la
                     nursery.start_soon(follow, one)
                 for number in count(1):
                     last = await cluster.secret(api_key=str(number))
-                    if number >= 20 and len(written(bounds)) > 3:
+                    if number >= 8 and len(written(bounds)) > 3:
                         break
                 enough.set()
         for one in members:

@@ -76,3 +76,9 @@ def test_the_status_says_how_long_a_deletion_waits():
 @pytest.mark.parametrize(("text", "expected"), [("90s", 90), ("1h", 3600), ("soon", DEADLINE)])
 def test_a_deadline_has_a_unit(text, expected):
     assert deadline(OnDelete(drain=True, deadline=text)) == expected
+
+
+def test_a_time_of_deletion_that_cannot_be_read_counts_as_now():
+    of = policy(8, deleted_at="soon", finalizers=(DRAIN,), on_delete=WANTED)
+
+    assert finalize(of, judged(of, member("a", entry(7))), AT) == Step(look_again=AT + 600)

@@ -456,6 +456,14 @@ def test_drained_never_becomes_true_while_a_concerned_member_has_not_drained(of,
         assert not known.registering
 
 
+def test_who_has_joined_is_waited_for_at_once_where_a_lost_directory_ends_drained():
+    gone = lost(policies=(entry(7, "announced"),))
+    first = judged(policy(7, drained()), member("a", entry(7, "received", first=True), lost=(gone,)))
+
+    assert [one.member for one in first.waiting] == ["a/dir-old", "a"]
+    assert judged(policy(7, first), member("a", entry(7, "received", first=True), lost=(gone,))) == first
+
+
 @given(policies, crowds, standings, crowds, standings)
 def test_a_status_is_of_the_generation_and_settles_at_once(of: Policy, crowd, known, then, known_then):
     first = judge(of, crowd, known, NOW)
@@ -482,3 +490,28 @@ def test_the_order_of_members_does_not_matter(of, crowd, known, random):
     shuffled = random.sample(crowd, len(crowd))
 
     assert judge(of, shuffled, known, NOW) == judge(of, crowd, known, NOW)
+
+
+def test_a_policy_that_no_member_ever_ran_says_so_for_as_long_as_nobody_joins():
+    before = judged(policy(7))
+
+    assert judged(policy(7, before), now=LATER) == before
+    assert condition(before, "Drained").reason == "NoMembers"
+
+
+def test_a_member_that_was_not_looked_at_for_long_enough_is_no_trouble_by_itself():
+    found = judged(policy(7, drained(7)), member("a", entry(7)), unproven=["a"])
+
+    assert condition(found, "Degraded").reason == "AsExpected"
+
+
+def test_a_member_that_registers_again_is_waited_for_under_that_reason():
+    found = judged(policy(7), member("a", entry(6)), registering=["a"])
+
+    assert condition(found, "Drained").reason == "Registering"
+
+
+def test_what_a_lost_directory_had_drained_after_its_removal_delays_nothing():
+    before = lost(policies=(entry(6, "drained", removed=True),))
+
+    assert says(judged(policy(7), member("a", entry(7), lost=(before,))))["Drained"] == "True"

@@ -9,7 +9,7 @@ import pytest
 from tests.kubernetes.summing import drained, model
 from tests.kubernetes.summing.exploring import Found, explore
 
-pytestmark = [pytest.mark.timeout(180), pytest.mark.walks]
+pytestmark = pytest.mark.walks
 
 STEADY = model.State("ab", rounds=(1, 1), lapses=0)
 WORLDS = {

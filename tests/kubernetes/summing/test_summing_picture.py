@@ -188,3 +188,10 @@ def test_a_release_that_is_older_than_what_is_known_changes_nothing(picture):
 
     picture.saw_release(Event("DELETED", of("30")))
     assert (set(picture.releases), picture.due_secrets) == (set(), {"es"})
+
+
+def test_a_lease_that_is_gone_leaves_its_member_to_be_proven_absent(picture):
+    picture.saw_lease(Event("DELETED", lease("of-web")), 1.0)
+
+    assert picture.leases.keys() == {"of-db"}
+    assert "web" in picture.due_policies
