@@ -153,10 +153,11 @@ def draining(
     entered. The newest drains are left out, since they wait for the oldest.
     """
     served = {lane.output for lane in lanes.values() if lane.active}
+    now_there = {_place(lane): lane.credentials for lane in lanes.values() if lane.active}
     outputs: dict[Revision, dict[str, Waiting]] = {}
     for revision, id, amount in amounts:
         lane = lanes[id]
-        old, new = _successor(lane, lanes.values()) or (None, None)
+        old, new = _successor(lane, now_there.get(_place(lane), ())) or (None, None)
         seen = outputs.setdefault(revision, {}).get(lane.output, Waiting(0, "delivering", code=Code.DELIVERING))
         outputs[revision][lane.output] = Waiting(
             events=seen.events + amount.events,
@@ -217,13 +218,13 @@ def most_important(units: Sequence[Unit]) -> Sequence[Unit]:
     return [unit for unit in units if unit.id in kept]
 
 
-def _successor(lane: LaneView, others: Iterable[LaneView]) -> tuple[str, str] | None:
-    """Returns the one credential of a retired lane that the active revision replaces at the same destination, and its
-    successor."""
+def _place(lane: LaneView) -> tuple[str, str, str]:
+    return lane.output, lane.type, lane.destination
+
+
+def _successor(lane: LaneView, now: Collection[str]) -> tuple[str, str] | None:
+    """Returns the one credential of a retired lane that those `now` at its destination replace, and its successor."""
     if lane.active:
         return None
-    place = lane.output, lane.type, lane.destination
-    there = (other for other in others if (other.output, other.type, other.destination) == place)
-    now = next((set(other.credentials) for other in there if other.active), set())
-    old, new = set(lane.credentials) - now, now - set(lane.credentials)
+    old, new = set(lane.credentials) - set(now), set(now) - set(lane.credentials)
     return (old.pop(), new.pop()) if len(old) == len(new) == 1 else None

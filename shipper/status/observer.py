@@ -10,9 +10,9 @@ import msgspec
 import orjson
 import trio
 
-from shipper.pipeline.delivery import Delivery
-from shipper.pipeline.intake import Intake, Running
-from shipper.pipeline.lane import Lane
+from shipper.pipeline.delivery.delivery import Delivery
+from shipper.pipeline.delivery.lane import Lane
+from shipper.pipeline.intake.intake import Intake, Running
 from shipper.process.environment import REAL, Environment
 from shipper.process.stalls import Modules, Stalls
 from shipper.protocol.messages import EdgeFigures, Observed, PrincipalFigures, QueueFigures, State, Unit
@@ -104,7 +104,7 @@ class Observer:
             credentials_wanted=self._wanted(),
             credentials_accepted=self._delivery.accepted(),
             keyed=self._keyed if self._keyed.keys else msgspec.UNSET,
-            lease_seconds=self._delivery.lease.seconds,
+            lease_seconds=self._delivery.means.lease.seconds,
             confirms=self._delivery.confirms(),
         )
         return relays.with_bounds(observed, self.edges(), self.principals())
@@ -125,7 +125,7 @@ class Observer:
         waits = [self._spool.figures.waits(lane.id) for lane in lanes]
         since = self._ages.oldest(lane.id for lane in lanes)
         oldest = None if since is None else self._now() - since
-        return relays.principal(output, lanes[0].principal(), lanes[0].problem, waits, oldest)
+        return relays.principal(output, lanes[0].peer.principal(), lanes[0].problem, waits, oldest)
 
     def _failure(self) -> Why | None:
         store = self._spool.store
@@ -178,7 +178,7 @@ class Observer:
 
     def _with_figures(self, unit: Unit) -> Unit:
         """Returns the unit with the figures of its plugin, if it has any."""
-        numbers = self._delivery.panel.of(unit.id, unit.type).numbers() if unit.type else {}
+        numbers = self._delivery.counts.panel.of(unit.id, unit.type).numbers() if unit.type else {}
         return msgspec.structs.replace(unit, figures=numbers) if numbers else unit
 
     def _with_dropped_letters(self, unit: Unit, counters: Mapping[str, Mapping[str, int]]) -> Unit:
@@ -197,24 +197,24 @@ class Observer:
         def read(db: sqlite3.Connection) -> tuple[dict[Pair, float], Barriers]:
             return ages.read(db, outdated), _last_barriers(db, active)
 
-        found, self._barriers = await self._spool.query(read)
+        found, self._barriers = await self._spool.store.read(read)
         self._ages.note(outdated, found)
 
     async def _read_letters(self) -> None:
         """Their reasons every few seconds, since they are counted; the first at once."""
-        self._letters = await self._spool.dead_letters()
+        self._letters = await self._spool.letters.figures()
         is_due = trio.current_time() >= self._reasons_at + REASONS_SECONDS
         if not self._letters.events:
             self._reasons = ()
         elif is_due or not self._reasons:
-            self._reasons = await self._spool.dead_letter_reasons()
+            self._reasons = await self._spool.letters.reasons()
             self._reasons_at = trio.current_time()
 
     async def _read_keyed(self) -> None:
         """Every few seconds, since they are counted."""
         if trio.current_time() >= self._keyed_at + KEYED_SECONDS:
-            self._keyed = await self._spool.state()
-            self._holdings = await self._spool.holdings() if self._intake.edges() else {}
+            self._keyed = await self._spool.state.figures()
+            self._holdings = await self._spool.state.holdings() if self._intake.edges() else {}
             self._keyed_at = trio.current_time()
 
     def _has_barrier(self, lane: LaneView) -> bool:

@@ -15,7 +15,7 @@ from typing import Any
 from tests import needs
 from tests.programs import Running
 
-PATIENCE = 30.0
+PATIENCE = 60.0
 """Seconds for an answer, and for a condition."""
 _COMMAND = (
     *("--headless=new", "--no-sandbox", "--disable-gpu", "--disable-dev-shm-usage", "--hide-scrollbars"),
@@ -79,11 +79,10 @@ class Browser:
 
     @contextmanager
     def tab(self, *, width: int = 1280, height: int = 900, dark: bool = False, scripts: bool = True) -> Iterator[Tab]:
-        """Opens a tab of its own, without what other tabs have stored."""
-        context = self.ask("Target.createBrowserContext")["browserContextId"]
-        target = self.ask("Target.createTarget", url="about:blank", browserContextId=context)["targetId"]
+        """Opens a tab of its own."""
+        target = self.ask("Target.createTarget", url="about:blank")["targetId"]
         session = self.ask("Target.attachToTarget", targetId=target, flatten=True)["sessionId"]
-        tab = Tab(self, session, context)
+        tab = Tab(self, session)
         for domain in ("Page", "Runtime", "Log", "Network"):
             tab.ask(f"{domain}.enable")
         tab.ask("Emulation.setFocusEmulationEnabled", enabled=True)
@@ -92,20 +91,20 @@ class Browser:
         tab.ask("Emulation.setEmulatedMedia", features=[scheme])
         tab.ask("Emulation.setScriptExecutionDisabled", value=not scripts)
         yield tab
-        self.ask("Target.disposeBrowserContext", browserContextId=context)
+        self.ask("Target.closeTarget", targetId=target)
 
 
 class Tab:
     """One tab."""
 
-    def __init__(self, browser: Browser, session: str, context: str) -> None:
-        self._browser, self._session, self.context = browser, session, context
+    def __init__(self, browser: Browser, session: str) -> None:
+        self._browser, self._session = browser, session
 
     def ask(self, method: str, **params: Any) -> dict[str, Any]:
         return self._browser.ask(method, self._session, **params)
 
     def permit(self, *permissions: str) -> None:
-        self._browser.ask("Browser.grantPermissions", permissions=[*permissions], browserContextId=self.context)
+        self._browser.ask("Browser.grantPermissions", permissions=[*permissions])
 
     def resize(self, width: int, height: int) -> None:
         self.ask(
@@ -141,18 +140,15 @@ class Tab:
         ends = time.monotonic() + PATIENCE
         while not (found := holds()):
             assert time.monotonic() < ends, self.text("body")
-            select.select([], [], [], 0.05)
+            select.select([], [], [], 0.2)
         return found
 
-    def picture(self, path: Path, selector: str = "body") -> Path:
-        """Writes a picture of an element, by default of the whole page."""
-        width = self.run("document.documentElement.clientWidth")
-        self.resize(width, self.run("document.documentElement.scrollHeight"))
-        box = self.run(f"document.querySelector({json.dumps(selector)}).getBoundingClientRect().toJSON()")
-        clip = {name: box[name] for name in ("x", "y", "width", "height")}
-        shot = self.ask("Page.captureScreenshot", format="png", captureBeyondViewport=True, clip={**clip, "scale": 1})
+    def picture(self, path: Path) -> None:
+        """Writes a picture of the whole page; docs/page.png is one."""
+        width, height = self.run("[document.documentElement.clientWidth, document.documentElement.scrollHeight]")
+        self.resize(width, height)
+        shot = self.ask("Page.captureScreenshot", format="png", captureBeyondViewport=True)
         path.write_bytes(base64.b64decode(shot["data"]))
-        return path
 
     def requests(self) -> list[str]:
         """Returns every address that the tab has asked."""

@@ -12,7 +12,7 @@ MODULES = set().union(*PLUGINS.values())
     ("modules", "module"),
     [
         (("re", "stranger.parsing", "stranger.lines", "trio._core._run"), "stranger.parsing"),
-        (("time", "shipper_plugins.outputs.file", "shipper.pipeline.session"), "shipper_plugins.outputs.file"),
+        (("time", "shipper_plugins.outputs.file", "shipper.pipeline.delivery.session"), "shipper_plugins.outputs.file"),
         (("shipper.spool.spool", "trio._core._run"), None),
         ((), None),
     ],

@@ -112,7 +112,7 @@ async def headers(address, path):
     host, _, port = address.partition(":")
     async with await trio.open_tcp_stream(host, int(port)) as stream:
         await stream.send_all(f"GET {path} HTTP/1.1\r\nHost: {address}\r\nConnection: close\r\n\r\n".encode())
-        with trio.fail_after(30):
+        with trio.fail_after(60):
             answer = b"".join([block async for block in stream])
     lines = answer.partition(b"\r\n\r\n")[0].decode().split("\r\n")[1:]
     return {name.lower(): value for name, _, value in (line.partition(": ") for line in lines)}
@@ -201,3 +201,14 @@ def test_a_code_links_to_its_meaning_and_one_of_a_plugin_does_not():
     assert 'id="refused"' in codes
     assert "A destination refuses requests for another cause" in codes
     assert Elements(codes).open == []
+
+
+def test_a_code_that_a_unit_may_have_is_shown_with_what_docs_troubles_md_says_to_do():
+    codes = document.file(document.CODES).body.decode()
+    refused = codes.partition('id="refused"')[2].partition("</tr>")[0]
+
+    assert "<pre><code>curl --include https://es-1:9200</code></pre>" in refused
+    assert "Check <code>hosts</code>, and proxies between" in refused
+    assert set(re.findall(r'href="#([^"]+)"', codes)) <= set(re.findall(r'<tr id="([^"]+)"', codes))
+    assert "](" not in codes
+    assert "`" not in codes

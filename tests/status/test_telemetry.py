@@ -85,7 +85,7 @@ def test_a_line_of_the_log_is_a_record_with_its_level_time_and_fields() -> None:
     line = log.as_json(
         {
             "event": "events became dead letters",
-            "logger": "shipper.pipeline.settling",
+            "logger": "shipper.pipeline.attempts.settling",
             "level": "warning",
             "output": "main",
             "events": 3,
@@ -103,7 +103,7 @@ def test_a_line_of_the_log_is_a_record_with_its_level_time_and_fields() -> None:
     assert values["shipper.events"].int_value == 3
     assert values["shipper.hosts"].string_value == '["a","b"]'
     assert values["exception.type"].string_value == "ValueError"
-    assert values["log.logger"].string_value == "shipper.pipeline.settling"
+    assert values["log.logger"].string_value == "shipper.pipeline.attempts.settling"
 
 
 def test_a_time_keeps_its_milliseconds() -> None:

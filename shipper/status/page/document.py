@@ -13,6 +13,7 @@ from shipper.sdk.codes import Code
 from shipper.status.fleet import Fleet
 from shipper.status.page import others, parts
 from shipper.status.page.markup import Markup, row, section, table, tag
+from shipper.status.page.troubles import sections, words
 from shipper.status.view import View
 
 PAGE = "/"
@@ -77,14 +78,23 @@ def unanswered(reason: str, name: str | None = None) -> Content:
 
 
 def _codes() -> Content:
-    """Returns the list of codes, to which the page links."""
-    rows = [row([("code", tag("code", code)), ("meaning", code.meaning)], id=str(code)) for code in Code]
-    more = "What to do about each is in the documentation: Troubles (in a package: "
+    """Returns the list of codes, to which the page links, with what to do about each."""
+    todo = sections()
+    rows = [
+        row(
+            [
+                ("code", tag("code", code)),
+                ("meaning", words(code.meaning)),
+                ("what to do", todo.get(code)),
+            ],
+            id=str(code),
+        )
+        for code in Code
+    ]
     body = tag(
         "main",
         tag("h1", "codes of shipper"),
-        tag("p", more, tag("code", "/usr/share/doc/shipper/troubles.md"), ")."),
-        section("codes", "Codes", table(("code", "meaning"), rows)),
+        section("codes", "Codes", table(("code", "meaning", "what to do"), rows)),
     )
     return _whole("codes · shipper", body, moves=False)
 
