@@ -95,6 +95,11 @@ class Shipper:
         """The present resident set."""
         return mib(self.process.pid, "VmRSS")
 
+    def pss_mib(self) -> float:
+        """The present memory, with its share of what others use too."""
+        lines = Path(f"/proc/{self.process.pid}/smaps_rollup").read_text().splitlines()
+        return next(int(line.split()[1]) for line in lines if line.startswith("Pss:")) / 1024
+
 
 @contextmanager
 def shipper(state: Path) -> Iterator[Shipper]:

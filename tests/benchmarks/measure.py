@@ -28,12 +28,15 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 
+from tests.benchmarks.child import COMPILED, cpu_seconds
 from tests.benchmarks.job import CACHE
 from tests.benchmarks.peers.peer import Job, Launch, Peer
 from tests.benchmarks.sink import Sink
 
-STALLED = 30.0
+STALLED = 60.0
 """Seconds without a new line after which the remaining lines of a peer count as lost."""
+_OWN = f"state-{os.getpid()}-"
+"""How the state directories of this process begin."""
 _GRACE = 60.0
 _GLANCE = 0.05
 
@@ -81,7 +84,7 @@ class Child:
     """A launched peer."""
 
     def __init__(self, launch: Launch, output: Path) -> None:
-        environment = os.environ | launch.environment
+        environment = COMPILED | launch.environment
         with output.open("wb") as file:
             self._process = subprocess.Popen(
                 launch.command, stdin=subprocess.PIPE, stdout=file, stderr=file, env=environment, start_new_session=True
@@ -96,7 +99,7 @@ class Child:
     def ended(self) -> bool:
         """Whether it has ended; it is reaped then."""
         if self._usage is None:
-            self.peak_mib = max(self.peak_mib, _tree_kib(self._process.pid) / 1024)
+            self.peak_mib = max(self.peak_mib, self._mib("status", "VmHWM"))
             pid, status, usage = os.wait4(self._process.pid, os.WNOHANG)
             if pid:
                 self._process.returncode, self._usage = os.waitstatus_to_exitcode(status), usage
@@ -131,6 +134,17 @@ class Child:
         assert self._usage
         return self._usage.ru_utime + self._usage.ru_stime
 
+    def cpu_so_far(self) -> float:
+        """User and system seconds until now, of all its processes and of those that these have reaped."""
+        return sum(cpu_seconds(pid) + _reaped(pid) for pid in _family(self._process.pid))
+
+    def pss_mib(self) -> float:
+        """Its memory now: what its processes share counts once."""
+        return self._mib("smaps_rollup", "Pss")
+
+    def _mib(self, file: str, field: str) -> float:
+        return sum(_kib(pid, file, field) for pid in _family(self._process.pid)) / 1024
+
     def _signal(self, number: int) -> None:
         with suppress(ProcessLookupError):
             os.killpg(self._process.pid, number)
@@ -155,7 +169,7 @@ def ship(
         begun = time.monotonic()
         child = Child(launch, state / "output")
         try:
-            _watch(child, target, lines, notice)
+            watch(child, lambda: target.counts()["distinct"], lines, notice)
             child.stop()
         finally:
             child.kill()
@@ -174,35 +188,63 @@ def ship(
         )
 
 
-def _watch(child: Child, target: Sink, lines: int, notice: Callable[[int], None]) -> None:
-    """Until all lines are there, or the peer has ended, or nothing new came for long."""
-    distinct, moved = 0, time.monotonic()
-    while distinct < lines and not child.ended() and time.monotonic() - moved < STALLED:
+def watch(
+    child: Child,
+    here: Callable[[], int],
+    lines: int,
+    notice: Callable[[int], None] = lambda distinct: None,
+    cores: float = 1.0,
+) -> bool:
+    """Until so many lines are here, or the peer has ended, or nothing new came for long, which is longer for one that
+    has a part of a core; returns whether they are."""
+    most, moved = 0, time.monotonic()
+    while most < lines and not child.ended() and time.monotonic() - moved < STALLED / cores:
         time.sleep(_GLANCE)
-        before, distinct = distinct, target.counts()["distinct"]
-        if distinct > before:
+        before, most = most, here()
+        if most > before:
             moved = time.monotonic()
-            notice(distinct)
+            notice(most)
+    return most >= lines
 
 
-def _tree_kib(pid: int) -> int:
-    """The sum of the largest resident sets of a process and its descendants; 0 if it is gone."""
+def _family(pid: int) -> list[int]:
+    """A process and its descendants; none if it is gone."""
     try:
-        status = Path(f"/proc/{pid}/status").read_text()
-        children = [
-            child for task in Path(f"/proc/{pid}/task").glob("*/children") for child in task.read_text().split()
+        found = [
+            int(child) for task in Path(f"/proc/{pid}/task").glob("*/children") for child in task.read_text().split()
         ]
     except OSError:
+        return []
+    return [pid, *(each for child in found for each in _family(child))]
+
+
+def _kib(pid: int, file: str, field: str) -> int:
+    """A figure of the memory of a process; 0 if it is gone."""
+    try:
+        lines = Path(f"/proc/{pid}/{file}").read_text().splitlines()
+    except OSError:
         return 0
-    peak = next((int(line.split()[1]) for line in status.splitlines() if line.startswith("VmHWM")), 0)
-    return peak + sum(_tree_kib(int(child)) for child in children)
+    return next((int(line.split()[1]) for line in lines if line.startswith(f"{field}:")), 0)
+
+
+def _reaped(pid: int) -> float:
+    """User and system seconds of the children that a process has reaped."""
+    fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+    return sum(map(int, fields[13:15])) / os.sysconf("SC_CLK_TCK")
 
 
 @contextmanager
 def _state_directory() -> Iterator[Path]:
     CACHE.mkdir(parents=True, exist_ok=True)
-    state = Path(tempfile.mkdtemp(prefix=f"state-{os.getpid()}-", dir=CACHE))
+    state = Path(tempfile.mkdtemp(prefix=_OWN, dir=CACHE))
     try:
         yield state
     finally:
+        shutil.rmtree(state, ignore_errors=True)
+
+
+def clear() -> None:
+    """Remove the state directories of this process that an interrupt has left, as one that came while they were made,
+    or removed."""
+    for state in CACHE.glob(f"{_OWN}*"):
         shutil.rmtree(state, ignore_errors=True)

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import os
 import time
+from collections import deque
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from itertools import accumulate
@@ -17,6 +18,8 @@ from pathlib import Path
 from tests.benchmarks.job import access_lines
 
 STEP = 0.005
+LINES_OF_SHORT = 5
+_LIFE = 3.0
 _DIFFERENT = 20_000
 
 
@@ -68,16 +71,35 @@ def append(log: Path, rate: float, seconds: float) -> Schedule:
 
 
 def trickle(logs: Sequence[Path], seconds: float) -> Schedule:
-    """One line a second into each of many logs, each with its number, at instants spread over the second."""
-    files = [os.open(log, os.O_WRONLY | os.O_APPEND | os.O_CREAT) for log in logs]
+    """One line a second into each of many logs, each with its number, at instants spread over the second; into one that
+    is named several times, as many."""
+    files = {log: os.open(log, os.O_WRONLY | os.O_APPEND | os.O_CREAT) for log in {*logs}}
     schedule = Schedule()
     try:
-        for number, due in instants(1 / len(files), int(seconds * len(files))):
-            os.write(files[number % len(files)], _probe(number))
+        for number, due in instants(1 / len(logs), int(seconds * len(logs))):
+            os.write(files[logs[number % len(logs)]], _probe(number))
             schedule._wrote(1, number, due)
     finally:
-        for file in files:
+        for file in files.values():
             os.close(file)
+    return schedule
+
+
+def short_lived(directory: Path, rate: float, seconds: float) -> Schedule:
+    """`rate` new files a second, each written at once and deleted when it is three seconds old; until all are gone."""
+    schedule, files = Schedule(), deque[tuple[float, Path]]()
+    for number, due in instants(1 / rate, int(seconds * rate)):
+        numbers = range(number * LINES_OF_SHORT, (number + 1) * LINES_OF_SHORT)
+        log = directory / f"job-{number}.log"
+        log.write_bytes(b"".join(map(_probe, numbers)))
+        for each in numbers:
+            schedule._wrote(1, each, due)
+        files.append((due + _LIFE, log))
+        while files and files[0][0] <= time.monotonic():
+            files.popleft()[1].unlink()
+    for end, log in files:
+        time.sleep(max(0.0, end - time.monotonic()))
+        log.unlink()
     return schedule
 
 

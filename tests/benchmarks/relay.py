@@ -1,11 +1,13 @@
-"""The cost of a hop, of its barrier, of a resync, and of edges that are connected and have nothing to say.
+"""The cost of a hop, of its barrier, of a resync, and of edges that are connected and have little or nothing to say.
 
-    python -m tests.benchmarks.relay [--only hop,idle,barrier,resync] [--runs 3] [--lines 500000] …
+    python -m tests.benchmarks.relay [--only hop,idle,parts,barrier,resync] [--runs 3] [--lines 500000] …
 
 hop: direct      a log into bulk requests, by one shipper
      edge        the same log, by a shipper that relays it
      principal   what that one relays into bulk requests, at the same time
 idle             one principal with so many edges over TLS, all driven from this process: a heartbeat of each every 25 s
+parts            the same with a part a second of each edge, of one line or five: what the principal spends on one,
+                 delivery into bulk requests included, and when it is answered
 barrier          200 events of an edge wait at a backend that answers after 150 ms, behind a principal that acknowledges
                  what is delivered, and a revision with another credential is active at the edge: from the instant at
                  which the backend answers the last request, noted by itself, to the instant at which the supervisor of
@@ -15,33 +17,25 @@ resync           an edge and its principal have so many keys; the link between t
                  processes spend on it; in turns without a change, and with 10 keys that changed meanwhile
 
 The aims: a side of a hop costs at most 1.3 times what the direct way costs; 1,000 idle edges cost at most 2 % of a core
-and 100 MB; `drained` comes within 30 ms (p99); the resync of 100,000 keys takes 64 KiB and a second of a processor. The
-kinds of runs of a hop take turns, each with fresh processes and empty state directories. CPU is that of the whole
-process, system time included; of a hop, from the policy to the moment when nothing waits.
+and 100 MB, and with a line a second each 0.7 of a core and 250 MB, 0.6 ms a part, each answered within 100 ms (p99);
+`drained` comes within 30 ms (p99); the resync of 100,000 keys takes 64 KiB and a second of a processor. The kinds of
+runs of a hop take turns, each with fresh processes and empty state directories. CPU is that of the whole process,
+system time included; of a hop, from the policy to the moment when nothing waits.
 """
 
 from __future__ import annotations
 
 import argparse
-import json
-import os
-import resource
-import socket
-import ssl
 import time
-from contextlib import ExitStack
+from collections.abc import Sequence
 from dataclasses import dataclass
-from http.client import HTTPResponse
 from pathlib import Path
-from typing import Any
 
-from shipper.plugin import Credential
 from shipper_demo.ports import free_port
-from shipper_plugins.relay.frames import PROTOCOL
 from tests.benchmarks import far_barrier, resync
 from tests.benchmarks.child import Shipper
-from tests.benchmarks.doors import Clock, Cost, door, relay_output, secret
-from tests.benchmarks.figures import Table, progress, spread
+from tests.benchmarks.doors import Clock, Cost, door, relay_output
+from tests.benchmarks.figures import Table, milliseconds, progress, spread
 from tests.benchmarks.job import access_log
 from tests.benchmarks.pipeline import (
     IMPATIENT,
@@ -52,11 +46,13 @@ from tests.benchmarks.pipeline import (
     until_settled,
     workplace,
 )
+from tests.benchmarks.sessions import Session, post_parts, sessions
 from tests.benchmarks.sink import Sink, sink
 
 AIM_FACTOR = 1.3
 AIM_MIB = 100e6 / (1 << 20)
 AIM_SHARE = 0.02
+AIM_PART_MS, AIM_PARTS_SHARE, AIM_PARTS_MIB, AIM_ANSWER_MS = 0.6, 0.7, 250e6 / (1 << 20), 100
 HEARTBEAT = 25.0
 
 
@@ -108,63 +104,15 @@ def hop(log: Path, lines: int, target: Sink) -> dict[str, Cost]:
 # -- edges that have nothing to say ------------------------------------------------------------------------------------
 
 
-class Session:
-    """One edge, over TLS."""
-
-    def __init__(self, name: str, port: int, context: ssl.SSLContext) -> None:
-        self._authorization = Credential.parse(secret(name)).authorization()
-        self._socket = context.wrap_socket(socket.create_connection(("127.0.0.1", port)), server_hostname="127.0.0.1")
-        hello = {"protocol": PROTOCOL, "instance": os.urandom(16).hex(), "link": 1}
-        self._generation = self._ask("session", hello)["generation"]
-
-    def heartbeat(self) -> None:
-        """Say that it is there, and read the answer."""
-        self._ask("heartbeat", {"generation": self._generation, "link": 1, "low": 0})
-
-    def close(self) -> None:
-        """End the connection."""
-        self._socket.close()
-
-    def _ask(self, what: str, question: Any) -> Any:
-        body = json.dumps(question).encode()
-        head = f"POST /v1/relay/{what} HTTP/1.1\r\nHost: principal\r\nAuthorization: {self._authorization}\r\n"
-        head += f"Content-Type: application/json\r\nContent-Length: {len(body)}\r\n\r\n"
-        self._socket.sendall(head.encode() + body)
-        answer = HTTPResponse(self._socket)
-        answer.begin()
-        text = answer.read()
-        if answer.status != 200:
-            raise SystemExit(f"{what} was answered {answer.status}: {text!r}")
-        return json.loads(text)
-
-
 def idle(edges: int, seconds: float) -> Idle:
     """Connect so many edges, and see what a while of heartbeats costs."""
-    import trustme
-
-    resource.setrlimit(resource.RLIMIT_NOFILE, (resource.getrlimit(resource.RLIMIT_NOFILE)[1],) * 2)
-    names = [f"edge-{number}" for number in range(edges)]
-    with workplace() as directory, running(directory / "state") as child, ExitStack() as stack:
-        authority, port = trustme.CA(), free_port()
-        certificate = authority.issue_cert("127.0.0.1")
-        chain, key = directory / "chain.pem", directory / "key.pem"
-        chain.write_bytes(b"".join(blob.bytes() for blob in certificate.cert_chain_pems))
-        certificate.private_key_pem.write_to_path(key)
-        context = ssl.create_default_context()
-        authority.configure_trust(context)
+    with workplace() as directory, running(directory / "state") as child:
         archive = {"type": "file", "path": str(directory / "archive.ndjson")}
-        tls = {"certificate": str(chain), "key": str(key)}
-        door(child, port, {name: {"credentials": [name]} for name in names}, {"main": archive}, tls=tls)
-        first = Session(names[0], port, context)  # what is imported for the first one belongs to no edge
-        stack.callback(first.close)
-        before = child.resident_mib()
-        sessions = [Session(name, port, context) for name in names[1:]]
-        for session in sessions:
-            stack.callback(session.close)
-        for session in (first, *sessions):  # the first one on a connection costs more than those that repeat it
-            session.heartbeat()
-        share = _share([first, *sessions], child, seconds)
-        return Idle(edges, share, child.resident_mib() - before)
+        with sessions(child, directory, edges, {"main": archive}) as those:
+            for session in those:  # the first one on a connection costs more than those that repeat it
+                session.heartbeat()
+            share = _share(those, child, seconds)
+            return Idle(edges, share, child.resident_mib() - those.before_mib)
 
 
 def _share(sessions: list[Session], child: Shipper, seconds: float) -> float:
@@ -177,6 +125,40 @@ def _share(sessions: list[Session], child: Shipper, seconds: float) -> float:
         progress(f"{len(sessions)} idle edges: {now:.0f} s of {seconds:.0f}")
         time.sleep(0.01)
     return clock.stop().cpu / seconds
+
+
+# -- edges that send little --------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Parts:
+    """Of a principal to which many edges send small parts."""
+
+    parts: int
+    cpu: float
+    """Seconds of the whole process, delivery included."""
+    seconds: float
+    pss_mib: float
+    delays: Sequence[float]
+    """Seconds until each answer."""
+
+    def row(self, edges: int, events: int) -> list[str]:
+        """A row of the table."""
+        each, share = f"{1000 * self.cpu / self.parts:.2f}", f"{self.cpu / self.seconds:.2f}"
+        return [f"{edges:,} edges, {events} a part", each, share, f"{self.pss_mib:.0f}", *milliseconds(self.delays)]
+
+
+def parts(target: Sink, edges: int, events: int, seconds: float) -> Parts:
+    """Each of so many edges sends a part a second with so many lines, which go on in bulk requests."""
+    target.reset()
+    with workplace() as directory, running(directory / "state") as child:
+        with sessions(child, directory, edges, {"main": bulk_output(target.port)}) as those:
+            early = post_parts(those, 2.0, events)  # the first on a connection costs more
+            clock = Clock(child)
+            delays = post_parts(those, seconds, events)
+            cost, pss = clock.stop(), child.pss_mib()
+        until_settled(child, target, (len(early) + len(delays)) * events)
+        return Parts(len(delays), cost.cpu, cost.seconds, pss, delays)
 
 
 # -- the table ---------------------------------------------------------------------------------------------------------
@@ -210,6 +192,21 @@ def idle_table(options: argparse.Namespace) -> Table:
     return Table(["idle edges", f"of a core (aim {AIM_SHARE:.0%})", f"MiB more (aim {AIM_MIB:.0f})"], rows)
 
 
+def parts_table(options: argparse.Namespace) -> Table:
+    rows = []
+    with sink() as target:
+        for edges, events in ((12, 1), (12, 5), (options.edges, 1)):
+            progress(f"{edges} edges, {events} lines a part")
+            rows.append(parts(target, edges, events, options.seconds).row(edges, events))
+    head = [
+        "",
+        f"CPU ms / part (aim {AIM_PART_MS})",
+        f"of a core (aim {AIM_PARTS_SHARE})",
+        f"PSS MiB (aim {AIM_PARTS_MIB:.0f})",
+    ]
+    return Table([*head, "p50 ms", f"p99 ms (aim {AIM_ANSWER_MS})", "max ms"], rows)
+
+
 def barrier_table(options: argparse.Namespace) -> Table:
     with sink() as target:
         return far_barrier.table(far_barrier.drains(target, options.rotations))
@@ -220,7 +217,7 @@ def resync_table(options: argparse.Namespace) -> Table:
         return resync.table(resync.resyncs(target, options.keys, options.runs), options.keys)
 
 
-PARTS = {"hop": hop_table, "idle": idle_table, "barrier": barrier_table, "resync": resync_table}
+PARTS = {"hop": hop_table, "idle": idle_table, "parts": parts_table, "barrier": barrier_table, "resync": resync_table}
 
 
 def main() -> None:
@@ -229,7 +226,7 @@ def main() -> None:
     parser.add_argument("--runs", type=int, default=3, help="of a hop, and of a resync")
     parser.add_argument("--lines", type=int, default=500_000)
     parser.add_argument("--edges", type=int, default=1000)
-    parser.add_argument("--seconds", type=float, default=30.0, help="for which edges are idle")
+    parser.add_argument("--seconds", type=float, default=30.0, help="for which edges are idle, or send parts")
     parser.add_argument("--rotations", type=int, default=200)
     parser.add_argument("--keys", type=int, default=100_000)
     options = parser.parse_args()

@@ -275,6 +275,7 @@ static void otlp(struct connection *c, const struct request *r) {
         return;
     }
     count(items, r->body_length, r->wire_length);
+    if (probing) note_probes(r);
     answer(c, "200 OK", "x-protobuf", "", 0);      /* an empty ExportLogsServiceResponse: all was taken */
 }
 

@@ -25,7 +25,7 @@ from rich.console import Console
 from rich.progress import BarColumn, Progress, TextColumn
 
 from tests.benchmarks.job import MOST_LINES, access_log
-from tests.benchmarks.measure import Run, ship
+from tests.benchmarks.measure import Run, clear, ship
 from tests.benchmarks.peers import PEERS
 from tests.benchmarks.peers.peer import COMPRESSIONS, QUEUES, Peer, Unavailable
 from tests.benchmarks.sink import Sink, sink
@@ -192,5 +192,6 @@ if __name__ == "__main__":
     try:
         sys.exit(main())
     except KeyboardInterrupt:
+        clear()
         print("interrupted; nothing is left behind", file=sys.stderr)
         sys.exit(130)

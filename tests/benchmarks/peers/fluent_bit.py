@@ -1,7 +1,8 @@
 """Fluent Bit, by path: its makers publish it in no package registry.
 
-`storage.sync full` is its way to sync what it has buffered (`synced`); answers of any size are read, since an answer
-that was cut would count as failed.
+`storage.sync full` is its way to sync what it has buffered (`synced`); it keeps the places in its files whatever the
+queue is. It looks for new files each second, since by default it finds them within a minute. Answers of any size are
+read: one that was cut would count as failed.
 """
 
 from __future__ import annotations
@@ -17,11 +18,25 @@ class FluentBit(Peer):
     name = "fluent-bit"
     binary = "fluent-bit"
     how_to_get = "--peer fluent-bit=PATH"
+    sources = ("file", "http", "otlp")
     configuration_name = "fluent-bit.yaml"
 
     def configuration(self, job: Job) -> str:
         storage, sync = _STORAGE[job.queue]
-        position = "" if job.queue == "memory" else f"db: {job.state}/position.db"
+        inputs = {
+            "file": f"""\
+name: tail
+      path: "{job.log}"
+      db: "{job.state}/position.db"
+      key: message
+      read_from_head: true
+      refresh_interval: 1
+      buffer_chunk_size: 512k
+      buffer_max_size: 2m
+      mem_buf_limit: 64m""",
+            "http": f"name: http\n      listen: 127.0.0.1\n      port: {job.door}",
+            "otlp": f"name: opentelemetry\n      listen: 127.0.0.1\n      port: {job.door}",
+        }
         return f"""\
 service:
   flush: 1
@@ -31,16 +46,9 @@ service:
   storage.sync: {sync}
 pipeline:
   inputs:
-    - name: tail
+    - {inputs[job.source]}
       tag: access
-      path: "{job.log}"
-      key: message
-      read_from_head: true
-      buffer_chunk_size: 512k
-      buffer_max_size: 2m
-      mem_buf_limit: 64m
       storage.type: {storage}
-      {position}
   outputs:
     - name: es
       match: "*"

@@ -22,7 +22,9 @@ _CORE = "go.opentelemetry.io/collector"
 _RECIPE = f"""\
 dist: {{name: otelcol, output_path: ./build, version: {_VERSION}}}
 extensions: [{{gomod: {_CONTRIB}/extension/storage/filestorage v{_VERSION}}}]
-receivers: [{{gomod: {_CONTRIB}/receiver/filelogreceiver v{_VERSION}}}]
+receivers:
+- gomod: {_CONTRIB}/receiver/filelogreceiver v{_VERSION}
+- gomod: {_CORE}/receiver/otlpreceiver v{_VERSION}
 exporters: [{{gomod: {_CORE}/exporter/otlphttpexporter v{_VERSION}}}]
 providers: [{{gomod: {_CORE}/confmap/provider/fileprovider v{_STABLE}}}]
 conf_resolver: {{default_uri_scheme: file}}
@@ -34,6 +36,7 @@ class Otelcol(Peer):
     binary = "otelcol"
     how_to_get = "--fetch builds it (with Go, about two minutes), or --peer otelcol=PATH"
     fetched = True
+    sources = ("file", "otlp", "otlp-grpc")
     configuration_name = "otelcol.yaml"
 
     @classmethod
@@ -58,15 +61,23 @@ class Otelcol(Peer):
 
     def configuration(self, job: Job) -> str:
         durable = job.queue != "memory"
+        storage = "storage: file_storage" if durable else ""
+        receivers = {
+            "file": f"""\
+filelog:
+    include: ["{job.log}"]
+    start_at: beginning
+    retry_on_failure: {{enabled: true}}
+    {storage}""",
+            "otlp": f"otlp: {{protocols: {{http: {{endpoint: '127.0.0.1:{job.door}'}}}}}}",
+            "otlp-grpc": f"otlp: {{protocols: {{grpc: {{endpoint: '127.0.0.1:{job.door}'}}}}}}",
+        }
+        receiver = receivers[job.source]
         return f"""\
 extensions:
   file_storage: {{directory: "{job.state}", fsync: {str(job.queue == "synced").lower()}}}
 receivers:
-  filelog:
-    include: ["{job.log}"]
-    start_at: beginning
-    retry_on_failure: {{enabled: true}}
-    {"storage: file_storage" if durable else ""}
+  {receiver}
 exporters:
   otlphttp:
     endpoint: http://127.0.0.1:{job.port}
@@ -77,12 +88,12 @@ exporters:
       num_consumers: 4
       block_on_overflow: true
       batch: {{flush_timeout: 200ms, min_size: 2048, max_size: 2048}}
-      {"storage: file_storage" if durable else ""}
+      {storage}
 service:
   extensions: [file_storage]
   telemetry: {{metrics: {{level: none}}, logs: {{level: warn}}}}
   pipelines:
-    logs: {{receivers: [filelog], exporters: [otlphttp]}}
+    logs: {{receivers: [{receiver.partition(":")[0]}], exporters: [otlphttp]}}
 """
 
     def command(self, configuration: Path, job: Job) -> list[str]:

@@ -1,9 +1,9 @@
 """The interface of a peer for the driver: its program, its configuration for a job, its command line.
 
-A peer ships one file into one endpoint and goes on watching the file; the driver ends it with SIGTERM. So each of them
-is launched, fed and stopped alike, the shipper too. A peer gets the settings that its makers document for throughput,
-and sends no more than a bulk request needs: the moment, the host and the line. (The shipper adds the file, the offset,
-the data stream and an id; a column of the table says what an event of each weighs.)
+A peer ships files, or what clients post, into one endpoint and goes on watching; the driver ends it with SIGTERM. So
+each of them is launched, fed and stopped alike, the shipper too. A peer gets the settings that its makers document for
+throughput, and sends no more than a bulk request needs: the moment, the host and the line. (The shipper adds the file,
+the offset, the data stream and an id; a column of the table says what an event of each weighs.)
 
 Queues: `memory` is lost with the process. `disk` survives it: files as the makers' defaults have them, written by the
 kernel when it likes. `synced` survives the machine too, since what was taken is synced before it counts as taken.
@@ -22,6 +22,9 @@ from typing import ClassVar
 
 QUEUES = ("memory", "disk", "synced")
 COMPRESSIONS = ("none", "gzip")
+SOURCES = ("file", "http", "bulk", "otlp", "otlp-grpc")
+"""Where events come from: lines of files, JSON posted to `/events`, bulk requests of Elasticsearch, logs of
+OpenTelemetry posted to `/v1/logs`, the same by gRPC."""
 
 
 class Unavailable(Exception):
@@ -30,13 +33,16 @@ class Unavailable(Exception):
 
 @dataclass(frozen=True)
 class Job:
-    """Ship `log` to 127.0.0.1:`port`, with `state` (an empty directory) as the only place to write to."""
+    """Ship `log` (a path, or a pattern) to 127.0.0.1:`port`, with `state` as the only place to write to; or, with
+    another source, what is posted to 127.0.0.1:`door`."""
 
     log: Path
     port: int
     state: Path
     queue: str
     compression: str
+    source: str = "file"
+    door: int = 0
 
 
 @dataclass(frozen=True)
@@ -58,6 +64,7 @@ class Peer(ABC):
     """Whether `fetch` can get it from a package registry."""
     queues: ClassVar[tuple[str, ...]] = QUEUES
     compressions: ClassVar[tuple[str, ...]] = COMPRESSIONS
+    sources: ClassVar[tuple[str, ...]] = ("file",)
     configuration_name: ClassVar[str]
     version_option: ClassVar[str] = "--version"
 
