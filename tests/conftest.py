@@ -31,6 +31,8 @@ for _name in ("COLUMNS", "LINES"):  # pytest's workers set them
 
 os.environ.pop("PYTHONDONTWRITEBYTECODE", None)  # each process that a test starts would compile us anew, in 0.12 s
 
+gc.disable()  # until all is collected, which lives to the end
+
 signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell ignores it for what it runs in the background
 
 forks.install()
@@ -46,7 +48,8 @@ def pytest_runtest_protocol(item):
 
 
 def pytest_collection_finish():
-    gc.freeze()  # what was collected lives to the end; each full collection would walk through it, for 0.3 s
+    gc.freeze()  # each full collection would walk through it, for 0.3 s
+    gc.enable()
 
 
 def pytest_unconfigure():

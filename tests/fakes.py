@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Iterable, Mapping, Sequence
-from contextlib import asynccontextmanager
+from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from contextlib import asynccontextmanager, contextmanager
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
@@ -13,13 +13,13 @@ from typing import Annotated, Any, ClassVar
 import trio
 
 from shipper.control.statements import messages
-from shipper.pipeline.delivery import Delivery
-from shipper.pipeline.intake import Intake
+from shipper.pipeline.delivery.delivery import Delivery
+from shipper.pipeline.delivery.lane import Lane, Means
+from shipper.pipeline.destination.lease import Lease
+from shipper.pipeline.intake.intake import Intake
+from shipper.pipeline.intake.listeners import Listeners
 from shipper.pipeline.keyring import Keyring
-from shipper.pipeline.lane import Lane
-from shipper.pipeline.lease import Lease
-from shipper.pipeline.listeners import Listeners
-from shipper.pipeline.plan import lane_key, lane_settings
+from shipper.pipeline.plan import lane_keys, lane_settings
 from shipper.pipeline.tap import Taps
 from shipper.plugin import (
     API_KEY,
@@ -28,6 +28,7 @@ from shipper.plugin import (
     Answers,
     Credential,
     CredentialId,
+    Duration,
     Feeding,
     Held,
     Input,
@@ -60,20 +61,21 @@ from shipper.revisions.rollout import Rollout
 from shipper.revisions.statements import Statement
 from shipper.sdk.codes import Code
 from shipper.sdk.errors import Later
-from shipper.sdk.event import Batch, Fields
-from shipper.spool.queue import Arrival, Packed
+from shipper.sdk.event import Batch
+from shipper.sdk.fields import Fields
+from shipper.spool.queue import Arrival, Entry, Packed
 from shipper.spool.revisions import Text
 from shipper.spool.spool import Spool, open_spool
 from shipper.values import Revision
 
-PATIENCE = 30.0
+PATIENCE = 60.0
 Send = Callable[[Batch], Awaitable[Answers]]
 
 
 @dataclass(frozen=True)
 class Pace:
     first: float = 0.01
-    longest: float = 0.02
+    longest: float = 0.05
 
 
 class Destination:
@@ -206,6 +208,7 @@ class ScriptedOutput(Output, frozen=True):
     credential: Annotated[CredentialId, takes(API_KEY)] | None = None
     to: str = "main"
     live_setting: int = 0
+    flush: Duration = Duration(0.05)
 
     def feeding(self) -> Feeding:
         pace = (self.backoff.first, self.backoff.longest)
@@ -263,6 +266,13 @@ class ShelfOutput(ScriptedOutput, frozen=True):
 
     def targets(self, batch: Batch) -> Sequence[str]:
         return [""] * batch.count
+
+
+class DrawerOutput(ShelfOutput, frozen=True):
+    """Takes keyed state alone."""
+
+    def takes_events(self) -> bool:
+        return False
 
 
 class TellingOutput(ScriptedOutput, frozen=True):
@@ -508,7 +518,13 @@ GATE = threading.Event()
 
 REGISTRY = Registry(
     {
-        "outputs": {"scripted": ScriptedOutput, "shelf": ShelfOutput, "telling": TellingOutput, "nested": NestedOutput},
+        "outputs": {
+            "scripted": ScriptedOutput,
+            "shelf": ShelfOutput,
+            "drawer": DrawerOutput,
+            "telling": TellingOutput,
+            "nested": NestedOutput,
+        },
         "inputs": {
             "scripted": ScriptedInput,
             "state": StateInput,
@@ -530,6 +546,12 @@ def poke(delivery: Delivery) -> None:
         lane.poke()
 
 
+async def stored_batch(spool: Spool, lane: int, entry: Entry) -> Batch:
+    """Returns the events of an entry, from disk."""
+    found, _ = await spool.queue.load(lane, [entry])
+    return found[entry.seq]
+
+
 class Bench:
     """A real spool, and its lanes; a policy is a mapping of outputs to credentials."""
 
@@ -542,15 +564,17 @@ class Bench:
         self.taps = Taps()
         self.delivery = Delivery(
             nursery,
-            spool=spool,
-            keyring=self.keyring,
-            aio=None,  # type: ignore[arg-type]
+            means=Means(
+                spool,
+                self.keyring,
+                None,  # type: ignore[arg-type]
+                self.taps,
+                Lease(lambda: self.boottime),
+                environment=environment,
+            ),
             registry=REGISTRY,
-            taps=self.taps,
             on_change=self._changed,
             on_barrier=self._barrier,
-            lease=Lease(lambda: self.boottime),
-            environment=environment,
         )
         self.active: dict[str, Lane] = {}
         self.at = Revision(0, 0)
@@ -582,8 +606,11 @@ class Bench:
                 self.keyring.keep({credential: secret(credential)})
         ids = [credential for credential in outputs.values() if credential is not None]
         self.at = Revision(0, number)
-        await self.spool.receive(Text(self.at, "sha", f"{number}", "barrier", ids, ""), dict.fromkeys(ids, b"mark"))
-        cut = await self.spool.cut(self.at, [(lane_key(spec), lane_settings(spec)) for spec in specs.values()])
+        await self.spool.revisions.receive(
+            Text(self.at, "sha", f"{number}", "barrier", ids, ""), dict.fromkeys(ids, b"mark")
+        )
+        wanted = [(key, lane_settings(spec)) for spec in specs.values() for key in lane_keys(spec)]
+        cut = await self.spool.revisions.cut(self.at, wanted)
         self.delivery.take_over(cut.lanes, {name: spec.config for name, spec in specs.items()}, cut.retired)
         self.active = {row.key.output: self.delivery.lanes[row.id] for row in cut.lanes}
         return self.active
@@ -608,11 +635,11 @@ class Bench:
             batch = Batch.documents(documents, shared=shared)
             self._next += count
             arrival = Arrival(self.at, "test/in", [lane.id for lane in lanes], [Packed(count, batch.pack())])
-            for stored in await self.spool.enter(arrival):
+            for stored in await self.spool.queue.enter(arrival):
                 self.seqs.append(stored.seq)
                 placed = batch.stored(self.spool.origin, stored.seq)
                 for lane in lanes:
-                    lane.arrived(stored.seq, placed)
+                    lane.arrived(stored.entry(self.at), placed)
         return list(range(first, self._next))
 
     async def empty(self) -> None:
@@ -629,7 +656,7 @@ async def bench(path: Path, *, was_killed: bool = False, environment: Environmen
     DESTINATIONS.clear()
     DESTINATIONS["main"] = Destination()
     async with open_spool(path, None) as spool, trio.open_nursery() as nursery:
-        spool.was_killed = was_killed
+        spool.store.directory.was_killed = was_killed
         yield Bench(spool, nursery, environment)
         nursery.cancel_scope.cancel("the test is over")
 
@@ -642,6 +669,7 @@ class Theatre:
     ) -> None:
         self.spool = spool
         self.said: list[Outbound] = []
+        self._news = trio.Event()
         self.is_read = True
         """Whether what is said is written."""
         self.keyring = Keyring(spool.store.sealer.fingerprint, known)
@@ -657,18 +685,20 @@ class Theatre:
         )
         self.delivery = Delivery(
             delivering,
-            spool=spool,
-            keyring=self.keyring,
-            aio=None,  # type: ignore[arg-type]
+            means=Means(
+                spool,
+                self.keyring,
+                None,  # type: ignore[arg-type]
+                self.intake.entrance.taps,
+                sources=self.intake.sources,
+            ),
             registry=REGISTRY,
-            taps=self.intake.entrance.taps,
-            sources=self.intake.sources,
             on_change=lambda: None,
             on_barrier=settled.set,
         )
         self.intake.entrance.lanes = self.delivery.lanes
         self.rollout = Rollout(
-            spool=spool,
+            revisions=spool.revisions,
             keyring=self.keyring,
             registry=REGISTRY,
             intake=self.intake,
@@ -678,13 +708,16 @@ class Theatre:
             on_change=lambda: None,
             on_active=lambda: self.forwarding.news.set(),
         )
-        self.orders = Orders(spool=spool, delivery=self.delivery, keyring=self.keyring, settled=self._order_ended)
-        self.forwarding = Forwarding(spool=spool, orders=self.orders)
-        self.requeuing = Requeuing(spool=spool, intake=self.intake, delivery=self.delivery)
+        drains = spool.drains
+        self.orders = Orders(drains=drains, delivery=self.delivery, keyring=self.keyring, settled=self._order_ended)
+        self.forwarding = Forwarding(drains=drains, orders=self.orders)
+        self.requeuing = Requeuing(letters=spool.letters, intake=self.intake, delivery=self.delivery)
         self.settled = settled
 
     def _say(self, statement: Statement, delivered: Callable[[], None]) -> None:
         self.said += messages(statement)
+        self._news.set()
+        self._news = trio.Event()
         if self.is_read:
             delivered()
 
@@ -727,7 +760,7 @@ class Theatre:
                 for message in self.said:
                     if wanted(message):
                         return message
-                await trio.sleep(0.005)
+                await self._news.wait()
         raise AssertionError(f"not said; said: {self.said}")
 
     async def wait_gone(self, credential: str) -> None:
@@ -735,6 +768,10 @@ class Theatre:
         with trio.fail_after(PATIENCE):
             while any(credential in lane.key.credentials for lane in self.delivery.lanes.values()):  # noqa: ASYNC110
                 await trio.sleep(0.005)
+
+    def of_state(self) -> list[Lane]:
+        """The lanes of keyed state."""
+        return [lane for lane in self.delivery.lanes.values() if lane.key.state]
 
     def lines(self) -> list[str]:
         """What was said, in short."""
@@ -758,8 +795,8 @@ async def theatre(path: Path, *, keep: bool = False) -> AsyncIterator[Theatre]:
     for name in ("in", "more"):
         SPRINGS.setdefault(name, Spring())
     async with open_spool(path, None) as spool, trio.open_nursery() as delivering, trio.open_nursery() as taking_in:
-        stage = Theatre(spool, await spool.fingerprints(), taking_in, delivering)
-        await stage.delivery.restore(await spool.lanes())
+        stage = Theatre(spool, await spool.revisions.fingerprints(), taking_in, delivering)
+        await stage.delivery.restore(await spool.revisions.lanes())
         await stage.rollout.restore()
         delivering.start_soon(stage.rollout.watch)
         delivering.start_soon(stage.orders.resume)
@@ -798,6 +835,22 @@ def policy(
 
 def events(*numbers: int) -> Batch:
     return Batch.documents([b'{"n":%d}' % n for n in numbers])
+
+
+@contextmanager
+def slow_cut(on: Theatre) -> Iterator[tuple[trio.Event, trio.Event]]:
+    """The cut is durable an instant before inputs are told: yields what says so, and what lets it go on."""
+    cut = on.spool.revisions.cut
+    is_cut, go_on = trio.Event(), trio.Event()
+
+    async def slow(*args: Any) -> Any:
+        result = await cut(*args)
+        is_cut.set()
+        await go_on.wait()
+        return result
+
+    on.spool.revisions.cut = slow  # type: ignore[method-assign]
+    yield is_cut, go_on
 
 
 async def active_again(on: Theatre) -> None:

@@ -7,7 +7,6 @@ runs its module as `python -m` does, and ends without the interpreter's last ste
 from __future__ import annotations
 
 import atexit
-import ctypes
 import fcntl
 import io
 import os
@@ -24,21 +23,17 @@ import types
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass
-from pathlib import Path
 from typing import NoReturn
 
 import trio
 
-from shipper.process import environment
+from shipper.process import environment, shown
 from shipper_plugins.outputs import relay_sessions
 from tests import forks
 
 _ABOVE = 200
 """Descriptors of the zygote's business are above those that a process is given."""
-_PR_SET_MM, _PR_SET_MM_MAP = 35, 14  # <linux/prctl.h>
 _STREAMS = [sys.stdin, sys.stdout, sys.stderr]
-_shown: list[object] = []
-"""The memory that /proc shows."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -131,25 +126,8 @@ def _set_up_rest(request: Request) -> None:
     os.chdir(request.cwd)
     os.environ.clear()
     os.environ.update(request.environ)
-    _show(request.command, [f"{name}={value}" for name, value in request.environ.items()])
+    shown.show(request.command, [f"{name}={value}" for name, value in request.environ.items()])
     _set_up_python(request)
-
-
-def _show(*parts: list[str]) -> None:
-    """Have /proc show this command line and this environment. See prctl(2), PR_SET_MM_MAP, and proc_pid_stat(5)."""
-    library = ctypes.CDLL(None, use_errno=True)
-    library.sbrk.restype = ctypes.c_ulong
-    third, *further = Path("/proc/self/stat").read_text().rpartition(") ")[2].split()
-    field = dict(enumerate([third, *further], 3))
-    areas = [int(field[number]) for number in (26, 27, 45, 46, 47)] + [library.sbrk(0), int(field[28])]
-    for part in parts:
-        memory = ctypes.create_string_buffer(os.fsencode("\0".join(part)))
-        _shown.append(memory)
-        areas += [ctypes.addressof(memory), ctypes.addressof(memory) + len(memory)]
-    no_auxiliary_vector, no_executable = [0, 0], 0xFFFFFFFF << 32
-    words = (ctypes.c_uint64 * 13)(*areas, no_auxiliary_vector[0], no_executable)
-    if library.prctl(_PR_SET_MM, _PR_SET_MM_MAP, words, ctypes.sizeof(words), 0) != 0:
-        raise OSError(ctypes.get_errno(), "PR_SET_MM_MAP")
 
 
 def _set_up_python(request: Request) -> None:

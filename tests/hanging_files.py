@@ -1,6 +1,7 @@
 """File systems whose calls do not come back: a fake between the shipper and the calls of `os`.
 
-It knows who calls, too: what may hang has no business in the thread of the event loop.
+It knows who calls, too: what may hang has no business in the thread of the event loop. To the shipper it is no local
+file system, of which an open file's inode is in memory.
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ from typing import Any
 from unittest import mock
 
 from shipper.plugin import Inotify
+from shipper_plugins.inputs.tail import content
 
 CALLS = ("open", "stat", "lstat", "fstat", "pread", "close", "listdir", "scandir", "readlink", "unlink", "chmod")
 CALLS += ("add_watch", "statfs")
@@ -74,7 +76,12 @@ def hanging(directory: Path, *calls: str) -> Iterator[Hanging]:
         "hears_all": _slowed(fake, "statfs", Inotify.hears_all, argument=1),
     }
     of_os = {name: _slowed(fake, name, getattr(os, name)) for name in CALLS if name not in ("add_watch", "statfs")}
-    with mock.patch.multiple(os, **of_os), mock.patch.multiple(Inotify, **of_inotify):
+    is_local = _slowed(fake, "statfs", lambda file: False)
+    with (
+        mock.patch.multiple(os, **of_os),
+        mock.patch.multiple(Inotify, **of_inotify),
+        mock.patch.object(content, "is_local", is_local),
+    ):
         try:
             yield fake
         finally:

@@ -9,7 +9,7 @@ import subprocess
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-_PATIENCE = 20.0
+_PATIENCE = 60.0
 
 
 class Namespace:

@@ -74,7 +74,7 @@ class Running:
     def send(self, number: signal.Signals) -> None:
         self._process.send_signal(number)
 
-    def end(self, by: signal.Signals = signal.SIGTERM, seconds: float = 30.0) -> bool:
+    def end(self, by: signal.Signals = signal.SIGTERM, seconds: float = 60.0) -> bool:
         """Sends a signal, and kills what is left of it after a time; whether it has ended by itself."""
         self.send(by)
         try:

@@ -162,7 +162,8 @@ class Sharing(LoadScopeScheduling):
     """Deals whole units to the workers of pytest-xdist, in the order in which they were collected.
 
     ALONE is dealt to the last worker, after the others have ended. A worker begins its last test only when it knows
-    what follows: it is told at once that nothing does.
+    what follows: so it gets units until it has two tests, also where it takes the place of one that crashed, or is told
+    at once that nothing follows.
     """
 
     def __init__(self, config: pytest.Config, log: Any = None) -> None:
@@ -178,9 +179,16 @@ class Sharing(LoadScopeScheduling):
                 node.shutdown()
             return
         super()._reschedule(node)
+        if not node.shutting_down and self._pending_of(self.assigned_work[node]) < 2:
+            self._reschedule(node)
 
     def remove_node(self, node: Any) -> str | None:
-        crashed = super().remove_node(node)
+        """It ended, or crashed: returns the test that it crashed in, and deals what else it has left."""
+        units = self.assigned_work.pop(node)
+        crashed = next((test for unit in units.values() for test, done in unit.items() if not done), None)
+        for scope, unit in units.items():
+            if left := {test: done for test, done in unit.items() if test != crashed and not done}:
+                self.workqueue[scope] = left
         for other in self.nodes:
             self._reschedule(other)
         return crashed

@@ -97,7 +97,6 @@ async def test_a_directory_to_keep_must_be_empty(tmp_path: Path) -> None:
 # -- the relay ---------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.timeout(180)
 async def test_two_edges_lose_nothing_through_cuts_kills_and_rotations(tmp_path: Path) -> None:
     kept = tmp_path / "kept"
     async with demo(tmp_path, "--rate", "300", "--keep", str(kept), command=RELAY) as process:

@@ -38,7 +38,6 @@ def installed() -> None:
 # -- the whole ---------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.timeout(180)
 @pytest.mark.usefixtures("installed")
 async def test_five_hosts_replace_their_key_through_a_kill_a_hang_and_an_election(tmp_path: Path) -> None:
     kept = tmp_path / "kept"
@@ -62,7 +61,6 @@ async def test_five_hosts_replace_their_key_through_a_kill_a_hang_and_an_electio
     assert not processes_of(kept)
 
 
-@pytest.mark.timeout(180)
 @pytest.mark.usefixtures("installed")
 async def test_interrupted_while_hosts_are_killed_it_starts_them_again_and_counts(tmp_path: Path) -> None:
     async with demo(tmp_path, "--rate", "100", command=FLEET) as process:
@@ -78,7 +76,6 @@ async def test_interrupted_while_hosts_are_killed_it_starts_them_again_and_count
 
 
 @pytest.mark.skipif(not Path("/proc/self").exists(), reason="processes are found by /proc")
-@pytest.mark.timeout(120)
 @pytest.mark.usefixtures("installed")
 async def test_killed_while_a_host_hangs_it_leaves_no_process_behind(tmp_path: Path) -> None:
     async with demo(tmp_path, command=FLEET) as process:

@@ -18,13 +18,13 @@ from shipper.sdk.errors import OptionError, PolicyError, Problem, ShipperError, 
 
 def run(*arguments, **more):
     more = {"capture_output": True} | more
-    return subprocess.run([sys.executable, "-m", "shipper", *arguments], text=True, timeout=30, **more)
+    return subprocess.run([sys.executable, "-m", "shipper", *arguments], text=True, timeout=60, **more)
 
 
 def test_nothing_of_a_verb_is_imported_before_it_is_chosen():
     """A supervisor waits for the first line of `run`: aiohttp alone would take 0.2 s."""
     check = "import sys, shipper.__main__; print([m for m in ('trio', 'aiohttp', 'rich', 'yaml') if m in sys.modules])"
-    ended = subprocess.run([sys.executable, "-c", check], capture_output=True, text=True, timeout=30)
+    ended = subprocess.run([sys.executable, "-c", check], capture_output=True, text=True, timeout=60)
 
     assert ended.stdout == "[]\n"
 
@@ -255,7 +255,7 @@ def test_a_running_shipper_is_asked_at_the_directory_of_the_environment_then_at_
 def test_the_process_is_called_after_the_program():
     look = "m._run = lambda _: print(open('/proc/self/comm').read())"
     check = f"from shipper import __main__ as m; {look}; m.main()"
-    ended = subprocess.run([sys.executable, "-c", check], capture_output=True, text=True, timeout=30)
+    ended = subprocess.run([sys.executable, "-c", check], capture_output=True, text=True, timeout=60)
 
     assert ended.stdout.strip() == "shipper"
 

@@ -135,7 +135,8 @@ def installed(tmp_path_factory):
     home = place / "venv"
     venv.create(home, symlinks=True)
     python = home / "bin" / "python"
-    run(sys.executable, "-m", "pip", "--python", str(python), "install", "--quiet", "--no-deps", str(wheel))
+    pip = [sys.executable, "-m", "pip", "--python", str(python)]
+    run(*pip, "install", "--quiet", "--no-deps", "--no-compile", str(wheel))
     site = Path(run(str(python), "-c", "import sysconfig; print(sysconfig.get_path('purelib'))").stdout.strip())
     (site / "dependencies.pth").write_text(sysconfig.get_path("purelib") + "\n")
     shutil.rmtree(source)
@@ -180,6 +181,12 @@ def test_the_policy_of_the_demo_is_in_the_wheel(installed):
     program = "from importlib.resources import files; print((files('shipper_demo') / 'policy.yaml').read_text())"
 
     assert "version: 1" in in_wheel(installed, program)
+
+
+def test_what_to_do_about_each_code_is_in_the_wheel(installed):
+    program = "from shipper.status.page.troubles import sections; print('queue_full' in sections())"
+
+    assert in_wheel(installed, program) == ["True"]
 
 
 def test_the_licence_comes_with_the_wheel(installed):

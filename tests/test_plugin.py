@@ -1,11 +1,8 @@
 """A stranger's plugins, written with nothing but `shipper.plugin`, do their work and keep the contract."""
 
-import ast
-import dataclasses
 import textwrap
 from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
-from pathlib import Path
 from typing import Annotated, Any
 
 import msgspec
@@ -13,7 +10,6 @@ import pytest
 import trio
 
 import shipper.plugin
-import shipper_plugins
 from shipper.plugin import (
     Answer,
     Answers,
@@ -37,7 +33,6 @@ from shipper.plugin import (
 from shipper.policy.uses import uses
 from shipper.sdk.aio import open_asyncio
 from shipper.testing import RecordingInputContext, check_output, check_processor
-from tests.test_layers import PUBLIC
 
 
 class Ticker(Input, frozen=True, kw_only=True):
@@ -183,7 +178,7 @@ def test_a_part_of_a_data_stream_has_no_control_characters() -> None:
 
 
 def test_answers_cannot_be_changed() -> None:
-    with pytest.raises(dataclasses.FrozenInstanceError):
+    with pytest.raises(AttributeError):
         Answers(1).count = 2  # type: ignore[misc]
 
 
@@ -226,21 +221,3 @@ class _Console:
     async def send(self, batch: Batch) -> Answers:
         await trio.lowlevel.checkpoint()
         return Answers(batch.count)
-
-
-def test_the_plugins_that_come_along_use_the_public_door_only() -> None:
-    allowed = {"shipper.plugin", "shipper_plugins", *(f"shipper.{module}" for module in PUBLIC)}
-    for path in Path(shipper_plugins.__file__).parent.rglob("*.py"):
-        for module in _imports(path):
-            if module.partition(".")[0] in ("shipper", "shipper_plugins"):
-                assert module in allowed or module.startswith("shipper_plugins."), f"{path.name} imports {module}"
-
-
-def _imports(path: Path) -> list[str]:
-    tree = ast.walk(ast.parse(path.read_text()))
-    statements = [node for node in tree if isinstance(node, ast.Import | ast.ImportFrom)]
-    return [
-        name
-        for node in statements
-        for name in ([alias.name for alias in node.names] if isinstance(node, ast.Import) else [node.module or ""])
-    ]

@@ -32,7 +32,7 @@ from tests.plugins.kafka_broker import open_cluster, values
 
 POLICIES = Path(__file__).parents[1] / "policies"
 KEY = Credential.parse({"api_key": "example:s3cret"})
-PATIENCE = 30.0
+PATIENCE = 60.0
 ACCESS = '203.0.113.9 - - [02/Jan/2026:13:55:36 +0000] "GET /cart HTTP/1.1" 200 512 "-" "curl/8.14.1"\n'
 
 
@@ -300,7 +300,7 @@ def bulk(port: int, key: str) -> int:
     }
     request: Any = urllib.request.Request(f"http://127.0.0.1:{port}/_bulk", body, headers)
     try:
-        with urllib.request.urlopen(request, timeout=10) as answer:
+        with urllib.request.urlopen(request, timeout=60) as answer:
             return int(answer.status)
     except urllib.error.HTTPError as error:
         with error:

@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 
 HELLO = '{"type":"hello","protocol":1}\n'
-PATIENCE = 30.0
+PATIENCE = 60.0
 
 EARLY_SIGNAL = """
 import os, signal, sys

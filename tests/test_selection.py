@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 from collections import Counter
 from pathlib import Path
 
@@ -47,3 +49,15 @@ def test_a_folder_takes_no_longer_than_its_budget() -> None:
         took["/".join(file.split("/")[: 2 if file.count("/") > 1 else 1])] += round(seconds)
 
     assert {folder: seconds for folder, seconds in took.items() if seconds > budget.get(folder, 0)} == {}
+
+
+def test_a_crash_takes_no_other_test_down(tmp_path: Path) -> None:
+    """Nor does the run wait for ever for the worker that takes the place of the one that crashed."""
+    (tmp_path / "pytest.ini").write_text("[pytest]\n")
+    (tmp_path / "test_a.py").write_text("import os\ndef test_one(): pass\ndef test_two(): os._exit(3)\n")
+    (tmp_path / "test_b.py").write_text("def test_three(): pass\n")
+    command = [sys.executable, "-m", "pytest", "-p", "tests.selection", "-n2", "--rootdir", tmp_path, tmp_path]
+
+    run = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=60)
+
+    assert "1 failed, 2 passed" in run.stdout

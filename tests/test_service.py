@@ -28,7 +28,7 @@ from shipper.sdk.aio import open_asyncio
 from shipper.testing import open_destination
 from tests.readme import ROOT, Page
 
-PATIENCE = 30.0
+PATIENCE = 60.0
 STRANGER = 54321
 MODULES = os.pathsep.join([str(ROOT), str(ROOT / "plugins"), sysconfig.get_path("purelib")])
 ACCESS = '203.0.113.9 - - [02/Jan/2026:13:55:36 +0000] "GET /cart HTTP/1.1" 200 512 "-" "curl/8.14.1"\n'

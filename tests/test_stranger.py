@@ -6,15 +6,16 @@ import base64
 import importlib
 import json
 import os
+import shutil
 import subprocess
 import sys
 import threading
 import tomllib
-import zipfile
 from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager
 from dataclasses import replace
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -27,7 +28,7 @@ from shipper.testing import RecordingInputContext, check_input, check_output, ch
 from shipper_demo.ports import free_port
 
 SOURCE = Path(__file__).parent / "stranger"
-PATIENCE = 30.0
+PATIENCE = 60.0
 LINES = b"".join(b"line %d\n" % number for number in range(10))
 BATCH = replace(Batch.lines(LINES, offset=0, shared={}), origin=b"0123456789abcdef", seq=7)
 POLICY = """
@@ -44,36 +45,17 @@ outputs:
 
 @pytest.fixture(scope="module")
 def installed(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
-    """The environment of a Python in which pip has installed the package."""
-    place = tmp_path_factory.mktemp("stranger")
-    command = [sys.executable, "-m", "pip", "install", "--quiet", "--no-deps", "--no-index", "--no-compile"]
-    wheel = _wheel(place)
-    subprocess.run([*command, "--target", str(place / "site"), str(wheel)], check=True, timeout=60)
-    return {**os.environ, "PYTHONPATH": str(place / "site")}
-
-
-def _wheel(place: Path) -> Path:
-    """The wheel of the sources, written without the tool that would build it, which is fetched from an index."""
+    """The environment of a Python that finds the package as pip installs it, without the second that pip takes."""
+    site = tmp_path_factory.mktemp("stranger")
     project = tomllib.loads((SOURCE / "pyproject.toml").read_text())["project"]
-    name = f"{project['name'].replace('-', '_')}-{project['version']}"
-    points = "".join(
-        f"[{group}]\n" + "".join(f"{type} = {value}\n" for type, value in of.items())
-        for group, of in project["entry-points"].items()
-    )
-    about = f"Metadata-Version: 2.1\nName: {project['name']}\nVersion: {project['version']}\n"
-    files = {
-        f"{name}.dist-info/METADATA": about,
-        f"{name}.dist-info/WHEEL": "Wheel-Version: 1.0\nGenerator: test\nRoot-Is-Purelib: true\nTag: py3-none-any\n",
-        f"{name}.dist-info/entry_points.txt": points,
-        **{str(path.relative_to(SOURCE)): path.read_text() for path in SOURCE.rglob("*.py")},
-    }
-    record = f"{name}.dist-info/RECORD"
-    files[record] = "".join(f"{file},,\n" for file in [*files, record])
-    wheel = place / f"{name}-py3-none-any.whl"
-    with zipfile.ZipFile(wheel, "w") as archive:
-        for file, text in files.items():
-            archive.writestr(file, text)
-    return wheel
+    name, version = project["name"].replace("-", "_"), project["version"]
+    shutil.copytree(SOURCE / name, site / name)
+    about = site / f"{name}-{version}.dist-info"
+    about.mkdir()
+    (about / "METADATA").write_text(f"Metadata-Version: 2.1\nName: {project['name']}\nVersion: {version}\n")
+    points = [[f"[{group}]", *map(" = ".join, of.items())] for group, of in project["entry-points"].items()]
+    (about / "entry_points.txt").write_text("\n".join(chain.from_iterable(points)))
+    return {**os.environ, "PYTHONPATH": str(site)}
 
 
 # -- the server that it sends to ---------------------------------------------------------------------------------------

@@ -203,7 +203,7 @@ class Client:
 
 @asynccontextmanager
 async def a_destination(**options: object) -> AsyncIterator[tuple[BulkDestination, Client]]:
-    with trio.fail_after(30):
+    with trio.fail_after(60):
         async with open_asyncio() as aio, open_destination(aio, **options) as destination:  # type: ignore[arg-type]
             yield destination, Client(aio, destination)
 

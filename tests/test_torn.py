@@ -8,8 +8,8 @@ from itertools import product
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tests.journal import Create, Resize, Step, Sync, Write
-from tests.torn import SECTOR, TornDisk
+from tests.journal import Create, Rename, Resize, Step, Sync, Unlink, Write
+from tests.torn import SECTOR, TornDisk, cuts
 
 FILES = st.integers(0, 3)
 PLACES = st.integers(0, 3 * SECTOR)
@@ -56,3 +56,11 @@ def test_each_part_of_what_was_not_synced_may_be_all_that_is_left() -> None:
 
     for first, second, other in product("on", repeat=3):
         assert {"0": (first * SECTOR + second * SECTOR).encode(), "1": other.encode()} in disks
+
+
+def test_what_was_removed_may_be_gone_before_its_successor_has_a_durable_name() -> None:
+    steps = [Create("new.tmp", 1), Write(1, 0, b"n"), Sync(1), Rename("new.tmp", "new", 1), Unlink("old"), Sync(None)]
+    sound = [*steps[:4], Sync(None), *steps[4:]]
+
+    assert list(cuts(steps, {"old": b"o"}, 0, random.Random(0))) == [(5, {})]
+    assert list(cuts(sound, {"old": b"o"}, 0, random.Random(0))) == []

@@ -53,6 +53,19 @@ class TornDisk:
         left.apply(list(_survivors(self._pending, draw)), fill=draw.choice((b"", self._durable.freed)))
         return left.by_name()
 
+    def cut_with_removals(self) -> dict[str, bytes] | None:
+        """The disk after a power cut now, if of the new names none came to it, and all else did.
+
+        None if nothing is removed while a new name is not durable.
+        """
+        kept = [change for change in self._pending if not isinstance(change, Create | Rename)]
+        if len(kept) == len(self._pending) or not any(isinstance(change, Unlink) for change in kept):
+            return None
+        left = _Files()
+        left.names, left.content = dict(self._durable.names), dict(self._durable.content)
+        left.apply(kept)
+        return left.by_name()
+
     def sync(self) -> dict[str, bytes]:
         """Make all of it durable; this is the disk then."""
         self._durable.apply(self._pending)
@@ -67,17 +80,23 @@ def cuts(
 
     Only steps that change or sync something are such places, and the end: between two of them the disk stays the same,
     and the latest place is that where most was told.
+
+    Beside those that are drawn there is one before each sync of the directory, where a removed file may have a
+    successor without a name: these are few of some hundred places, and few of their disks have lost just that.
     """
     places = [place for place, step in enumerate(steps) if isinstance(step, Change | Sync)]
     chosen = Counter(draw.choices([*places, len(steps)], k=count))
+    named = {place for place in places if steps[place] == Sync(None)}
     disk = TornDisk(files)
     done = 0
-    for place in sorted(chosen):
+    for place in sorted(chosen.keys() | named):
         for step in steps[done:place]:
             disk.do(step)
         done = place
         for _ in range(chosen[place]):
             yield place, disk.cut(draw)
+        if place in named and (left := disk.cut_with_removals()) is not None:
+            yield place, left
 
 
 def lay_out(directory: Path, files: Mapping[str, bytes]) -> None:

@@ -31,7 +31,7 @@ from tests.programs import Running
 
 __all__ = ["Collector", "Sink", "Unavailable", "running"]
 
-PATIENCE = 30.0
+PATIENCE = 60.0
 
 _CONFIG = """\
 receivers:

@@ -11,7 +11,6 @@ import os
 import pwd
 import secrets
 import shutil
-import subprocess
 import tempfile
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
@@ -19,9 +18,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import bcrypt
+
 from shipper_demo.ports import free_port
 from tests.backends import opensearch
-from tests.backends.maven import ELASTICSEARCH
+from tests.backends.maven import ELASTICSEARCH, JVM
 from tests.backends.opensearch import OpenSearch, Unavailable
 from tests.programs import Running
 
@@ -29,7 +30,7 @@ WRITER = {"indices": [{"names": ["logs-*"], "privileges": ["create_doc", "auto_c
 """A role that may write to `logs-*` and do nothing else."""
 
 _LEFT_OUT = ("gc.log", "HeapDump", "ErrorFile", "UseG1GC")
-_JVM_OPTIONS = "-Xms512m\n-Xmx512m\n-XX:+UseSerialGC\n-XX:TieredStopAtLevel=1\n"
+_JVM_OPTIONS = ("-Xms512m", "-Xmx512m", *JVM)
 
 __all__ = ["Elasticsearch", "Unavailable", "running"]
 
@@ -68,11 +69,10 @@ def running() -> Iterator[Elasticsearch]:
     password = secrets.token_urlsafe(18)
     try:
         home = opensearch._for_nobody(distribution, root)
-        url = _configure(home, root)
-        identity = _for_nobody(root)
-        process = _start(home, root, password, identity)
+        url = _configure(home, root, password)
+        process = _start(home, root, _for_nobody(root))
         try:
-            node = Elasticsearch(url, root / "config/certs/ca.pem", ("elastic", password), process)
+            node = Elasticsearch(url, root / "config/certs/ca.pem", ("admin", password), process)
             process.wait(node.answers, 180)
             yield node
         finally:
@@ -81,12 +81,16 @@ def running() -> Iterator[Elasticsearch]:
         shutil.rmtree(root, ignore_errors=True)
 
 
-def _configure(home: Path, root: Path) -> str:
+def _configure(home: Path, root: Path, password: str) -> str:
+    """The administrator is of the file realm, for whom no keystore has to be made: that is two programs in Java."""
     config = root / "config"
     shutil.copytree(home / "config", config)
     for name in ("data", "logs", "tmp", "config/certs"):
         (root / name).mkdir()
     opensearch._write_certificates(config / "certs")
+    hashed = bcrypt.hashpw(password.encode(), bcrypt.gensalt(4, prefix=b"2a")).decode()
+    (config / "users").write_text(f"admin:{hashed}\n")
+    (config / "users_roles").write_text("superuser:admin\n")
     port, transport = free_port(), free_port()
     settings: dict[str, Any] = {
         "cluster.name": "test",
@@ -100,6 +104,7 @@ def _configure(home: Path, root: Path) -> str:
         "xpack.security.enabled": True,
         "xpack.security.autoconfiguration.enabled": False,
         "xpack.security.authc.api_key.enabled": True,
+        "xpack.security.authc.password_hashing.algorithm": "bcrypt4",  # the default 10 costs 0.1 s a password
     }
     for layer in ("transport", "http"):
         settings[f"xpack.security.{layer}.ssl.enabled"] = True
@@ -109,7 +114,7 @@ def _configure(home: Path, root: Path) -> str:
     (config / "elasticsearch.yml").write_text("".join(f"{key}: {json.dumps(one)}\n" for key, one in settings.items()))
     options = (config / "jvm.options").read_text().splitlines()
     kept = [line for line in options if not any(part in line for part in _LEFT_OUT)]
-    (config / "jvm.options").write_text("\n".join(kept) + "\n" + _JVM_OPTIONS)
+    (config / "jvm.options").write_text("\n".join([*kept, *_JVM_OPTIONS, ""]))
     return f"https://localhost:{port}"
 
 
@@ -124,17 +129,13 @@ def _for_nobody(root: Path) -> dict[str, Any]:
     return {"user": nobody.pw_uid, "group": nobody.pw_gid, "extra_groups": []}
 
 
-def _start(home: Path, root: Path, password: str, identity: Mapping[str, Any]) -> Running:
+def _start(home: Path, root: Path, identity: Mapping[str, Any]) -> Running:
     environment = {
         "PATH": os.environ["PATH"],
         "HOME": str(root / "tmp"),
         "ES_JAVA_HOME": str(opensearch._java_home()),
         "ES_PATH_CONF": str(root / "config"),
         "ES_TMPDIR": str(root / "tmp"),
+        "CLI_JAVA_OPTS": " ".join(JVM),  # of the program that starts the node
     }
-    more: dict[str, Any] = {"env": environment, "cwd": root / "tmp", **identity}
-    keystore = str(home / "bin/elasticsearch-keystore")
-    subprocess.run([keystore, "create"], check=True, capture_output=True, timeout=120, **more)
-    given = [keystore, "add", "-x", "bootstrap.password"]
-    subprocess.run(given, input=password.encode(), check=True, capture_output=True, timeout=120, **more)
-    return Running([home / "bin/elasticsearch"], **more)
+    return Running([home / "bin/elasticsearch"], env=environment, cwd=root / "tmp", **identity)

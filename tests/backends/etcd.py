@@ -26,7 +26,7 @@ import trustme
 from shipper_demo.ports import free_port
 from tests.programs import Running
 
-PATIENCE = 30.0
+PATIENCE = 60.0
 ROOT = ("root", "the password of root")
 
 
@@ -68,7 +68,8 @@ class Node:
         command = [program("etcd"), "--name", self.name, "--data-dir", self.data, "--log-level", "error"]
         command += ["--listen-client-urls", self.url, "--advertise-client-urls", self.url]
         command += ["--listen-peer-urls", own, "--initial-advertise-peer-urls", own, "--initial-cluster", cluster]
-        command += ["--heartbeat-interval", "50", "--election-timeout", "500", *self.arguments]
+        command += ["--heartbeat-interval", "50", "--election-timeout", "500", "--bcrypt-cost", "4"]
+        command += self.arguments
         self.process = Running(command)
 
     def kill(self) -> None:

@@ -39,7 +39,7 @@ from confluent_kafka.admin import (
 from cryptography.hazmat.primitives import serialization
 
 from shipper_demo.ports import free_port
-from tests.backends.maven import KAFKA
+from tests.backends.maven import JVM, KAFKA
 from tests.backends.recipe import Unavailable
 from tests.programs import Running
 
@@ -47,9 +47,7 @@ __all__ = ["Kafka", "Unavailable", "running"]
 
 PATIENCE = 90.0
 
-_JAVA = ("-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC", "-Dorg.slf4j.simpleLogger.defaultLogLevel=warn")
-
-
+_JAVA = (*JVM, "-Dorg.slf4j.simpleLogger.defaultLogLevel=warn")
 WRITING = (AclOperation.WRITE, AclOperation.DESCRIBE)
 
 
@@ -154,6 +152,10 @@ class Kafka:
             self._admin.alter_user_scram_credentials([UserScramCredentialDeletion(name, ScramMechanism.SCRAM_SHA_512)])
         )
 
+    def users(self) -> set[str]:
+        """Who can log in."""
+        return set(self._admin.describe_user_scram_credentials().result(30))
+
     @staticmethod
     def _done(futures: Mapping[object, object]) -> None:
         for future in futures.values():
@@ -183,9 +185,9 @@ class Kafka:
 
 def _ranges(consumer: Consumer, topic: str) -> list[tuple[int, int, int]]:
     """Each partition, with its first offset and the next one."""
-    partitions = sorted(consumer.list_topics(topic, timeout=10).topics[topic].partitions)
+    partitions = sorted(consumer.list_topics(topic, timeout=60).topics[topic].partitions)
     places = [TopicPartition(topic, partition) for partition in partitions]
-    return [(place.partition, *consumer.get_watermark_offsets(place, timeout=10)) for place in places]
+    return [(place.partition, *consumer.get_watermark_offsets(place, timeout=60)) for place in places]
 
 
 def _read(consumer: Consumer, high: int, most: int) -> list[Message]:

@@ -12,6 +12,7 @@ from __future__ import annotations
 import ctypes
 import itertools
 import json
+import os
 import signal
 import tempfile
 import urllib.request
@@ -19,6 +20,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -60,7 +62,8 @@ class Program:
     def start(self) -> None:
         """Starts it without a wait, if it does not run."""
         if self.process is None:
-            self.process = _starter.submit(Running, self.command, preexec_fn=_die_with_us).result()
+            options = {"preexec_fn": _die_with_us, "env": {**os.environ, "GOGC": "400"}}  # memory for processor time
+            self.process = _starter.submit(Running, self.command, **options).result()
 
     def kill(self) -> None:
         """As kill -9."""
@@ -109,9 +112,9 @@ class Kubernetes:
 
     # -- who asks ------------------------------------------------------------------------------------------------------
 
-    @property
+    @cached_property
     def admin(self) -> Api:
-        return Api(self.url, self.ca, ADMIN_TOKEN)
+        return Api(self.url, self.ca, ADMIN_TOKEN, keeps=True)
 
     def user(self, number: int) -> Api:
         """`user-NUMBER`, from 1 to `USERS`, who has no right until a test grants one."""
@@ -218,6 +221,7 @@ class Kubernetes:
 
     def stop(self) -> None:
         """Kills both."""
+        self.admin.close()
         self.apiserver.kill()
         self.etcd.kill()
 
@@ -252,8 +256,8 @@ def _posted(url: str, message: Mapping[str, Any]) -> Any:
 
 
 @contextmanager
-def running(*, audit: bool = False, arguments: Sequence[str] = (), of_etcd: Sequence[str] = ()) -> Iterator[Kubernetes]:
-    """A server that is ready, with more arguments of kube-apiserver and of etcd; raises Unavailable."""
+def running(*, audit: bool = False, arguments: Sequence[str] = ()) -> Iterator[Kubernetes]:
+    """A server that is ready, with more arguments of kube-apiserver; raises Unavailable."""
     programs = KUBERNETES.made()
     with ExitStack() as stack:
         name = stack.enter_context(tempfile.TemporaryDirectory(prefix="kubernetes-", ignore_cleanup_errors=True))
@@ -262,7 +266,7 @@ def running(*, audit: bool = False, arguments: Sequence[str] = (), of_etcd: Sequ
         authority = trustme.CA()
         write_files(directory, authority)
         url = f"http://127.0.0.1:{client}"
-        etcd = [str(programs / "etcd"), *etcd_arguments(directory, url, f"http://127.0.0.1:{peer}"), *of_etcd]
+        etcd = [str(programs / "etcd"), *etcd_arguments(directory, url, f"http://127.0.0.1:{peer}")]
         mine = [*audit_arguments(directory), *arguments] if audit else arguments
         apiserver = [str(programs / "kube-apiserver"), *apiserver_arguments(directory, port, url), *mine]
         kubernetes = Kubernetes(

@@ -1,4 +1,4 @@
-"""A client of an API server for tests: a connection for each request, no retries, no cache but of the paths of kinds.
+"""A client of an API server for tests: no retries, no cache but of the paths of kinds.
 
 It blocks: a test of trio that may not block its loop calls it in a thread.
 """
@@ -7,10 +7,11 @@ from __future__ import annotations
 
 import http.client
 import json
+import select
 import ssl
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from contextlib import closing, contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
@@ -19,7 +20,7 @@ from urllib.parse import urlencode, urlsplit
 
 import yaml
 
-PATIENCE = 30.0
+PATIENCE = 60.0
 MERGE = "application/merge-patch+json"
 APPLY = "application/apply-patch+yaml"
 AGENT = "shipper-tests"
@@ -62,21 +63,22 @@ def path(plural: str, namespace: str = "", name: str = "", sub: str = "", *, api
 
 @dataclass
 class Api:
-    """The server as one user sees it. `certificate` is the path of a certificate and of its key."""
+    """The server as one user sees it.
+
+    One that `keeps` uses its connections again, which saves a handshake with each request, until `close`.
+    """
 
     url: str
     ca: Path
     token: str = ""
     agent: str = AGENT
-    certificate: tuple[Path, Path] | None = None
+    keeps: bool = False
     _plurals: dict[tuple[str, str], tuple[str, bool]] = field(default_factory=dict, repr=False)
+    _idle: list[http.client.HTTPSConnection] = field(default_factory=list, repr=False)
 
     @cached_property
     def _tls(self) -> ssl.SSLContext:
-        context = ssl.create_default_context(cafile=str(self.ca))
-        if self.certificate:
-            context.load_cert_chain(*self.certificate)
-        return context
+        return ssl.create_default_context(cafile=str(self.ca))
 
     # -- any request ---------------------------------------------------------------------------------------------------
 
@@ -123,14 +125,35 @@ class Api:
         headers = {"Accept": "application/json", "Content-Type": media, "User-Agent": self.agent}
         if self.token:
             headers["Authorization"] = f"Bearer {self.token}"
-        to = urlsplit(self.url)
-        assert to.hostname
-        connection = http.client.HTTPSConnection(to.hostname, to.port, timeout=seconds, context=self._tls)
         target = f"{path}{'&' if '?' in path else '?'}{urlencode(query)}" if query else path
-        with closing(connection):
+        connection = self._connection(seconds)
+        is_done = False
+        try:
             connection.request(method, target, None if body is None else json.dumps(body), headers)
             with connection.getresponse() as reply:
                 yield reply
+                is_done = reply.isclosed() and not reply.will_close
+        finally:
+            if is_done and self.keeps:
+                self._idle.append(connection)
+            else:
+                connection.close()
+
+    def _connection(self, seconds: float) -> http.client.HTTPSConnection:
+        """An idle one that the server has not ended, or a new one."""
+        with suppress(IndexError):
+            while not _is_quiet(found := self._idle.pop()):
+                found.close()
+            found.sock.settimeout(seconds)
+            return found
+        to = urlsplit(self.url)
+        assert to.hostname
+        return http.client.HTTPSConnection(to.hostname, to.port, timeout=seconds, context=self._tls)
+
+    def close(self) -> None:
+        """Closes the connections that it has kept."""
+        while self._idle:
+            self._idle.pop().close()
 
     # -- objects; each raises Refused ----------------------------------------------------------------------------------
 
@@ -192,6 +215,13 @@ class Api:
 
     def _wait_until_served(self, plural: str) -> None:
         until(lambda: self.call("GET", plural, limit="1").status == 200, f"{plural} is served")
+
+
+def _is_quiet(connection: http.client.HTTPSConnection) -> bool:
+    """Whether the server has said nothing, such as that it ends."""
+    heard = select.poll()
+    heard.register(connection.sock, select.POLLIN)
+    return not heard.poll(0)
 
 
 def _lines(reply: http.client.HTTPResponse) -> Iterator[bytes]:

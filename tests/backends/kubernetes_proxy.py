@@ -26,7 +26,6 @@ import trio
 from tests.backends.kubernetes import Kubernetes
 from tests.backends.kubernetes_connection import Connection
 from tests.backends.kubernetes_faults import (
-    EXPIRED,
     Delay,
     Fault,
     Loss,
@@ -108,10 +107,6 @@ class Proxy:
         """Answers 429 with `Retry-After: SECONDS`."""
         said = "The server has received too many requests and has asked us to try again later"
         return self.answer(429, "TooManyRequests", said, headers=(("Retry-After", str(seconds)),), times=times, **match)
-
-    def gone(self, *, times: int | None = None, **match: Any) -> Reply:
-        """Answers 410, as to a list or to an expired token `continue`."""
-        return self.answer(410, "Expired", EXPIRED, times=times, **match)
 
     def gone_in_stream(self, *, times: int | None = None, **match: Any) -> Reply:
         """Answers each new watch with 200 and one event, ERROR 410: as the server does if its version is too old."""

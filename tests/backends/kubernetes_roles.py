@@ -10,6 +10,7 @@ from __future__ import annotations
 import subprocess
 import sysconfig
 from collections.abc import Sequence
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -30,6 +31,7 @@ _RBAC_GROUP = RBAC.partition("/")[0]
 _installed: set[Path] = set()
 
 
+@cache
 def rendered(part: str = ".") -> list[Object]:
     """The objects of a kustomization of packaging/kubernetes, as kubectl makes them."""
     command = [str(KUBECTL), "kustomize", str(PACKAGING / part)]

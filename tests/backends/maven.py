@@ -13,6 +13,12 @@ from tests.backends.recipe import Recipe, Unavailable
 _COPY = "org.apache.maven.plugins:maven-dependency-plugin:3.8.1:copy-dependencies"
 _SECONDS = 900.0
 
+JVM = (
+    *("-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC"),
+    *("-XX:+UnlockDiagnosticVMOptions", "-XX:-BytecodeVerificationRemote"),
+)
+"""What makes the start of a server cheaper, which is most of what it costs in tests."""
+
 # -- Kafka -------------------------------------------------------------------------------------------------------------
 
 KAFKA_VERSION = "4.1.1"

@@ -135,7 +135,7 @@ def test_an_api_key_is_known_until_it_is_invalidated(elasticsearch_node, policy)
 
     assert status == 0
     assert f"good     secret file:{path.parent}/secret: {id}" in lines
-    assert f"good     login {where(elasticsearch_node)}: API key asked-key of user elastic" in lines
+    assert f"good     login {where(elasticsearch_node)}: API key asked-key of user admin" in lines
     assert not [line for line in lines if "address" in line or secret in line]
     elasticsearch_node.delete_api_key(id)
     status, lines = asked("credential", path)
@@ -150,7 +150,7 @@ def test_a_new_credential_is_asked_about_before_the_policy_has_it(elasticsearch_
     status, lines = asked("credential", path, "--secret", str(tmp_path / "new"))
 
     assert status == 1
-    assert f"good     login {where(elasticsearch_node)}: API key asked-new of user elastic" in lines
+    assert f"good     login {where(elasticsearch_node)}: API key asked-new of user admin" in lines
     assert [line for line in lines if line.startswith("bad      privilege logs-web-default: missing: create_doc")]
 
 

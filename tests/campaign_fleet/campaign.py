@@ -25,7 +25,7 @@ import subprocess
 import sys
 import time
 from collections import Counter
-from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Mapping, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager, suppress
 from pathlib import Path
 from random import Random
@@ -113,10 +113,6 @@ class Campaign:
         answers = Counter(answer.verdict.state for answer in self.seen.answers)
         figures = {"versions": len(self.seen.history), "keys revoked": len(self.seen.revoked)}
         return Counter(figures | {"answers": answers.total(), "answers that open": answers["open"]})
-
-    def closing(self) -> Iterator[str]:
-        """Nothing more than the figures."""
-        yield from ()
 
     def summary(self) -> str:
         """How far it is, in one line."""

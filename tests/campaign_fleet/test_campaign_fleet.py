@@ -14,23 +14,18 @@ from shipper.fleet.judge import Verdict
 from shipper.fleet.records import Version
 from shipper.fleet.standings import Standing
 from shipper.process.environment import boottime
-from tests.backends import etcd as server
 from tests.backends.etcd import Etcd
 from tests.campaign_fleet.campaign import opened_campaign
 from tests.campaign_fleet.oracle import Answer, Published, Revoked, Seen, Use, faults
 from tests.campaign_fleet.transcript import Transcript, What, mark
+from tests.story.fleet import started_etcd
 
 ONE, TWO, THREE = (Version(0, number, f"digest-{number}") for number in (1, 2, 3))
 
 
 @pytest.fixture
 def nodes() -> Iterator[Etcd]:
-    try:
-        server.program("etcd")
-    except server.Unavailable as why:
-        pytest.skip(str(why))
-    with server.cluster(3) as etcd:
-        yield etcd
+    yield from started_etcd(3)
 
 
 @pytest.mark.backend

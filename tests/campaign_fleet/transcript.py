@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 import bisect
-import json
 import math
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Any, NamedTuple
 
 from shipper.supervise.answers import STAGES, Stage
+from tests.campaign_fleet.recorded import Record
 
 Revision = tuple[int, int]
 
@@ -39,10 +38,9 @@ def marked(policy: str) -> str:
 
 
 @dataclass
-class Transcript:
-    """Read on by `again`; instants are of CLOCK_MONOTONIC."""
+class Transcript(Record):
+    """What it is about."""
 
-    path: Path
     offered: dict[Revision, tuple[float, What]] = field(default_factory=dict)
     """When each revision was first heard, and what it is."""
     reached: list[tuple[float, Stage, Revision]] = field(default_factory=list)
@@ -51,33 +49,6 @@ class Transcript:
     """Each secret that was heard."""
     leases: list[tuple[float, float | None]] = field(default_factory=list)
     """Each lease that was heard: its end on CLOCK_BOOTTIME, or None if none is needed."""
-    newest: list[str] = field(default_factory=list)
-    """The last lines, for people."""
-    _read: int = 0
-
-    def again(self) -> Transcript:
-        """Reads what is new."""
-        if not self.path.exists():
-            return self
-        with self.path.open("rb") as file:
-            file.seek(self._read)
-            for line in file:
-                if not line.endswith(b"\n"):
-                    break
-                self._read += len(line)
-                self._take(line)
-        return self
-
-    def _take(self, line: bytes) -> None:
-        at, _, rest = line.partition(b" ")
-        direction, _, message = rest.partition(b" ")
-        try:
-            said = json.loads(message)
-        except ValueError:
-            return  # torn, by a kill
-        (self._heard if direction == b"<" else self._said)(float(at), said)
-        if said["type"] not in ("observed", "lease"):
-            self.newest = [*self.newest[-11:], f"{float(at):.3f} {direction.decode()} {_short(said)}"]
 
     def _heard(self, at: float, message: dict[str, Any]) -> None:
         if message["type"] in ("policy", "credentials"):
@@ -120,11 +91,3 @@ class Transcript:
         """Whether it needs a lease to send, by the first so many messages about leases, or by all."""
         until = self.leases[:heard][-1:]
         return bool(until) and until[0][1] is not None
-
-
-def _short(message: dict[str, Any]) -> str:
-    shown = {
-        key: value for key, value in message.items() if key not in ("policy", "sha256", "credentials", "state_keys")
-    }
-    ids = message.get("credentials")
-    return json.dumps(shown | ({"credentials": list(ids)} if ids else {}))[:300]

@@ -26,7 +26,7 @@ import shutil
 import sys
 import time
 from collections import Counter
-from collections.abc import AsyncIterator, Callable, Iterator, Sequence
+from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
 from pathlib import Path
 from random import Random
@@ -35,7 +35,7 @@ import trio
 
 from tests import canary
 from tests.backends.kubernetes import Kubernetes
-from tests.campaign_kubernetes import audit, figures
+from tests.campaign_kubernetes import audit
 from tests.campaign_kubernetes.harm import Harm, _member
 from tests.campaign_kubernetes.judges import faults_of_objects
 from tests.campaign_kubernetes.judges_keys import faults_of_keys
@@ -71,10 +71,6 @@ class Campaign:
         self.done: Counter[str] = Counter()
         """How often what was done."""
         self.seen = Seen()
-        self.calm: list[float] = []
-        """Seconds from the last edit of a round until all policies were drained."""
-        self.at_rest = 0.0
-        """Requests of a member in a second, when nothing changes."""
         self.wrong: list[str] = []
         chance = Random(seed)
         self._chance = chance
@@ -89,11 +85,6 @@ class Campaign:
         """What there was."""
         revoked, versions = len(self.stage.revoked), len(self.stage.history.states)
         return Counter({"contents revoked": revoked, "versions of objects": versions})
-
-    def closing(self) -> Iterator[str]:
-        """The table, of a round that came to its end."""
-        if "seconds" in self.done:
-            yield self.table()
 
     def summary(self) -> str:
         """How far it is, in one line."""
@@ -194,9 +185,7 @@ class Campaign:
     # -- rest and end --------------------------------------------------------------------------------------------------
 
     async def _rest(self, what: str) -> None:
-        began = trio.current_time()
         await self._progress(self._not_drained, what)
-        self.calm.append(trio.current_time() - began)
 
     def _not_drained(self) -> list[str]:
         """What is not drained at its last generation, and why."""
@@ -214,18 +203,11 @@ class Campaign:
         await self._progress(self._not_delivered, "all lines are delivered")
         await self._progress(self._not_drained, "all policies are drained")
         await self._progress(self._still_written, "nobody writes a status any more")
-        asked, began = self._asked(), trio.current_time()
-        await trio.sleep(AT_REST)
-        self.at_rest = (self._asked() - asked) / (trio.current_time() - began) / len(self.stage.members)
 
     def _still_written(self) -> list[str]:
         """The last write, if it was a short while ago: members tell late that nothing is undelivered."""
         last = self.stage.history.states[-1]
         return [f"written at rest: {last}"] if time.monotonic() - last.at < AT_REST else []
-
-    def _asked(self) -> int:
-        """Returns how many requests of members the proxies have passed on."""
-        return sum(member.proxy.counts.total() for member in self.stage.members)
 
     def _not_released(self) -> list[str]:
         """The contents that were replaced, and are neither revoked nor could come back."""
@@ -333,18 +315,6 @@ class Campaign:
         for member in self.stage.members:
             found += [*canary.left_in(member.state, {one for one in secrets if b"key" in one or b"yek" in one})]
         return [f"a canary is shown: {one}" for one in found]
-
-    def table(self) -> str:
-        """The figures of the run, for people."""
-        members = self.stage.members
-        more = [
-            ("requests of members", f"{self._asked()}; at rest {self.at_rest:.2f} of a member in a second"),
-            ("memory of supervisors, MiB", ", ".join(f"{member.memory():.0f}" for member in members)),
-            ("deletions, s", figures.spread(self.party.deletions)),
-            ("starts of supervisors", ", ".join(str(member.launches) for member in members)),
-        ]
-        copies = [*self.stage.destination.copies.values()]
-        return figures.table(self.seen, self.done, self.calm, copies, more)
 
     def picture(self) -> str:
         """What everyone is doing."""

@@ -63,10 +63,6 @@ class History:
     def stop(self) -> None:
         self._stopped.set()
 
-    def read_to(self, version: int) -> bool:
-        """Whether all is read up to a version."""
-        return self._next > version
-
     def _read(self) -> None:
         create = {"key": _coded(_ROOT), "range_end": _coded("/registry0"), "start_revision": str(self._next)}
         body = json.dumps({"create_request": {**create, "progress_notify": True}}).encode()

@@ -56,12 +56,6 @@ def _was_the_last(record: object) -> bool:
     return isinstance(record, Policy) and record.deleting and not record.finalizers
 
 
-def unrecorded(seen: Seen) -> int:
-    """Returns how many versions the audit log does not have: an API server that is killed forgets some."""
-    known = {write.version for write in seen.writes}
-    return sum(state.version not in known for kind in (Policy, Member, Secret) for state in seen.of(kind))
-
-
 # -- nothing goes back -------------------------------------------------------------------------------------------------
 
 

@@ -10,7 +10,7 @@ import pytest
 
 from tests.campaign_kubernetes import audit, records
 from tests.campaign_kubernetes.history import State
-from tests.campaign_kubernetes.judges import faults_of_objects, unrecorded
+from tests.campaign_kubernetes.judges import faults_of_objects
 from tests.campaign_kubernetes.judges_keys import faults_of_keys
 from tests.campaign_kubernetes.records import Content, Deleted, content, mark, name_of
 from tests.campaign_kubernetes.seen import Request, Seen
@@ -104,9 +104,6 @@ class Story:
         message["credentials"] = {"in_use": [], "released": released}
         self.transcript.take(f"{at} > {json.dumps(message)}".encode())
 
-    def gets_lease(self, at: float, until: float) -> None:
-        self.transcript.take(f'{at} < {{"type": "lease", "until": {until}}}'.encode())
-
     # -- the judgement -------------------------------------------------------------------------------------------------
 
     @property
@@ -161,7 +158,6 @@ def story(tmp_path: Path) -> Story:
 
 def test_a_cluster_in_which_all_is_well_has_no_fault(story: Story) -> None:
     assert story.faults() == []
-    assert unrecorded(story.seen) == 0
     assert story.seen.released.keys() == {OLD}
 
 

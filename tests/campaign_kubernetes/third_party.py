@@ -43,8 +43,6 @@ class ThirdParty:
         self.edits_left = self.rotations_left = 0
         self.wrong: list[str] = []
         """What it has met that must not be."""
-        self.deletions: list[float] = []
-        """Seconds that deletions took."""
         self.last: dict[tuple[str, str], str] = {}
         """The newest content of each key, as it was written."""
 
@@ -308,7 +306,6 @@ class ThirdParty:
             await self.stage.until(lambda: self._now(name) is None, 2 * GONE)
             took = trio.current_time() - began
             self.wrong.append(f"the deletion of a policy took {took:.0f} s; after {GONE:g} s it was {now}")
-        self.deletions.append(trio.current_time() - began)
 
     async def _must(self, call: Callable[[Api], Mapping[str, Any]]) -> None:
         try:

@@ -7,13 +7,12 @@ from __future__ import annotations
 
 import bisect
 import hashlib
-import json
 import math
 from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Any, NamedTuple
 
+from tests.campaign_fleet.recorded import Record
 from tests.campaign_kubernetes.records import Mark, marks, name_of
 
 Revision = tuple[int, int]
@@ -35,10 +34,9 @@ class Offer(NamedTuple):
 
 
 @dataclass
-class Transcript:
-    """Read on by `again`."""
+class Transcript(Record):
+    """What it is about."""
 
-    path: Path
     offers: list[Offer] = field(default_factory=list)
     """Each policy that was heard; the same revision may be heard again."""
     reached: list[tuple[float, str, Revision]] = field(default_factory=list)
@@ -50,38 +48,10 @@ class Transcript:
     """Each lease that was heard: its end by CLOCK_BOOTTIME, or None if none is needed."""
     lacks: list[tuple[str, str]] = field(default_factory=list)
     """By the newest `observed`, the credentials for which events wait in vain, each with one to which they may go."""
-    starts: int = 0
-    newest: list[str] = field(default_factory=list)
-    """The last lines, for people."""
     _holding: list[tuple[float, frozenset[str]]] = field(default_factory=list)
     """After each change, the ids that it was given and has not given up."""
     _names: dict[str, str] = field(default_factory=dict)
     _first: dict[Revision, Offer] = field(default_factory=dict)
-    _read: int = 0
-
-    def again(self) -> Transcript:
-        """Reads what is new."""
-        if self.path.exists():
-            with self.path.open("rb") as file:
-                file.seek(self._read)
-                for line in file:
-                    if not line.endswith(b"\n"):
-                        break
-                    self._read += len(line)
-                    self.take(line)
-        return self
-
-    def take(self, line: bytes) -> None:
-        """Reads a line: an instant, `<` or `>`, and a message."""
-        at, _, rest = line.partition(b" ")
-        direction, _, message = rest.partition(b" ")
-        try:
-            said = json.loads(message)
-        except ValueError:
-            return  # torn, by a kill
-        (self._heard if direction == b"<" else self._said)(float(at), said)
-        if said["type"] not in ("observed", "lease"):
-            self.newest = [*self.newest[-11:], f"{float(at):.3f} {direction.decode()} {_short(said)}"]
 
     # -- heard ---------------------------------------------------------------------------------------------------------
 
@@ -122,7 +92,6 @@ class Transcript:
         elif kind == "result":
             self._give_up(at, (message.get("result") or {}).get("released", ()))
         elif kind == "ready":
-            self.starts += 1
             found = message["revisions"]
             self.reached += [(at, stage, (found[stage][0], found[stage][1])) for stage in STAGES if found[stage]]
             if found["active"]:  # what it wants it does not have in memory
@@ -222,9 +191,3 @@ def _same(one: Offer, other: Offer) -> bool:
 
 def _name(secret: Mapping[str, Any]) -> str:
     return name_of(next((value for value in secret.values() if isinstance(value, str)), ""))
-
-
-def _short(message: dict[str, Any]) -> str:
-    shown = {key: value for key, value in message.items() if key not in ("policy", "credentials", "state_keys")}
-    ids = message.get("credentials")
-    return json.dumps(shown | ({"credentials": [*ids]} if ids else {}))[:300]

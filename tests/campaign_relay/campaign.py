@@ -30,7 +30,7 @@ from __future__ import annotations
 
 import json
 from collections import Counter
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from pathlib import Path
 from random import Random
@@ -148,7 +148,6 @@ class Campaign:
         self.done: Counter[str] = Counter()
         """How often what was done."""
         self.things = Things()
-        self._closing: list[str] = []
         """At the end, what became of all lines, and the sums of the ledgers."""
         self._options = options
         self._random = Random(seed)
@@ -213,10 +212,6 @@ class Campaign:
     def summary(self) -> str:
         """How far it is, in one line."""
         return f"{self.lines} lines written, {self.arrived} at the backend; {self._said()}"
-
-    def closing(self) -> Iterator[str]:
-        """What became of all lines, and the sums of the ledgers."""
-        yield from self._closing
 
     @property
     def arrived(self) -> int:
@@ -331,7 +326,6 @@ class Campaign:
             await self.far.reached("drained", await self._offer_far(self.far))
         for party in self.parties:
             self._check_ledgers(party)
-        self._closing = [*map(self._lines_of, self.edges), *map(_ledger_of, self.parties)]
 
     def _check_ledgers(self, party: Party) -> None:
         """Raises Failed."""
@@ -340,12 +334,6 @@ class Campaign:
             refused = {name: answers.get(name) for name in ("dead_letter", "dropped", "damaged") if answers.get(name)}
             if ledger.get("accepted") != sum(answers.values()) or refused:
                 raise Failed(f"{party.name}: the ledger of revision {revision} is wrong: {dict(ledger)}")
-
-    def _lines_of(self, edge: Edge) -> str:
-        came = self._came(edge)
-        twice = sum(count > 1 for count in came.values())
-        lost = edge.lines - len(came)
-        return f"{edge.name}: {edge.lines} lines = {len(came)} delivered, {twice} of them twice + {lost} lost"
 
     def _came(self, edge: Edge) -> Counter[int]:
         lines = [event["message"].split() for event in self._backend.events if "message" in event]
@@ -711,12 +699,6 @@ class Campaign:
         for edge in self.edges if is_last else ():
             edge.directory.doubt()
             edge.program.doubt(deletions_only=True)
-
-
-def _ledger_of(party: Party) -> str:
-    sums = party.ledger
-    answers = " + ".join(f"{count} {name}" for name, count in sorted(sums.items()) if name != "accepted")
-    return f"{party.name}: {len(party.ledgers)} ledgers, accepted {sums['accepted']} = {answers}"
 
 
 @asynccontextmanager

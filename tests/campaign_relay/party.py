@@ -6,7 +6,6 @@ import json
 import os
 import shutil
 import signal
-from collections import Counter
 from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import asynccontextmanager, suppress
 from pathlib import Path
@@ -201,14 +200,6 @@ class Party:
     def told(self) -> int:
         """How often it has told that its principal went back."""
         return self._told_before + (0 if self._sidecar is None else _told(self._sidecar))
-
-    @property
-    def ledger(self) -> Counter[str]:
-        """The sums of all ledgers that were heard: what was accepted is what barriers waited for."""
-        sums: Counter[str] = Counter()
-        for ledger in self.ledgers.values():
-            sums.update(ledger)
-        return sums
 
     async def _say_policy(self, sidecar: Sidecar) -> None:
         await sidecar.policy(self._revision, self._text, {id: secret(id) for id in self._current})

@@ -20,7 +20,7 @@ import trio
 
 from tests.canary import EVENT
 from tests.story.driver import launched
-from tests.story.world import open_world
+from tests.story.world import open_world, shipping
 from tests.supervise.driver import Site
 
 PATIENCE = 60.0
@@ -106,24 +106,18 @@ async def watched(state: Path, columns: int = 80, rows: int = 24, *options: str)
         os.close(ours)
 
 
-@pytest.mark.parametrize(("columns", "rows"), [(80, 24), (120, 40)])
-async def test_it_draws_what_the_shipper_does_and_leaves_the_terminal_as_it_was(
-    tmp_path: Path, columns: int, rows: int
-) -> None:
-    async with open_world(tmp_path, "a") as world, launched(world.state) as sidecar:
-        await sidecar.hello()
-        await world.settled(sidecar, 1, "a")
-        async with watched(world.state, columns, rows) as terminal:
-            await terminal.until(lambda: terminal.shows("access file"))
-            world.write(1234)
-            await world.delivered(PATIENCE)
-            footer = "↑↓ scroll, q ends"
-            await terminal.until(
-                lambda: terminal.shows("1,234") and terminal.shows("● drained") and terminal.lines[-1] == footer
-            )
-            shown = terminal.lines
-            terminal.press(b"q")
-            status = await terminal.ended()
+async def test_it_draws_what_the_shipper_does_and_leaves_the_terminal_as_it_was(tmp_path: Path) -> None:
+    async with shipping(tmp_path, "a") as (world, _), watched(world.state) as terminal:
+        await terminal.until(lambda: terminal.shows("access file"))
+        world.write(1234)
+        await world.delivered(PATIENCE)
+        footer = "↑↓ scroll, q ends"
+        await terminal.until(
+            lambda: terminal.shows("1,234") and terminal.shows("● drained") and terminal.lines[-1] == footer
+        )
+        shown = terminal.lines
+        terminal.press(b"q")
+        status = await terminal.ended()
 
     assert status == 0
     assert shown[0] == "shipper HEALTHY"
@@ -133,22 +127,19 @@ async def test_it_draws_what_the_shipper_does_and_leaves_the_terminal_as_it_was(
 
 
 async def test_keys_scroll_and_a_smaller_terminal_is_filled_anew(tmp_path: Path) -> None:
-    async with open_world(tmp_path, "a") as world, launched(world.state) as sidecar:
-        await sidecar.hello()
-        await world.settled(sidecar, 1, "a")
-        async with watched(world.state, 80, 24) as terminal:
-            await terminal.until(lambda: terminal.shows("q ends"))
-            terminal.resize(60, 6)
-            await terminal.until(lambda: terminal.lines[-1].startswith("lines 1–5 of "))
-            assert terminal.lines[0] == "shipper HEALTHY"
-            terminal.press(b"j")
-            await terminal.until(lambda: terminal.lines[-1].startswith("lines 2–6 of "))
-            terminal.press(b"\x1b[6~")
-            await terminal.until(lambda: terminal.lines[-1].startswith("lines 7–11 of "))
-            terminal.press(b"jj\x1b[A\x1b[Hx")
-            await terminal.until(lambda: terminal.lines[0] == "shipper HEALTHY")
-            terminal.press(b"\x03")
-            status = await terminal.ended()
+    async with shipping(tmp_path, "a") as (world, _), watched(world.state) as terminal:
+        await terminal.until(lambda: terminal.shows("q ends"))
+        terminal.resize(60, 6)
+        await terminal.until(lambda: terminal.lines[-1].startswith("lines 1–5 of "))
+        assert terminal.lines[0] == "shipper HEALTHY"
+        terminal.press(b"j")
+        await terminal.until(lambda: terminal.lines[-1].startswith("lines 2–6 of "))
+        terminal.press(b"\x1b[6~")
+        await terminal.until(lambda: terminal.lines[-1].startswith("lines 7–11 of "))
+        terminal.press(b"jj\x1b[A\x1b[Hx")
+        await terminal.until(lambda: terminal.lines[0] == "shipper HEALTHY")
+        terminal.press(b"\x03")
+        status = await terminal.ended()
 
     assert status == 0
     assert terminal.raw.endswith(b"\x1b[?25h\x1b[?1049l")
@@ -195,9 +186,7 @@ async def test_of_a_supervisor_it_shows_what_both_say_and_why_none_answers(tmp_p
 
 
 async def test_without_a_terminal_it_draws_once(tmp_path: Path) -> None:
-    async with open_world(tmp_path, "a") as world, launched(world.state) as sidecar:
-        await sidecar.hello()
-        await world.settled(sidecar, 1, "a")
+    async with shipping(tmp_path, "a") as (world, _):
         with trio.fail_after(PATIENCE):
             seen = await trio.run_process(command(world.state), capture_stdout=True, capture_stderr=True, check=False)
 

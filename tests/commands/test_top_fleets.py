@@ -16,9 +16,9 @@ from rich.cells import cell_len
 from shipper.commands.top import looking
 from shipper.commands.top.fleets import lines
 from shipper.status import fleet
-from tests.backends import etcd as server
+from tests.backends.etcd import Etcd
 from tests.status.documents import fleet as document
-from tests.story.fleet import busy
+from tests.story.fleet import busy, started_etcd
 
 
 def drawn(members: int, width: int = 120) -> list[str]:
@@ -91,26 +91,26 @@ def test_another_host_is_not_asked():
     assert looking._fleet("example.org:443") is None
 
 
+@pytest.fixture
+def etcd() -> Iterator[Etcd]:
+    yield from started_etcd(1)
+
+
 @pytest.mark.backend
-async def test_of_a_real_member_it_shows_itself_and_the_fleet(tmp_path: Path):
-    try:
-        server.program("etcd")
-    except server.Unavailable as why:
-        pytest.skip(str(why))
-    with server.running() as etcd:
-        async with busy(tmp_path, etcd) as hosts:
-            version = await hosts.begin()
-            host = hosts.host("web-1")
-            hosts.host("web-2")
-            await hosts.started(version, "web-1", "web-2")
-            await hosts.opens(version, "web-1", "web-2")
-            looks = looking.Looking(host.state)
-            with trio.fail_after(60):
+async def test_of_a_real_member_it_shows_itself_and_the_fleet(tmp_path: Path, etcd: Etcd):
+    async with busy(tmp_path, etcd) as hosts:
+        version = await hosts.begin()
+        host = hosts.host("web-1")
+        hosts.host("web-2")
+        await hosts.started(version, "web-1", "web-2")
+        await hosts.opens(version, "web-1", "web-2")
+        looks = looking.Looking(host.state)
+        with trio.fail_after(60):
+            seen = await trio.to_thread.run_sync(looks.look)
+            while seen.fleet is None or seen.view.outputs[0].delivered is None:
+                await trio.sleep(0.1)
                 seen = await trio.to_thread.run_sync(looks.look)
-                while seen.fleet is None or seen.view.outputs[0].delivered is None:
-                    await trio.sleep(0.1)
-                    seen = await trio.to_thread.run_sync(looks.look)
-            await hosts.delivered()
+        await hosts.delivered()
 
     assert {member.name: member.kind for member in seen.fleet.members} == {"web-1": "reached", "web-2": "reached"}
     assert seen.fleet.versions[0].cells == ("drained", "drained")

@@ -12,8 +12,7 @@ from pathlib import Path
 import trio
 
 from tests.canary import EVENT
-from tests.story.driver import launched
-from tests.story.world import open_world
+from tests.story.world import shipping
 
 TEXT = (Path(__file__).parents[2] / "docs/top.md").read_text()
 LISTED, SHOWN = "shipper tap --state ./state", "shipper tap inputs.access --limit 3 --state ./state"
@@ -27,9 +26,7 @@ def commands() -> list[str]:
 async def test_the_commands_of_the_page_do_what_it_says(tmp_path: Path) -> None:
     path = f"{Path(sys.executable).parent}:{os.environ['PATH']}"
     said: dict[str, subprocess.CompletedProcess[bytes]] = {}
-    async with open_world(tmp_path, "a") as world, launched(world.state) as sidecar:
-        await sidecar.hello()
-        await world.settled(sidecar, 1, "a")
+    async with shipping(tmp_path, "a") as (world, _):
 
         async def run(command: str) -> None:
             said[command] = await trio.run_process(

@@ -48,20 +48,29 @@ def furnish(place: Path, files: Mapping[str, str]) -> Path:
 
 
 def environment(place: Path, **more: str) -> dict[str, str]:
-    return {**os.environ, "PATH": f"{place / 'bin'}:{os.environ['PATH']}", "HOME": str(place), **more}
+    path = f"{place / 'bin'}:{os.environ['PATH']}"
+    return {**os.environ, "PATH": path, "HOME": str(place), "PWD": str(place), **more}
 
 
-async def shell(place: Path, text: str, env: dict[str, str]) -> str:
+async def shell(place: Path, text: str, env: dict[str, str], *, check: bool = True) -> str:
     with trio.fail_after(PATIENCE):
-        ended = await trio.run_process(["sh", "-euc", text], cwd=place, env=env, capture_stdout=True)
+        ended = await trio.run_process(_command(text), cwd=place, env=env, capture_stdout=True, check=check)
     return ended.stdout.decode()
+
+
+def _command(text: str) -> list[str]:
+    """By a shell, but for the program alone with plain words, which is forked then (tests/forks.py)."""
+    if re.fullmatch(r"shipper [\w ./=-]+\n?", text):
+        return [sys.executable, "-m", *text.split()]
+    return ["sh", "-euc", text]
 
 
 class Output:
     """A command in the background at a terminal, and what it has printed there."""
 
     def __init__(self, place: Path, block: Block, env: dict[str, str]) -> None:
-        self._arguments = (["sh", "-euc", f"exec {block.text}"], place, env)
+        plain = _command(block.text)
+        self._arguments = (plain if plain[0] != "sh" else ["sh", "-euc", f"exec {block.text}"], place, env)
         self._file = place / "output"
         self.process: subprocess.Popen[bytes] | None = None
 

@@ -53,12 +53,6 @@ def _below(schema: Any, name: str) -> Any:
 
 
 @pytest.mark.parametrize("page", PAGES)
-def test_every_row_says_what_the_key_is_here_or_that_there_is_nothing(page: str) -> None:
-    assert len(rows(page)) > 30
-    assert [row for row in rows(page) if len(row) != 3 or not row[0] or not row[1]] == []
-
-
-@pytest.mark.parametrize("page", PAGES)
 def test_every_option_that_a_table_names_exists(page: str) -> None:
     named = {word for row in rows(page) for cell in row[1:] for word in re.findall(r"`([^`]+)`", cell)}
     options = sorted(word for word in named if OPTION.match(word))

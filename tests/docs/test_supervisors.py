@@ -79,6 +79,8 @@ async def test_the_transcript_is_what_a_sidecar_answers(tmp_path: Path) -> None:
             direction, text = line[0], line[2:]
             if direction == ">":
                 text = text.replace("/var/log/app.log", str(tmp_path / "app.log"))
+                if '"revision":2' in text:  # what it drains has been read then, and its output has answered
+                    await _shipped(destination, 1)
                 await sidecar.send(text.replace("http://127.0.0.1:9200", destination.url).encode())
                 continue
             said = await sidecar.wait(lambda m: m["type"] != "observed", since=heard)

@@ -13,7 +13,7 @@ PAGE = Page("docs/ten-minutes.md")
 
 async def test_the_first_event_is_there_and_a_change_of_the_policy_is_told(tmp_path: Path) -> None:
     place = furnish(tmp_path, PAGE.files)
-    env = environment(place, PWD=str(place))
+    env = environment(place)
     events = place / "events.ndjson"
     with running(place, PAGE.one("sh", "background"), env) as output:
         for block in PAGE.shell("", "background"):

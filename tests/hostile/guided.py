@@ -45,7 +45,7 @@ CONCERNED = {
     "compressed-body": ("shipper.sdk.bodies",),
     "backend-answer": ("shipper_plugins.outputs.bulk",),
     "backend-headers": ("shipper_plugins.outputs.bulk",),
-    "stored": ("shipper.sdk.event", "shipper_plugins.inputs.tail.stream"),
+    "stored": ("shipper.sdk.event", "shipper.sdk.packing", "shipper_plugins.inputs.tail.stream"),
     "log-lines": (
         *(
             f"shipper_plugins.processors.{part}"
@@ -53,6 +53,7 @@ CONCERNED = {
         ),
         *("shipper_plugins.processors.syslog_lines", "shipper_plugins.inputs.syslog_message"),
         "shipper.sdk.event",
+        "shipper.sdk.editing",
     ),
     "syslog-frames": ("shipper_plugins.inputs.syslog_frames", "shipper_plugins.inputs.syslog_message"),
     "journal-export": ("shipper_plugins.inputs.journal_export", "shipper_plugins.inputs.journal_fields"),
@@ -63,8 +64,8 @@ CONCERNED = {
     "container-lines": ("shipper_plugins.processors.containers", "shipper_plugins.processors.dissect"),
     "state-document": ("shipper_plugins.inputs.state_documents", "shipper_plugins.reading"),
     "kubeconfig": ("shipper.apiserver.kubeconfig", "shipper.apiserver.server"),
-    "relay-request": ("shipper_plugins.relay.frames", "shipper.sdk.event"),
-    "relay-state": ("shipper_plugins.relay.state", "shipper_plugins.relay.digests", "shipper.sdk.event"),
+    "relay-request": ("shipper_plugins.relay.frames", "shipper.sdk.packing"),
+    "relay-state": ("shipper_plugins.relay.state", "shipper_plugins.relay.digests", "shipper.sdk.packing"),
     "relay-memory": ("shipper_plugins.relay.taken", "shipper_plugins.relay.state"),
     "kafka-scram": ("shipper_plugins.outputs.kafka_scram",),
     "etcd-answer": ("shipper.fleet.etcd.answers", "shipper.fleet.etcd.keys"),

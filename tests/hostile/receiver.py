@@ -21,7 +21,7 @@ from tests.hostile.requests import Case, token
 STATUSES = frozenset({200, 400, 401, 404, 405, 406, 408, 413, 415, 429})
 QUIET_SECONDS = 0.5
 """A server that waits for the rest of a request says nothing; so long it is listened to."""
-PATIENCE = 30.0
+PATIENCE = 60.0
 
 
 class Ledger(RecordingInputContext):

@@ -1,83 +1,56 @@
 """One round: some thousand frames to one sidecar, or connections to one receiver, and what came of them.
 
 A round of frames is one sidecar in this process with a new state directory, a round of requests one bulk receiver.
-Each frame and each case is drawn from its own number and the seed, so a failure is repeated by its round alone.
+Each frame and each case is drawn from the seed of its round and its own number.
 """
 
 from __future__ import annotations
 
-import logging
 import os
 import resource
-import time
 from collections import Counter
-from collections.abc import Awaitable, Callable
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from functools import cache
 from pathlib import Path
 from random import Random
 from tempfile import TemporaryDirectory
-from typing import Literal
 
-import msgspec
 import trio
 
 from tests.hostile.frames import frame
 from tests.hostile.receiver import receiving
 from tests.hostile.requests import Case, case
 from tests.hostile.talk import talking
+from tests.march.kind import Drawn, Told, Violation
+from tests.march.played import kind, violations
 
-Kind = Literal["frames", "requests"]
-
-SIZES: dict[Kind, int] = {"frames": 2000, "requests": 1000}
-"""Frames, and connections, in a round."""
+FRAMES, CONNECTIONS = 2000, 1000
+"""In a round."""
 WRITTEN_AT_ONCE = 250
-CONNECTIONS = 8
+AT_ONCE = 8
+"""Connections."""
+MOST_GROWTH = 256 << 20
+"""Bytes of memory that a process takes beyond what it had after its first round."""
 
 
-class Sent(msgspec.Struct):
-    """What was drawn and sent: how many frames or requests, how many of each kind, and the statuses answered."""
-
-    done: int = 0
-    connections: int = 0
-    kinds: dict[str, int] = msgspec.field(default_factory=dict)
-    answers: dict[str, int] = msgspec.field(default_factory=dict)
-
-    def add(self, other: Sent) -> None:
-        self.done += other.done
-        self.connections += other.connections
-        self.kinds = Counter(self.kinds) + Counter(other.kinds)
-        self.answers = Counter(self.answers) + Counter(other.answers)
-
-
-class Outcome(msgspec.Struct):
-    """A round; `failure` says what went wrong, and `peak` the most memory that its process ever had, in bytes."""
-
-    kind: Kind
-    round: int
-    sent: Sent = msgspec.field(default_factory=Sent)
-    seconds: float = 0.0
-    failure: str | None = None
-    process: int = 0
-    peak: int = 0
-
-
-async def frames_round(seed: int, round: int, count: int = SIZES["frames"]) -> Sent:
+async def frames_round(seed: int, count: int = FRAMES) -> Told:
     """Frames to one sidecar; raises AssertionError for the first that is not answered as it deserves."""
-    first = round * SIZES["frames"] + 1
-    sent = Sent()
+    kinds: Counter[str] = Counter()
     with TemporaryDirectory(prefix="hostile-") as directory:
         async with talking(Path(directory) / "state") as talk:
-            for at in range(first, first + count, WRITTEN_AT_ONCE):
-                numbers = range(at, min(at + WRITTEN_AT_ONCE, first + count))
+            for at in range(1, 1 + count, WRITTEN_AT_ONCE):
+                numbers = range(at, min(at + WRITTEN_AT_ONCE, 1 + count))
                 frames = [frame(Random(f"{seed}/{number}"), number) for number in numbers]
                 await talk.answers(frames)
-                sent.add(Sent(len(frames), kinds=Counter(frame.kind for frame in frames)))
-    return sent
+                kinds.update(f"frame: {frame.kind}" for frame in frames)
+    return Told((), kinds, Counter(frames=kinds.total()))
 
 
-async def requests_round(seed: int, round: int, count: int = SIZES["requests"]) -> Sent:
+async def requests_round(seed: int, count: int = CONNECTIONS) -> Told:
     """Connections to one receiver, some at once; raises AssertionError as `frames_round` does."""
-    first = round * SIZES["requests"] + 1
-    cases = [(number, case(Random(f"{seed}/{number}"), number)) for number in range(first, first + count)]
+    cases = [(number, case(Random(f"{seed}/{number}"), number)) for number in range(1, 1 + count)]
     async with receiving() as receiver, trio.open_nursery() as nursery:
         waiting = iter(cases)
 
@@ -85,47 +58,56 @@ async def requests_round(seed: int, round: int, count: int = SIZES["requests"]) 
             for number, one in waiting:
                 await receiver.judge(number, one)
 
-        for _ in range(CONNECTIONS):
+        for _ in range(AT_ONCE):
             nursery.start_soon(connect)
-    answers = Counter({_ANSWERS.get(status, str(status)): times for status, times in receiver.answered.items()})
-    return Sent(sum(_requests(one) for _, one in cases), count, Counter(one.kind for _, one in cases), answers)
+    done = Counter(f"connection: {one.kind}" for _, one in cases)
+    done.update({_ANSWERS.get(status, f"answer: {status}"): times for status, times in receiver.answered.items()})
+    return Told((), done, Counter(connections=count, requests=sum(_requests(one) for _, one in cases)))
 
 
-_ANSWERS = {0: "closed without an answer", -1: "waited for more"}
+_ANSWERS = {0: "answer: none, and closed", -1: "answer: waited for more"}
 
 
 def _requests(case: Case) -> int:
     return case.requests if case.exact else 1
 
 
-_ROUNDS: dict[Kind, Callable[[int, int], Awaitable[Sent]]] = {"frames": frames_round, "requests": requests_round}
+@dataclass(frozen=True)
+class Round(Drawn):
+    """Of frames by an even seed, else of requests."""
+
+    seed: int
 
 
-def run_round(seed: int, kind: Kind, round: int) -> Outcome:
-    """One round of a seed, whatever comes of it."""
-    outcome = Outcome(kind, round, process=os.getpid())
-    begun = time.monotonic()
+def run(drawn: Round) -> Told:
+    """One round, whatever comes of it."""
+    with _quiet():
+        try:
+            told = trio.run(requests_round if drawn.seed % 2 else frames_round, drawn.seed)
+        except Exception as error:  # KeyboardInterrupt is none, and a group with one neither
+            told = Told(violations(error))
+    if _peak() - _peak_at_first() > MOST_GROWTH:
+        grown = Violation("memory", f"it grew from {_peak_at_first()} to {_peak()} bytes")
+        return replace(told, violations=[*told.violations, grown])
+    return told
+
+
+@contextmanager
+def _quiet() -> Iterator[None]:
+    """Without standard error: the sidecar logs a line for each policy that it refuses."""
+    ours = os.dup(2)
+    with open(os.devnull, "wb") as nothing:
+        os.dup2(nothing.fileno(), 2)
     try:
-        outcome.sent = trio.run(_ROUNDS[kind], seed, round)
-    except BaseExceptionGroup as group:
-        wrong, rest = group.split(lambda error: not isinstance(error, KeyboardInterrupt))
-        if wrong is None:
-            raise KeyboardInterrupt from rest
-        outcome.failure = _reason(wrong)
-    except Exception as error:
-        outcome.failure = _reason(error)
-    outcome.seconds = time.monotonic() - begun
-    outcome.peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
-    return outcome
+        yield
+    finally:
+        os.dup2(ours, 2)
+        os.close(ours)
 
 
-def _reason(error: BaseException) -> str:
-    while isinstance(error, BaseExceptionGroup):
-        error = error.exceptions[0]
-    return f"{type(error).__name__}: {error}"[:4000]
+def _peak() -> int:
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
 
 
-def be_quiet() -> None:
-    """In a process of its own: the sidecar logs a line for each policy that it refuses."""
-    logging.disable()
-    os.dup2(os.open(os.devnull, os.O_WRONLY), 2)
+_peak_at_first = cache(_peak)
+ROUNDS = kind("python -m tests.hostile", Round, run)

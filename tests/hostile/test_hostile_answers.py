@@ -7,6 +7,7 @@ import gzip
 import json
 import random
 import resource
+import time
 import tracemalloc
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, suppress
@@ -16,7 +17,7 @@ from typing import Any
 
 import pytest
 import trio
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from shipper.plugin import Asyncio, Batch, Code, Duration, Held, Later, Outcome, OutputContext, Sender, TooLarge
@@ -26,6 +27,7 @@ from shipper_plugins.outputs.elasticsearch import Backoff, ElasticsearchOutput
 from tests.examples import examples
 from tests.hostile.frames import mutated
 from tests.hostile.requests import bomb
+from tests.raw_http import http
 
 STATUSES = (201, 200, 409, 400, 429, 403, 503)
 
@@ -99,6 +101,7 @@ def test_items_that_are_lost_repeated_moved_or_foreign_deliver_nothing_that_was_
 
 @settings(max_examples=examples(5), deadline=None)
 @given(st.lists(st.sampled_from(STATUSES), min_size=1, max_size=6), st.integers(0, 2**64))
+@example([201], 283)  # `items` has another name
 def test_a_body_damaged_anywhere_breaks_nothing(statuses: list[int], seed: int) -> None:
     ours = request(len(statuses))
     body = mutated(random.Random(seed), answer(items(ours.ids(), statuses)))
@@ -165,10 +168,6 @@ class Endless:
     first: bytes
     again: bytes
     pause: float = 0.0
-
-
-def http(body: bytes, status: str = "200 OK", headers: str = "") -> bytes:
-    return f"HTTP/1.1 {status}\r\nContent-Length: {len(body)}\r\n{headers}\r\n".encode() + body
 
 
 OURS = answer(items(request(3).ids(), [201] * 3))
@@ -287,7 +286,7 @@ async def said_anew(sender: Sender, backend: Backend) -> set[Outcome] | str:
     """What is said next: asked again where the backend closed a kept connection just then, or a slow machine let the
     second pass that an answer has, perhaps before the backend had read the first request."""
     outcome: set[Outcome] | str = "connection closed"
-    with trio.move_on_after(30):
+    with trio.move_on_after(60):
         while isinstance(outcome, str) and (
             "connection closed" in outcome or "timed out" in outcome or backend.requests < 2
         ):
@@ -342,19 +341,17 @@ async def test_no_other_answer_delivers_or_is_quoted_and_the_next_request_is_sou
 
 
 async def test_a_loop_is_not_kept_busy_by_an_answer_without_end() -> None:
-    """Others that share the thread go on: a turn of the loop takes little, while the answer comes in."""
+    """Others that share the thread go on: a turn of the loop takes little of a processor, while the answer comes in."""
     async with open_asyncio() as aio, talking_to(Backend(ANSWERS["endless continuing"]), aio) as sender:
 
         async def turns() -> float:
-            loop = asyncio.get_running_loop()
-            begun = loop.time()
+            begun = time.thread_time()
             for _ in range(20):
                 await asyncio.sleep(0.01)
-            return loop.time() - begun
+            return time.thread_time() - begun
 
-        alone = await aio.call(turns)
         async with trio.open_nursery() as nursery:
             nursery.start_soon(said, sender)
-            beside = await aio.call(turns)
+            taken = await aio.call(turns)
 
-    assert beside < 10 * alone
+    assert taken < 20 * 0.1

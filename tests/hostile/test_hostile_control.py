@@ -21,7 +21,7 @@ GOOD = policy(inputs="", outputs="  main: {type: console}\n")
 
 
 async def test_every_line_of_a_flood_is_answered_as_it_deserves() -> None:
-    assert (await frames_round(seed=0, round=0, count=1000)).done == 1000
+    assert (await frames_round(seed=0, count=800)).figures == {"frames": 800}
 
 
 @settings(max_examples=12, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
@@ -78,7 +78,7 @@ async def test_a_line_of_a_hundred_megabytes_and_one_without_end_take_no_memory(
             await stdin.send_all(b'{"type":"observe","x":"' * 40_000)
         grown = memory(sidecar) - before
         await stdin.aclose()
-        with trio.fail_after(30):
+        with trio.fail_after(60):
             status = await sidecar.process.wait()
 
     assert (error["line"], status) == (3, 0)
@@ -110,7 +110,7 @@ async def test_a_flood_of_empty_and_small_lines_is_answered_and_forgotten(tmp_pa
     async with launched(tmp_path / "state") as sidecar:
         await sidecar.hello()
         before = memory(sidecar)
-        for _ in range(10):
+        for _ in range(4):
             await sidecar.send(b"\n" * 4999)
             await sidecar.send(b"\n".join([b"{}"] * 500))
         await sidecar.send(json.dumps({"type": "action", "id": "end", "name": "explode"}).encode())
@@ -118,5 +118,5 @@ async def test_a_flood_of_empty_and_small_lines_is_answered_and_forgotten(tmp_pa
         grown = memory(sidecar) - before
         await sidecar.stop()
 
-    assert sum(message["type"] == "error" for message in sidecar.said) == 55_000
-    assert grown < 32 << 20
+    assert sum(message["type"] == "error" for message in sidecar.said) == 22_000
+    assert grown < 16 << 20

@@ -78,7 +78,7 @@ class Serving:
 
     async def serves(self) -> None:
         """Raises unless a client with the key is answered."""
-        with trio.fail_after(30):
+        with trio.fail_after(60):
             async with await self.connect() as stream:
                 request = b"GET /unknown HTTP/1.1\r\nHost: localhost\r\n%bConnection: close\r\n\r\n" % SHOWN
                 await stream.send_all(request)

@@ -24,12 +24,12 @@ OTHERS = 10_000_000
 
 async def served(receiver: Receiver, number: int = OTHERS) -> None:
     """A sound client is answered at once."""
-    with trio.fail_after(30):
+    with trio.fail_after(60):
         await receiver.judge(number, Case(sound(number, 3, CLOSE), 1, 3, exact=True))
 
 
 async def test_every_case_of_a_flood_is_answered_as_it_deserves() -> None:
-    assert (await requests_round(seed=0, round=0, count=800)).done > 800
+    assert (await requests_round(seed=0, count=400)).figures["requests"] > 400
 
 
 @pytest.mark.parametrize("framing", AMBIGUOUS)

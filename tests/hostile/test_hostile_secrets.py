@@ -73,7 +73,7 @@ def left_in(directory: Path, *more: str) -> dict[str, list[bytes]]:
 
 async def http(address: str, path: str) -> bytes:
     def get() -> bytes:
-        with urllib.request.urlopen(f"http://{address}{path}", timeout=10) as answer:
+        with urllib.request.urlopen(f"http://{address}{path}", timeout=60) as answer:
             return bytes(answer.read())
 
     return await trio.to_thread.run_sync(get)
@@ -196,9 +196,6 @@ async def test_no_secret_and_no_event_is_said_or_left_by_a_sidecar_through_its_l
     nacks = [message for message in sidecar.said if message["type"] == "nack"]
     assert len(nacks) > 50
     assert {"a-key", "a-bearer"} <= set(ready["credentials_wanted"])
-    for line in said.splitlines():
-        if f := found(line, EVENT, "canary-of-a-stranger"):
-            print("LEAK", f, line[:700])
     assert found(said, EVENT, "canary-of-a-stranger") == []
     assert left_in(state, EVENT) == {}
     assert left_in(temporary) == {}

@@ -88,7 +88,7 @@ async def go_on(on: Theatre) -> None:
     """The supervisor sends the active policy again, then a new one, and what enters under that arrives."""
     before = len(on.said)
     await on.offer(2, policy(credential="k2"), "k2")
-    with trio.fail_after(30):
+    with trio.fail_after(60):
         while len(on.said) == before:  # noqa: ASYNC110 - nobody tells
             await trio.sleep(0.01)
     await on.offer(3, policy(credential="k3"), "k3")
@@ -213,7 +213,7 @@ async def test_whatever_tables_are_lost_it_goes_on_and_does_not_lie(
     db = sqlite3.connect(state / "spool-1.db", isolation_level=None)
     for table in tables:
         db.execute(f"DELETE FROM {table}")
-    Report(lost=Counter(tables), gaps={table: [(None, None)] for table in tables}).store(db)
+    Report(lost=Counter(tables)).store(db)
     db.close()
 
     check(await start(state))

@@ -19,10 +19,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 from isal import isal_zlib
 
-from shipper.pipeline import attempt, chain
-from shipper.pipeline.attempt import Attempt
-from shipper.pipeline.chain import bounded
-from shipper.pipeline.envelope import Envelope
+from shipper.pipeline.attempts import attempt
+from shipper.pipeline.attempts.attempt import Attempt
+from shipper.pipeline.intake import chain
+from shipper.pipeline.intake.chain import bounded
+from shipper.pipeline.intake.envelope import Envelope
 from shipper.plugin import Answers, Batch, Fields
 from shipper_plugins.inputs.otlp_intake import Refused, _read
 from shipper_plugins.otlp import events, jsons, protobuf

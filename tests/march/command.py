@@ -36,20 +36,22 @@ def campaign(kind: Kind, options: argparse.Namespace, usual: int = 100) -> int:
         sums.next_seed = options.seed
     wanted = usual if options.rounds is None and options.longest is None else options.rounds
     rounds = None if wanted is None else max(0, wanted - sums.rounds)
-    with Progress(partial(sums.summary, kind.unit)) as progress:
-        march(
-            kind,
-            sums,
-            rounds=rounds,
-            seconds=options.longest,
-            path=options.state,
-            jobs=options.jobs,
-            tell=progress.tell,
-            merged=progress,
-        )
+    try:
+        with Progress(partial(sums.summary, kind.unit)) as progress:
+            march(
+                kind,
+                sums,
+                rounds=rounds,
+                seconds=options.longest,
+                path=options.state,
+                jobs=options.jobs,
+                tell=progress.tell,
+                merged=progress,
+            )
+    finally:  # also of what was done before an interrupt
+        if options.report is not None and sums.rounds:
+            options.report.write_text(sums.report(kind.unit))
     print(sums.summary(kind.unit))
-    if options.report is not None:
-        options.report.write_text(sums.report(kind.unit))
     return 1 if sums.failures else 0
 
 

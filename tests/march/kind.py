@@ -19,6 +19,17 @@ class Violation(NamedTuple):
         return f"{self.law}: {self.text}"
 
 
+Law = Callable[[Any], Iterable[Violation]]
+
+
+def first_of_each(laws: Iterable[Law], case: Any) -> list[Violation]:
+    """What a case violates of these, one of each law, by their names."""
+    found: dict[str, Violation] = {}
+    for violation in (one for law in laws for one in law(case)):
+        found.setdefault(violation.law, violation)
+    return [found[name] for name in sorted(found)]
+
+
 class Drawn:
     """What a seed draws: a scenario, of which parts may be left out."""
 

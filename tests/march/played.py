@@ -5,7 +5,7 @@ from __future__ import annotations
 import tempfile
 import time
 from collections import Counter
-from collections.abc import Awaitable, Callable, Iterator
+from collections.abc import Awaitable, Callable
 from contextlib import AbstractAsyncContextManager
 from pathlib import Path
 from typing import Protocol, TypeVar
@@ -26,9 +26,6 @@ class Campaign(Protocol):
     def figures(self) -> Counter[str]: ...
     def summary(self) -> str:
         """How far it is, in one line."""
-
-    def closing(self) -> Iterator[str]:
-        """What there is to say at the end, in lines."""
 
 
 C = TypeVar("C", bound=Campaign)
@@ -60,18 +57,23 @@ async def _play(opened: Opened[C], run: Callable[[C], Awaitable[None]], director
                     nursery.start_soon(_tell, tick)
                     await run(campaign)
                     nursery.cancel_scope.cancel("the round is over")
-    except* (AssertionError, Exception) as group:
-        wrong = [Violation(type(error).__name__, str(error)) for error in _leaves(group)]
+    except* Exception as group:
+        wrong = violations(group)
     if not played:
         return Told(wrong)
     (campaign,) = played
-    return Told(wrong, campaign.done, campaign.figures, (campaign.summary(), *campaign.closing()))
+    return Told(wrong, campaign.done, campaign.figures, (campaign.summary(),))
 
 
 async def _tell(tick: Progress) -> None:
     while True:
         await trio.sleep(1)
         tick()
+
+
+def violations(error: BaseException) -> list[Violation]:
+    """What was wrong, of an error or of all in a group."""
+    return [Violation(type(one).__name__, str(one)[:4000]) for one in _leaves(error)]
 
 
 def _leaves(error: BaseException) -> list[BaseException]:

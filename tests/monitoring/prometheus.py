@@ -20,7 +20,7 @@ from tests.programs import Running
 
 RULES = Path(__file__).parents[2] / "packaging" / "monitoring" / "rules.yaml"
 PATIENCE = 90.0
-TARGETS = 24
+TARGETS = 15
 WINDOW = "10s"
 """Instead of 15 minutes, within which something has happened."""
 
@@ -54,7 +54,7 @@ class Prometheus:
 
     def ask(self, path: str) -> Any:
         """Returns `data` of an answer of its API."""
-        with urlopen(f"{self.url}/api/v1/{path}", timeout=30) as answer:
+        with urlopen(f"{self.url}/api/v1/{path}", timeout=60) as answer:
             return json.load(answer)["data"]
 
     def query(self, expression: str) -> list[dict[str, Any]]:
@@ -85,7 +85,7 @@ class Prometheus:
             while True:
                 if found := await trio.to_thread.run_sync(condition):
                     return found
-                await trio.sleep(0.1)
+                await trio.sleep(0.3)
         raise AssertionError(f"{otherwise}: {self._others()}")
 
     def _others(self) -> list[Alert]:

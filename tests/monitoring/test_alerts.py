@@ -8,39 +8,24 @@ import re
 import signal
 import socket
 import sqlite3
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager, closing
+from contextlib import closing
 from pathlib import Path
-from typing import Any
 
 import pytest
 import trio
 
 from shipper.process.environment import boottime
-from shipper.testing import Document, Reply, Request
+from shipper.testing import Reply
 from shipper_demo.ports import free_port
 from tests.disks import fill, small_disk
 from tests.monitoring.prometheus import RULES, Prometheus
 from tests.story import test_story_damage as damage
-from tests.story.driver import Sidecar, launched
+from tests.story.driver import launched
 from tests.story.test_story_relay import Relay
-from tests.story.world import World, open_world, secret
+from tests.story.world import open_world, rejecting, secret, shipping
 from tests.supervise.driver import Site
 
 DEADLINE = "drain: {deadline: 300ms, on_deadline: hold}\n"
-
-
-@asynccontextmanager
-async def shipping(directory: Path, target: str, **parts: Any) -> AsyncIterator[tuple[World, Sidecar]]:
-    """A sidecar that ships a file to a destination, and is scraped."""
-    async with open_world(directory, "a") as world, launched(world.state, "--http", target) as sidecar:
-        assert (await sidecar.hello())["http"] == target
-        await world.settled(sidecar, 1, "a", **parts)
-        yield world, sidecar
-
-
-def rejecting(request: Request, documents: list[Document]) -> Reply:
-    return Reply(items=dict.fromkeys(range(len(documents)), (400, "mapper_parsing_exception")))
 
 
 def test_each_alert_has_a_test_in_which_it_fires_and_clears() -> None:
@@ -74,7 +59,7 @@ async def test_a_full_disk_makes_the_whole_fail(tmp_path: Path, prometheus: Prom
     state = tmp_path / "state"
     state.mkdir(mode=0o700)
     with small_disk(state, "48m"):
-        async with shipping(tmp_path, target) as (world, sidecar):
+        async with shipping(tmp_path, "a", http=target) as (world, sidecar):
             fill(state / "filler")
             world.write(100_000)
             await prometheus.fires(target, "ShipperFailed")
@@ -99,7 +84,7 @@ async def test_a_credential_that_is_refused_and_one_that_is_missing_are_differen
     tmp_path: Path, prometheus: Prometheus
 ) -> None:
     target = prometheus.target()
-    async with shipping(tmp_path, target) as (world, sidecar):
+    async with shipping(tmp_path, "a", http=target) as (world, sidecar):
         world.revoke("a")
         world.write(3)
         alert = await prometheus.fires(target, "ShipperCredentialRefused", unit="outputs.main")
@@ -121,7 +106,7 @@ async def test_a_destination_that_is_gone_makes_events_late_and_stops_progress(
     tmp_path: Path, prometheus: Prometheus
 ) -> None:
     target = prometheus.target()
-    async with shipping(tmp_path, target) as (world, _):
+    async with shipping(tmp_path, "a", http=target) as (world, _):
         await world.destination.stop()
         world.write(3)
         for name in ("ShipperDestinationUnreachable", "ShipperDegraded"):
@@ -135,7 +120,7 @@ async def test_a_destination_that_is_gone_makes_events_late_and_stops_progress(
 
 async def test_an_output_whose_requests_are_refused_waits_for_a_person(tmp_path: Path, prometheus: Prometheus) -> None:
     target = prometheus.target()
-    async with shipping(tmp_path, target) as (world, _):
+    async with shipping(tmp_path, "a", http=target) as (world, _):
         world.destination.script = lambda request, documents: Reply(status=405)
         world.write(3)
         await prometheus.fires(target, "ShipperOutputHeld", output="main")
@@ -148,7 +133,7 @@ async def test_an_output_whose_requests_are_refused_waits_for_a_person(tmp_path:
 
 async def test_a_queue_without_room_lets_inputs_wait(tmp_path: Path, prometheus: Prometheus) -> None:
     target = prometheus.target()
-    async with shipping(tmp_path, target, more="queue: {max_bytes: 64KiB}\n") as (world, _):
+    async with shipping(tmp_path, "a", http=target, more="queue: {max_bytes: 64KiB}\n") as (world, _):
         await world.destination.stop()
         world.write(20_000)
         await prometheus.fires(target, "ShipperQueueFull", unit="inputs.access")
@@ -179,7 +164,10 @@ async def test_what_happens_now_and_then_is_an_alert_for_a_while(tmp_path: Path,
 
 async def events_that_are_rejected(tmp_path: Path, prometheus: Prometheus) -> None:
     target = prometheus.target()
-    async with shipping(tmp_path, target, more="dead_letters: {max_bytes: 16KiB}\n") as (world, sidecar):
+    async with shipping(tmp_path, "a", http=target, more="dead_letters: {max_bytes: 16KiB}\n") as (
+        world,
+        sidecar,
+    ):
         world.destination.script = rejecting
         world.write(1000)
         await prometheus.fires(target, "ShipperDeadLetters", output="main")
@@ -207,7 +195,10 @@ async def events_that_the_disk_has_damaged(tmp_path: Path, prometheus: Prometheu
 
 async def lines_that_do_not_parse(tmp_path: Path, prometheus: Prometheus) -> None:
     target = prometheus.target()
-    async with shipping(tmp_path, target, more="processors:\n  - {type: parse, format: json}\n") as (world, _):
+    async with shipping(tmp_path, "a", http=target, more="processors:\n  - {type: parse, format: json}\n") as (
+        world,
+        _,
+    ):
         async with trio.open_nursery() as nursery:
 
             async def write() -> None:
@@ -226,7 +217,7 @@ async def peers_without_room(tmp_path: Path, prometheus: Prometheus) -> None:
     target, stream, datagrams = prometheus.target(), free_port(), free_port()
     syslog = "type: syslog, receive_buffer: 4KiB, max_connections: 1"
     inputs = f'  peers: {{{syslog}, addresses: ["tcp://127.0.0.1:{stream}", "udp://127.0.0.1:{datagrams}"]}}\n'
-    async with shipping(tmp_path, target, inputs=inputs) as (_, sidecar):
+    async with shipping(tmp_path, "a", http=target, inputs=inputs) as (_, sidecar):
         sidecar.process.send_signal(signal.SIGSTOP)
         with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as sender:
             for _ in range(1000):
@@ -240,10 +231,10 @@ async def peers_without_room(tmp_path: Path, prometheus: Prometheus) -> None:
 
 async def a_drain_that_cannot_end_until_an_order_drops_it(tmp_path: Path, prometheus: Prometheus) -> None:
     target = prometheus.target()
-    async with shipping(tmp_path, target) as (world, sidecar):
+    async with shipping(tmp_path, "a", http=target) as (world, sidecar):
         world.revoke("a")
         world.write(3)
-        await sidecar.state(lambda o: o["queue"]["events"] == 3)
+        await sidecar.holds(3)
         world.grant("b")
         await world.offer(sidecar, 2, "b", more=DEADLINE)
         await sidecar.ack(2, "active")

@@ -51,7 +51,7 @@ async def scraped(sidecar: Sidecar) -> str:
     address = next(message["http"] for message in sidecar.said if message["type"] == "ready")
 
     def scrape() -> str:
-        with urlopen(f"http://{address}/metrics", timeout=30) as answer:
+        with urlopen(f"http://{address}/metrics", timeout=60) as answer:
             return str(answer.read().decode())
 
     return await trio.to_thread.run_sync(scrape)

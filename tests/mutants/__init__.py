@@ -15,8 +15,8 @@ all tests are judged.
 
 What counts as killed is narrow, or the table would flatter. A test must *fail*: an import that breaks, a selection that
 names nothing or a world that ends in a traceback of the simulation is no kill but a broken check. The same check must
-pass on an unchanged copy. Only for a check that does not end within its time, which passes without the fault, the time
-is the kill, and the table says so.
+pass on an unchanged copy. A check that does not end within its time is counted apart, as hung: a test that hangs fails
+by its own limit long before (`tests/hangs.py`), so the time says more of the machine than of the tests.
 
 A fault made by hand guards a promise of the program (nothing lost, `drained` true, no credential used after its
 release, bounded memory, no hang, secrecy) and is one that no rule makes, or one whose promise is too dear to leave to

@@ -1,9 +1,9 @@
 """`python -m tests.mutants`: put each fault into a copy of the tree, and see which test notices.
 
-Exit status 1 if one survives, does not apply any more, or could not be checked.
+Exit status 1 if one survives, hangs, does not apply any more, or could not be checked.
 
 `--generated` takes the faults that rules make of the program, rather than those made by hand; NAMES are then modules or
-folders, such as `shipper/pipeline/slots.py`. One that survives is a question, which is listed, and no failure.
+folders, such as `shipper/pipeline/memory/slots.py`. One that survives is a question, which is listed, and no failure.
 """
 
 from __future__ import annotations

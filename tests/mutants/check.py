@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Literal
 
 _MODULE = "python -m "
-_PYTEST = f"{_MODULE}pytest -q -x --no-header --tb=no -p no:cacheprovider --hypothesis-seed=0 "
+_PYTEST = f"{_MODULE}pytest -q -x --no-header --tb=no --limit=60 -p no:cacheprovider --hypothesis-seed=0 "
 _FAILED = re.compile(r"^(?:FAILED|ERROR) (?:.*::)?(test_\w+|runTest)", re.M)
 _BROKEN_LAW = re.compile(r"^(seed \d+: \w+)", re.M)
 
@@ -22,15 +22,15 @@ _BROKEN_LAW = re.compile(r"^(seed \d+: \w+)", re.M)
 class Finding:
     """What a check said of a tree."""
 
-    settlement: Literal["failed", "passed", "broken"]
-    """`broken`: it could not be run, which says nothing of the tree."""
+    settlement: Literal["failed", "passed", "hung", "broken"]
+    """`hung`: no test failed in time; `broken`: it could not be run. Neither says anything of the tree."""
     by: str
-    """The test or the law that failed, or why it could not be run."""
+    """The test or the law that failed, or why nothing is said."""
     seconds: float
 
 
 def run(check: str, tree: Path, seconds: float) -> Finding:
-    """One check, to its first failure; one that does not end in time has failed."""
+    """One check, to its first failure, or until its time is over."""
     began = time.monotonic()
     command = [sys.executable, *(check if check.startswith(_MODULE) else _PYTEST + check).split()[1:]]
     process = subprocess.Popen(
@@ -46,7 +46,7 @@ def run(check: str, tree: Path, seconds: float) -> Finding:
     try:
         output, _ = process.communicate(timeout=seconds)
     except subprocess.TimeoutExpired:
-        return Finding("failed", f"no end within {seconds:g} s", seconds)
+        return Finding("hung", f"no end within {seconds:g} s", seconds)
     finally:
         _end(process)
     settlement, by = judge(process.returncode, output, simulated="tests.simulation" in command)

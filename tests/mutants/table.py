@@ -35,7 +35,8 @@ def _words(result: Result) -> str:
 def summary(results: Mapping[str, Result]) -> str:
     """In one line, and the names of those that were not killed."""
     counts = Counter(result.settlement for result in results.values())
-    told = ", ".join(f"{counts[settlement]} {settlement}" for settlement in ("killed", "survived", "stale", "broken"))
+    settlements = ("killed", "survived", "hung", "stale", "broken")
+    told = ", ".join(f"{counts[settlement]} {settlement}" for settlement in settlements)
     seconds = sum(result.seconds for result in results.values())
     left = [name for name, result in results.items() if result.settlement != "killed"]
     return f"{len(results)} mutants, {told}, {seconds:.0f} s" + (f"; look at: {', '.join(left)}" if left else "")

@@ -42,7 +42,7 @@ class Fault(Protocol):
 class Result:
     """What became of a mutant."""
 
-    settlement: Literal["killed", "survived", "stale", "broken"]
+    settlement: Literal["killed", "survived", "hung", "stale", "broken"]
     by: str
     """What killed it, or why nothing can be said."""
     seconds: float = 0.0
@@ -62,8 +62,8 @@ def trial(mutant: Fault, program: Program, root: Path = tree.ROOT) -> Result:
         for number, one in enumerate(mutant.checks):
             found = check.run(one, copy, WIDER_SECONDS if number else SECONDS)
             seconds += found.seconds
-            if found.settlement == "broken":
-                return Result("broken", found.by, seconds)
+            if found.settlement == "hung" or found.settlement == "broken":
+                return Result(found.settlement, found.by, seconds)
             if found.settlement == "failed":
                 return Result("killed", found.by, seconds, wider=number > 0)
     return Result("survived", "", seconds)
@@ -105,7 +105,7 @@ class Kept:
 
     def put(self, mutant: Fault, result: Result) -> None:
         """Keep a result; one that says nothing is not kept."""
-        if result.settlement == "broken":
+        if result.settlement in ("hung", "broken"):
             return
         self._found[mutant.name] = {"key": self._key(mutant), "result": asdict(result)}
         self.path.parent.mkdir(parents=True, exist_ok=True)

@@ -126,12 +126,6 @@ def test_a_status_is_written_apart(plural: str) -> None:
     assert crd(plural)["spec"]["group"] == kinds.GROUP
 
 
-def test_kubectl_prints_the_generation_and_how_far_it_is() -> None:
-    printed = [column["name"] for column in version("shipperpolicies")["additionalPrinterColumns"]]
-
-    assert printed[:4] == ["Generation", "Active", "Drained", "Age"]
-
-
 def test_a_status_of_defaults_alone_has_every_field() -> None:
     """`msgspec` writes all fields, so that none of them keeps an old value under a merge patch."""
     written = msgspec.to_builtins(kinds.MemberStatus())

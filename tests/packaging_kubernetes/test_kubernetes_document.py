@@ -16,6 +16,21 @@ from tests.backends.kubernetes import Kubernetes
 from tests.packaging_kubernetes.document import DOCUMENT, FILES
 
 
+def test_the_role_of_a_shipper_outside_of_pods_is_valid(kubernetes: Kubernetes, namespace: str) -> None:
+    (applied,) = kubernetes.admin.apply(FILES["outside.yaml"], namespace)
+
+    assert applied["rules"][0]["verbs"] == ["represent"]
+
+
+def test_the_policy_of_the_document_is_one_that_the_server_takes(kubernetes: Kubernetes, namespace: str) -> None:
+    roles.install(kubernetes)
+    (made,) = kubernetes.admin.apply(FILES["web.yaml"], namespace)
+
+    assert made["spec"]["policy"] == yaml.safe_load(FILES["web.yaml"])["spec"]["policy"]
+    with pytest.raises(KeyError):
+        made["status"]
+
+
 def test_every_role_and_every_object_of_the_package_is_explained() -> None:
     defined = {obj["metadata"]["name"] for obj in roles.rendered() if obj["kind"] == "ClusterRole"}
 
@@ -42,18 +57,3 @@ def test_every_setting_is_named() -> None:
     text = DOCUMENT.read_text()
 
     assert [name for name in KubernetesSettings.__struct_fields__ if not re.search(rf"\b{name}\b", text)] == []
-
-
-def test_the_role_of_a_shipper_outside_of_pods_is_valid(kubernetes: Kubernetes, namespace: str) -> None:
-    (applied,) = kubernetes.admin.apply(FILES["outside.yaml"], namespace)
-
-    assert applied["rules"][0]["verbs"] == ["represent"]
-
-
-def test_the_policy_of_the_document_is_one_that_the_server_takes(kubernetes: Kubernetes, namespace: str) -> None:
-    roles.install(kubernetes)
-    (made,) = kubernetes.admin.apply(FILES["web.yaml"], namespace)
-
-    assert made["spec"]["policy"] == yaml.safe_load(FILES["web.yaml"])["spec"]["policy"]
-    with pytest.raises(KeyError):
-        made["status"]

@@ -33,8 +33,6 @@ from tests.backends.kubernetes_api import Object, path, until
 from tests.packaging_kubernetes import nodes
 from tests.packaging_kubernetes.document import BLOCKS, FILES
 
-pytestmark = pytest.mark.timeout(180)
-
 OLD = Credential.parse({"api_key": "key1:s3cret"})
 NEW = Credential.parse({"api_key": "key2:s3cret"})
 NAMES = ["node-1", "node-2"]

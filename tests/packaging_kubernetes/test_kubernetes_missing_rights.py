@@ -16,8 +16,6 @@ from tests.backends import kubernetes_roles as roles
 from tests.backends.kubernetes import Kubernetes
 from tests.backends.kubernetes_api import path, until
 
-pytestmark = pytest.mark.timeout(180)
-
 PATIENCE = 60
 POLICY: dict[str, Any] = {
     "version": 1,

@@ -48,7 +48,7 @@ class Machine:
         assert self._process is not None
         assert self._process.poll() is None, (self.root.parent / "console").read_text(errors="replace")
         with suppress(subprocess.SubprocessError, LookupError, OSError):
-            return self._inside("systemctl is-system-running", 30).stdout in ("running\n", "degraded\n")
+            return self._inside("systemctl is-system-running", 60).stdout in ("running\n", "degraded\n")
         return False
 
     def run(self, text: str) -> str:

@@ -247,6 +247,15 @@ async def test_the_health_check_of_the_image_knows_health_from_a_destination_tha
     await do(service.run, f"systemctl stop shipper; ! {command}; systemctl start shipper")
 
 
+def test_each_line_of_the_log_has_its_level_in_the_journal(service: Service) -> None:
+    entries = map(json.loads, service.run("journalctl --unit shipper --output json").splitlines())
+    own = [entry for entry in entries if str(entry["MESSAGE"]).startswith("{")]
+    levels = {(json.loads(entry["MESSAGE"])["log.level"], entry["PRIORITY"]) for entry in own}
+
+    assert {("info", "6"), ("warning", "4")} <= levels
+    assert levels <= {("debug", "7"), ("info", "6"), ("warning", "4"), ("error", "3"), ("critical", "2")}
+
+
 async def test_a_queue_survives_an_upgrade_and_a_downgrade(packages: Path, service: Service) -> None:
     """The stop for the upgrade takes longer than the unit allows, for which the supervisor asks."""
     service.put_packages(packages)

@@ -91,13 +91,14 @@ def podman(packages: Path) -> Iterator[Podman]:
         yield podman
     finally:
         subprocess.run([*podman.command, "rm", "--all", "--force", "--time=0"], capture_output=True, check=False)
-        mounted = Path("/proc/self/mounts").read_text().splitlines()
-        for at in sorted((line.split()[1] for line in mounted if f" {place}/" in line), reverse=True):
-            subprocess.run(["umount", "--lazy", at], check=True)
         until(lambda: _is_removed(place), "what podman does in the background ends")
 
 
 def _is_removed(place: Path) -> bool:
+    """Each time anew: what still runs in the background may mount its storage again."""
+    mounted = Path("/proc/self/mounts").read_text().splitlines()
+    for at in sorted((line.split()[1] for line in mounted if f" {place}/" in line), reverse=True):
+        subprocess.run(["umount", "--lazy", at], capture_output=True, check=False)
     shutil.rmtree(place, ignore_errors=True)
     return not place.exists()
 

@@ -142,7 +142,7 @@ def test_bash_completes_commands(unpacked: Path) -> None:
 
 def test_the_launcher_says_what_is_missing_where_no_python_fits(unpacked: Path, tmp_path: Path) -> None:
     launcher = (unpacked / "usr/bin/shipper").read_text().replace("home=/usr/lib/shipper", f"home={tmp_path}")
-    ended = subprocess.run(["sh", "-c", launcher], capture_output=True, text=True, check=False, timeout=30)
+    ended = subprocess.run(["sh", "-c", launcher], capture_output=True, text=True, check=False, timeout=60)
 
     assert (ended.returncode, "no Python from 3.11" in ended.stderr) == (69, True)
 

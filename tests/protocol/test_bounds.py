@@ -27,19 +27,17 @@ from shipper.spool.figures import Amount
 from shipper.status.health import LaneView, draining, most_important
 from shipper.values import Counts, CredentialUse, DeadLetterFigures, Revision, Revisions
 
-pytestmark = pytest.mark.timeout(180)
-
 MOST = 2**63 - 1
 AT = Revision(MOST, MOST)
 IDS = ["\x01" * 1000 + f"{number}" for number in range(IDS_BYTES // 6010)]
 """As many bytes as ids may have; each of their characters takes six."""
 WORST = "\x01" * 100_000
-UNITS = [Unit(f"outputs.{number}", "output", "elasticsearch", "DEGRADED", cut(WORST)) for number in range(5000)]
+UNITS = [Unit(f"outputs.{number}", "output", "elasticsearch", "DEGRADED", cut(WORST)) for number in range(2000)]
 
 
 @cache
 def observed(outputs: int) -> Observed:
-    """Of ten thousand drains, the first of them of so many outputs each, and five thousand units, all with the longest
+    """Of ten thousand drains, the first of them of so many outputs each, and two thousand units, all with the longest
     of reasons."""
     lanes = {lane: LaneView(lane, f"{lane}", "file", False, WORST) for lane in range(outputs)}
     totals = {Revision(MOST, number): Amount(number, 10 * number) for number in range(10_000)}
@@ -85,7 +83,7 @@ def ready() -> Ready:
 
 
 def nack() -> Outbound:
-    problems = some_errors([Problem(WORST, MOST, MOST, WORST)] * 10_000)
+    problems = some_errors([Problem(WORST, MOST, MOST, WORST)] * 1000)
     (message,) = messages(Refused(AT, "f" * 64, "invalid", problems, IDS))
     return message
 

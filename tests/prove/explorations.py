@@ -1,8 +1,8 @@
 """`python -m tests.prove.explorations`: explore small models of the protocols, breadth first, to so many states each.
 
 Members, a publisher and a candidate of a fleet (`tests.fleet.model`); members, people and a leader of Kubernetes
-(`tests.kubernetes.model`); leaders that take over from each other (`tests.kubernetes.summing`). What is explored is the
-seed: a campaign goes through the table once.
+(`tests.kubernetes.model`); leaders that take over from each other (`tests.kubernetes.summing`); the lanes of a sidecar
+(`tests.pipeline.exploration`). What is explored is the seed: a campaign goes through the table once.
 """
 
 from __future__ import annotations
@@ -23,6 +23,8 @@ from tests.kubernetes.summing.exploring import Found
 from tests.kubernetes.summing.exploring import explore as explore_all
 from tests.march.command import campaign, parser
 from tests.march.kind import Drawn, Kind, Told, Violation
+from tests.pipeline.exploration import explore as lanes
+from tests.pipeline.exploration.worlds import WORLDS
 
 FIRST, SECOND = frozenset({"s1"}), frozenset({"s2"})
 RULES = Rules((FIRST, SECOND, FIRST))
@@ -72,12 +74,19 @@ def of_takeovers(states: int) -> Seen:
         return Seen(0, str(found), False)
 
 
+def of_lanes(name: str, states: int) -> Seen:
+    """Lanes, their destinations and their store."""
+    found = lanes.explore(WORLDS[name](), states)
+    return Seen(found.states, found.broken, found.complete)
+
+
 TABLE: Mapping[str, Callable[[int], Seen]] = {
     **{f"a fleet, and {name}": partial(of_fleet, left) for name, left in FAULTS.items()},
     **{f"Kubernetes: {name.replace('_', ' ')}": partial(of_members, name) for name in STARTS},
     "two leaders and a new content": partial(of_leaders, model.State("ab", rounds=(1, 1), lapses=0)),
     "a fence by either leader": partial(of_leaders, model.State("ab", rounds=(2, 1))),
     "a leader that takes over": of_takeovers,
+    **{f"lanes: {name}": partial(of_lanes, name) for name in WORLDS},
 }
 
 

@@ -20,7 +20,7 @@ from typing import Any
 import pytest
 from coverage import Coverage
 
-from tests.prove.rooms import ROOT, counted
+from tests.prove.rooms import ROOT, counted, strays
 
 KEPT = ROOT / "build" / "branches"
 REPORT = KEPT / "report.json"
@@ -28,7 +28,7 @@ ORDINARY, OTHER = "ordinary", "other"
 TESTS = (
     *(
         f"tests/{folder}/"
-        for folder in ("spool", "pipeline", "revisions", "control", "supervise", "fleet", "kubernetes")
+        for folder in ("sdk", "spool", "pipeline", "revisions", "control", "supervise", "fleet", "kubernetes")
     ),
     *("tests/plugins/test_relay", "tests/plugins/test_input_relay"),
 )
@@ -137,9 +137,10 @@ class _Judge:
 
     @pytest.hookimpl(trylast=True)
     def pytest_sessionfinish(self, session: pytest.Session) -> None:
-        floors = counted()
+        floors = {module: floor for module, floor in counted().items() if (ROOT / module).exists()}
         report = _combined(list(floors))["files"]
-        self._wrong = list(judged((Measured.of(module, report[module]) for module in floors), floors))
+        measured = (Measured.of(module, report[module]) for module in floors)
+        self._wrong = [*strays(), *judged(measured, floors)]
         if self._wrong and session.exitstatus == 0:
             session.exitstatus = pytest.ExitCode.TESTS_FAILED
 

@@ -15,7 +15,10 @@ ROOT = Path(__file__).parents[2]
 
 DECIDING = (
     "shipper/revisions/machine.py",
-    *(f"shipper/pipeline/{name}.py" for name in ("attempt", "backlog", "lease", "parcels", "plan", "slots")),
+    "shipper/pipeline/plan.py",
+    *(f"shipper/pipeline/delivery/{name}.py" for name in ("backlog", "feed", "machine", "parcels", "probe", "request")),
+    *(f"shipper/pipeline/{name}.py" for name in ("delivery/session", "delivery/waits")),
+    *(f"shipper/pipeline/{name}.py" for name in ("attempts/attempt", "destination/lease", "memory/slots")),
     *(f"shipper/fleet/{name}.py" for name in ("judge", "known", "progress", "release", "standings")),
     "shipper/fleet/member",
     "shipper/fleet/etcd/watch.py",
@@ -73,12 +76,7 @@ def _seeds(unit: str, whole: int) -> tuple[tuple[str, str, int], ...]:
 CAMPAIGNS: Sequence[Campaign] = (
     Campaign("mutants", "Faults made by hand", "tests.mutants", (("faults", "--count", 2000),)),
     Campaign("generated", "Faults made by rule", "tests.mutants --generated", (("faults", "--count", 3000),), DECIDING),
-    Campaign(
-        "hostile",
-        "Hostile input",
-        "tests.hostile",
-        (("frames", "--frames", 1_000_000), ("requests", "--requests", 1_000_000)),
-    ),
+    Campaign("hostile", "Hostile input", "tests.hostile", _seeds("rounds", 1_000)),
     Campaign(
         "guided",
         "Guided input",

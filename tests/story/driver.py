@@ -20,7 +20,7 @@ from tests.canary import EVENT
 
 Message = dict[str, Any]
 
-PATIENCE = 30.0
+PATIENCE = 60.0
 
 
 class Sidecar:
@@ -95,6 +95,7 @@ class Sidecar:
                 for message in self.said[since:]:
                     if wanted(message):
                         return message
+                since = len(self.said)
                 assert not self.closed, f"the process ended: {self.log.decode()[-3000:]}"
                 await self._news.wait()
         raise AssertionError(f"not said within {seconds} s; said: {self.summary()}; log: {self.log.decode()[-3000:]}")
@@ -117,7 +118,11 @@ class Sidecar:
             while True:
                 if wanted(observed := await self.observe()):
                     return observed
-                await trio.sleep(0.02)
+                await trio.sleep(0.05)
+
+    async def holds(self, events: int) -> Message:
+        """Waits until so many events are in its queue."""
+        return await self.state(lambda observed: bool(observed["queue"]["events"] == events))
 
     def acks(self, stage: str = "drained") -> list[int]:
         """Returns the revisions of all acks of a stage, in order."""

@@ -38,7 +38,7 @@ async def keep_writing(world: World) -> None:
     """Appends to a log without a pause."""
     while True:
         world.write(random.randrange(1, 40))
-        await trio.sleep(0.003)
+        await trio.sleep(0.02)
 
 
 async def greet(sidecar: Sidecar, revoker: Revoker, held: dict[str, dict[str, str]]) -> None:

@@ -9,7 +9,7 @@ from pathlib import Path
 from shipper.testing import Document, Reply, Request
 from tests.canary import EVENT
 from tests.story.driver import Message, Sidecar, launched
-from tests.story.world import World, open_world
+from tests.story.world import World, open_world, shipping
 
 COUNT = 20
 
@@ -21,11 +21,9 @@ def silent(request: Request, documents: list[Document]) -> Reply:
 
 async def held_up(world: World, sidecar: Sidecar, lines: int) -> None:
     """Lines whose requests get no answer; those of later ones do."""
-    await sidecar.hello()
-    await world.settled(sidecar, 1, "a")
     world.destination.script = silent
     world.write(lines)
-    await sidecar.state(lambda o: o["queue"]["events"] == lines)
+    await sidecar.holds(lines)
     await world.destination.wait_until(lambda: world.destination.hanging > 0)
     world.destination.script = None
 
@@ -40,7 +38,7 @@ async def first_batch(sidecar: Sidecar) -> tuple[int | None, Message]:
 async def test_the_batch_of_a_request_without_an_answer_is_given_up_and_later_ones_are_delivered(
     tmp_path: Path,
 ) -> None:
-    async with open_world(tmp_path, "a") as world, launched(world.state) as sidecar:
+    async with shipping(tmp_path, "a") as (world, sidecar):
         await held_up(world, sidecar, COUNT)
         batch, _ = await first_batch(sidecar)
         result = await sidecar.action("dead_letter", output="main", batch=batch)
@@ -60,7 +58,7 @@ async def test_the_batch_of_a_request_without_an_answer_is_given_up_and_later_on
 
 async def test_a_batch_that_was_dropped_stays_so_though_the_process_is_killed(tmp_path: Path) -> None:
     async with open_world(tmp_path, "a") as world:
-        async with launched(world.state) as sidecar:
+        async with world.shipping("a") as sidecar:
             await held_up(world, sidecar, 1)
             batch, _ = await first_batch(sidecar)
             result = await sidecar.action("drop", output="main", batch=batch)

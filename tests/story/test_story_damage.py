@@ -15,9 +15,7 @@ BATCHES = 5
 
 async def fill(world: World) -> None:
     """Some batches of a retired lane, in a directory whose process was killed."""
-    async with launched(world.state) as sidecar:
-        await sidecar.hello()
-        await world.settled(sidecar, 1, "a")
+    async with world.shipping("a") as sidecar:
         world.destination.script = lambda request, documents: Reply(status=503)
         for part in range(BATCHES):
             world.write(100)

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import signal
 import sys
-from collections.abc import Iterator
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -13,22 +12,11 @@ from typing import Any
 import pytest
 import trio
 
-from tests.backends import etcd as server
 from tests.backends.etcd import Etcd
 from tests.story.fleet import PATIENCE, ask, busy, read, wired
 
-pytestmark = [pytest.mark.backend, pytest.mark.timeout(180)]
+pytestmark = pytest.mark.backend
 PATIENCE_TEXT = f"{PATIENCE:g}s"
-
-
-@pytest.fixture(scope="module")
-def etcd() -> Iterator[Etcd]:
-    try:
-        server.program("etcd")
-    except server.Unavailable as why:
-        pytest.skip(str(why))
-    with server.running() as found:
-        yield found
 
 
 async def test_t152_3_and_9_a_member_answers_only_what_its_sidecar_did_and_ends_with_a_version_that_overtakes(
@@ -79,9 +67,9 @@ async def test_the_page_of_a_host_says_of_all_hosts_who_is_behind_and_why(tmp_pa
         fleet.host("web-2")
         await fleet.started(one, "web-1", "web-2")
         refused = fleet.hold_back("web-2")
+        await fleet.until(lambda: refused)
         two = await fleet.rotate("k2")
         await fleet.started(two, "web-1")
-        await fleet.until(lambda: refused)
         addresses = [(await fleet.report(name)).http for name in ("web-1", "web-2")]  # type: ignore[union-attr]
         await fleet.until(partial(_says, addresses[0], "1 drained, 1 active"))
         pages = [await read(address, "/") for address in addresses]
@@ -120,6 +108,7 @@ async def test_t152_12_and_14_a_question_has_an_end_leaves_nothing_behind_and_mi
         # callers that go away
         command = [sys.executable, "-m", "shipper", "fleet", "wait", "2", "--timeout", PATIENCE_TEXT]
         slow = fleet.hold_back("web-1")
+        await fleet.until(lambda: slow)
         two = await fleet.rotate("k2")
         await fleet.started(two, "web-2")
         run = partial(trio.run_process, [*command, "--config", str(config)], check=False, capture_stderr=True)

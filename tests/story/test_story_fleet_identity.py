@@ -3,31 +3,19 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 from shipper.fleet.records import Report
-from tests.backends import etcd as server
 from tests.backends.etcd import Etcd
 from tests.story.fleet import Fleet, Host, busy, renewed
 
-pytestmark = [pytest.mark.backend, pytest.mark.timeout(180)]
+pytestmark = pytest.mark.backend
 NAMES = ("web-1", "web-2", "web-3", "web-4", "web-5")
 LEASE = 2.0
 WAIT = LEASE * 2 / 3 + LEASE * 1.02
 """The least from the death of a host, which has renewed its lease a third of it before, until its name is free."""
-
-
-@pytest.fixture(scope="module")
-def etcd() -> Iterator[Etcd]:
-    try:
-        server.program("etcd")
-    except server.Unavailable as why:
-        pytest.skip(str(why))
-    with server.running() as found:
-        yield found
 
 
 def versions(host: Host) -> list[str]:

@@ -12,7 +12,7 @@ import trio
 from shipper.process.environment import boottime
 from shipper.testing import Reply
 from tests.story.driver import PATIENCE, Sidecar, launched
-from tests.story.world import World, open_world, secret
+from tests.story.world import World, open_world, secret, shipping
 
 LEASE = 0.5
 LAPSED = "lease lapsed, events held"
@@ -40,7 +40,7 @@ async def writing(world: World) -> AsyncIterator[dict[int, float]]:
         while True:
             written[world.lines] = boottime()
             world.write(5)
-            await trio.sleep(0.005)
+            await trio.sleep(0.02)
 
     async with trio.open_nursery() as nursery:
         nursery.start_soon(write)
@@ -82,11 +82,9 @@ async def test_no_request_begins_after_a_lease_and_a_later_one_delivers_all(tmp_
 async def test_who_says_hello_with_a_lease_sends_nothing_without_one_not_even_what_waited(tmp_path: Path) -> None:
     async with open_world(tmp_path, "a") as world:
         world.destination.script = lambda request, documents: Reply(status=503)
-        async with launched(world.state) as sidecar:
-            await sidecar.hello()
-            await world.settled(sidecar, 1, "a")
+        async with world.shipping("a") as sidecar:
             world.write(10)
-            await sidecar.state(lambda o: o["queue"]["events"] == 10)
+            await sidecar.holds(10)
             await sidecar.kill()
         await world.destination.stop()  # with it end the connections of the killed process
         world.destination.script = None
@@ -111,8 +109,8 @@ async def test_a_stop_waits_for_nothing_that_a_lapsed_lease_holds(tmp_path: Path
         await sidecar.hello(lease=True)
         await world.settled(sidecar, 1, "a")
         world.write(10)
-        await sidecar.state(lambda o: o["queue"]["events"] == 10)
-        with trio.fail_after(30):
+        await sidecar.holds(10)
+        with trio.fail_after(60):
             stopped = await sidecar.stop(within=3600)
 
     assert (stopped["clean"], stopped["undelivered"]) == (True, 10)
@@ -120,12 +118,10 @@ async def test_a_stop_waits_for_nothing_that_a_lapsed_lease_holds(tmp_path: Path
 
 
 async def test_a_lease_that_lapses_aborts_the_request_under_way(tmp_path: Path) -> None:
-    async with open_world(tmp_path, "a") as world, launched(world.state) as sidecar:
-        await sidecar.hello()
-        await world.settled(sidecar, 1, "a")
+    async with shipping(tmp_path, "a") as (world, sidecar):
         world.destination.script = lambda request, documents: Reply(hang=True, commit=False)
         world.write(1)
-        with trio.fail_after(30):
+        with trio.fail_after(60):
             await world.destination.wait_until(lambda: world.destination.hanging == 1)
         await lease(sidecar, LEASE)
         await sidecar.state(lambda o: output(o)[1] == LAPSED)
@@ -137,11 +133,9 @@ async def test_a_lease_that_lapses_aborts_the_request_under_way(tmp_path: Path) 
 
 
 async def test_nothing_is_sent_with_a_withdrawn_credential_until_it_is_supplied_again(tmp_path: Path) -> None:
-    async with open_world(tmp_path, "a") as world, launched(world.state) as sidecar:
-        await sidecar.hello()
-        await world.settled(sidecar, 1, "a")
+    async with shipping(tmp_path, "a") as (world, sidecar):
         async with writing(world):
-            with trio.fail_after(30):
+            with trio.fail_after(60):
                 await world.destination.wait_until(lambda: world.destination.total > 10)
             await sidecar.send({"type": "credentials", "credentials": {"a": None}})
             observed = await sidecar.state(lambda o: output(o) == ("DEGRADED", WITHDRAWN))
@@ -156,9 +150,7 @@ async def test_nothing_is_sent_with_a_withdrawn_credential_until_it_is_supplied_
 
 
 async def test_withdrawing_an_id_that_is_not_in_use_is_one_error_and_changes_nothing(tmp_path: Path) -> None:
-    async with open_world(tmp_path, "a") as world, launched(world.state) as sidecar:
-        await sidecar.hello()
-        await world.settled(sidecar, 1, "a")
+    async with shipping(tmp_path, "a") as (world, sidecar):
         await sidecar.send({"type": "credentials", "credentials": {"a": None, "b": None}})
         error = await sidecar.wait(lambda m: m["type"] == "error")
         world.write(10)

@@ -5,23 +5,16 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
-from shipper.testing import BulkDestination, Document, Reply, Request
-from tests.story.driver import Sidecar, launched
-from tests.story.world import World, open_world
+from shipper.testing import BulkDestination
+from tests.story.driver import Sidecar
+from tests.story.world import World, open_world, rejecting, shipping
 
 COUNT = 50
 
 
-def conflict(request: Request, documents: list[Document]) -> Reply:
-    """A mapping refuses every event."""
-    return Reply(items=dict.fromkeys(range(len(documents)), (400, "mapper_parsing_exception")))
-
-
 async def refused(world: World, sidecar: Sidecar) -> None:
     """Makes dead letters by a mapping conflict, and then repairs the destination."""
-    await sidecar.hello()
-    await world.settled(sidecar, 1, "a")
-    world.destination.script = conflict
+    world.destination.script = rejecting
     world.write(COUNT)
     await sidecar.state(lambda o: o["dead_letters"]["events"] == COUNT)
     assert world.destination.total == 0
@@ -39,12 +32,12 @@ def sources(destination: BulkDestination) -> list[str]:
 
 
 async def test_what_a_mapping_conflict_refused_is_delivered_once_when_it_is_repaired(tmp_path: Path) -> None:
-    async with open_world(tmp_path, "a") as world, launched(world.state) as sidecar:
+    async with shipping(tmp_path, "a") as (world, sidecar):
         await refused(world, sidecar)
         listed = (await sidecar.action("dead_letters", list=True))["result"]["dead_letters"]
         result = await sidecar.action("dead_letters", requeue={"reason": "mapper_parsing"})
         await world.delivered()
-        observed = await sidecar.state(lambda o: o["queue"]["events"] == 0)
+        observed = await sidecar.holds(0)
         await sidecar.stop()
 
     assert (result["status"], result["result"]) == ("SUCCESS", {"requeued": COUNT, "damaged": 0})
@@ -54,16 +47,14 @@ async def test_what_a_mapping_conflict_refused_is_delivered_once_when_it_is_repa
 
 async def test_dead_letters_that_are_requeued_enter_once_though_the_process_is_killed(tmp_path: Path) -> None:
     async with open_world(tmp_path, "a") as world:
-        async with launched(world.state) as sidecar:
+        async with world.shipping("a") as sidecar:
             await refused(world, sidecar)
             await sidecar.send({"type": "action", "id": "r", "name": "dead_letters", "params": {"requeue": {}}})
             await sidecar.kill()
-        async with launched(world.state) as sidecar:
-            await sidecar.hello()
-            await world.settled(sidecar, 1, "a")
+        async with world.shipping("a") as sidecar:
             await sidecar.action("dead_letters", requeue={})
             await world.delivered()
-            observed = await sidecar.state(lambda o: o["queue"]["events"] == 0)
+            observed = await sidecar.holds(0)
             await sidecar.stop()
 
     assert observed["dead_letters"]["events"] == 0
@@ -71,7 +62,7 @@ async def test_dead_letters_that_are_requeued_enter_once_though_the_process_is_k
 
 async def test_the_exported_events_are_input_again(tmp_path: Path) -> None:
     """Read by `file` and `parse`, they are delivered byte for byte, except for their ids."""
-    async with open_world(tmp_path, "a") as world, launched(world.state) as sidecar:
+    async with shipping(tmp_path, "a") as (world, sidecar):
         await refused(world, sidecar)
         exported = await sidecar.action("dead_letters", export="letters.ndjson", events=True)
         path = tmp_path / "events.ndjson"  # in the state directory it would lie in the clear

@@ -3,21 +3,18 @@
 from __future__ import annotations
 
 import random
-import shutil
 from itertools import pairwise
 from pathlib import Path
 
-import pytest
 import trio
 
 from tests.story.driver import Sidecar, launched
 from tests.story.revoker import Revoker, keep_writing, live_shortly
+from tests.story.test_story_relay import copied
 from tests.story.world import open_world
 
-pytestmark = pytest.mark.timeout(180)
-
-ROTATIONS = 60
-KILLS = 12
+ROTATIONS = 30
+KILLS = 6
 
 
 async def test_rotation_after_rotation_under_live_writes_lose_and_repeat_nothing(tmp_path: Path) -> None:
@@ -54,27 +51,20 @@ async def test_kill_9_at_random_moments_loses_nothing_and_never_uses_a_released_
 async def test_a_restored_state_directory_ships_new_events_as_new_documents(tmp_path: Path) -> None:
     """The ids of a copy are not those of the original: a destination that has the originals takes the new events."""
     async with open_world(tmp_path, "a") as world:
-        async with launched(world.state) as sidecar:
-            await sidecar.hello()
-            await world.settled(sidecar, 1, "a")
+        async with world.shipping("a") as sidecar:
             world.write(10)
             await world.delivered()
             await sidecar.stop()
-        shutil.copytree(world.state, tmp_path / "backup")
-        async with launched(world.state) as sidecar:
-            await sidecar.hello()
-            await world.settled(sidecar, 1, "a")
+        copied(world.state, tmp_path / "backup")
+        async with world.shipping("a") as sidecar:
             world.write(10)
             await world.delivered()
             await sidecar.stop()
-        shutil.rmtree(world.state)
-        shutil.copytree(tmp_path / "backup", world.state)
+        copied(tmp_path / "backup", world.state)
         world.log.write_text("")
         with world.log.open("a") as file:
             file.write("".join(f"fresh {n}\n" for n in range(20, 30)))
-        async with launched(world.state) as sidecar:
-            await sidecar.hello()
-            await world.settled(sidecar, 1, "a")
+        async with world.shipping("a") as sidecar:
             await world.destination.wait_for(30)
             await sidecar.stop()
 

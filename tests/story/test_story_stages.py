@@ -56,7 +56,7 @@ async def test_each_line_is_counted_once_through_a_kill_a_cut_and_a_stop(tmp_pat
         await has_read(sidecar)
         await sidecar.policy(2, text(tmp_path, "30m"))
         await sidecar.ack(2, "active")
-        with trio.fail_after(30):
+        with trio.fail_after(60):
             while not counted(tmp_path):  # noqa: ASYNC110 - nobody tells when the file is written
                 await trio.sleep(0.01)
         assert counted(tmp_path) == [1000]
@@ -64,7 +64,7 @@ async def test_each_line_is_counted_once_through_a_kill_a_cut_and_a_stop(tmp_pat
         await has_read(sidecar)
         assert (await sidecar.stop())["undelivered"] == 0
 
-    with trio.fail_after(30):
+    with trio.fail_after(60):
         while sum(counted(tmp_path)) < 1500:  # what was written last may not be looked at before a stop
             async with launched(state) as sidecar:
                 await sidecar.hello()

@@ -12,9 +12,9 @@ import trio
 
 from shipper.plugin import Asyncio, Credential
 from shipper.sdk.aio import open_asyncio
-from shipper.testing import BulkDestination, open_destination
+from shipper.testing import BulkDestination, Document, Reply, Request, open_destination
 from tests.canary import EVENT
-from tests.story.driver import Sidecar, policy
+from tests.story.driver import Sidecar, launched, policy
 
 Secrets = dict[str, dict[str, str]]
 
@@ -27,6 +27,11 @@ def secret(name: str) -> dict[str, str]:
 def key(name: str) -> Credential:
     """Returns the secret of a credential id for the destination."""
     return Credential.parse(secret(name))
+
+
+def rejecting(request: Request, documents: list[Document]) -> Reply:
+    """A script of a destination whose mapping refuses every event."""
+    return Reply(items=dict.fromkeys(range(len(documents)), (400, "mapper_parsing_exception")))
 
 
 class World:
@@ -68,7 +73,15 @@ class World:
         await self.offer(sidecar, revision, credential, **parts)
         return await sidecar.ack(revision, "drained", since=since)
 
-    async def delivered(self, seconds: float = 30) -> None:
+    @asynccontextmanager
+    async def shipping(self, credential: str, *, http: str = "", **parts: Any) -> AsyncIterator[Sidecar]:
+        """Runs a process, at an address if one is given, that has drained such a policy as its first revision."""
+        async with launched(self.state, *(["--http", http] if http else [])) as sidecar:
+            await sidecar.hello()
+            await self.settled(sidecar, 1, credential, **parts)
+            yield sidecar
+
+    async def delivered(self, seconds: float = 60) -> None:
         """Waits until every written line has arrived, each once."""
         with trio.fail_after(seconds):
             await self.destination.wait_until(lambda: self.destination.total >= self.lines)
@@ -91,3 +104,10 @@ async def open_world(directory: Path, *keys: str, port: int = 0) -> AsyncIterato
     granted = {key(name) for name in keys}
     async with open_asyncio() as aio, open_destination(aio, keys=granted, port=port) as destination:
         yield World(directory, aio, destination)
+
+
+@asynccontextmanager
+async def shipping(directory: Path, *keys: str, **parts: Any) -> AsyncIterator[tuple[World, Sidecar]]:
+    """A world in which these keys are granted, and a process that ships with the first of them."""
+    async with open_world(directory, *keys) as world, world.shipping(keys[0], **parts) as sidecar:
+        yield world, sidecar

@@ -47,7 +47,9 @@ def _audited(event: str, details: tuple[Any, ...]) -> None:
 
 def _noted(name: str, call: Callable[..., Any]) -> Callable[..., Any]:
     def noting(where: Any, *args: Any, **options: Any) -> Any:
-        if not (name == "preadv" and args[-1:] == (getattr(os, "RWF_NOWAIT", -1),)):  # which never waits for a disk
+        does_not_wait = name == "preadv" and args[-1:] == (getattr(os, "RWF_NOWAIT", -1),)
+        is_in_memory = name == "fstat" and sys._getframe(1).f_code.co_name in ("at_hand", "head_at_hand")
+        if not (does_not_wait or is_in_memory):
             _note(name, where)
         return call(where, *args, **options)
 
