@@ -7,10 +7,12 @@
 PYTHON ?= $(shell for p in python3.13 python3.12 python3.11 python3.14 python3; do \
 	$$p -c 'import sys, venv, ensurepip; sys.exit(sys.version_info < (3, 11))' >/dev/null 2>&1 && echo $$p && break; done)
 BIN := .venv/bin
-PYTEST_WORKERS ?= 2
+PYTEST_WORKERS ?= 3
 # What `make test-rest` takes: all of it, or a tenth, by a number (of commits, in CI).
 REST ?= only
 PYTEST_ARGS ?=
+# `--branches`: fail where tests leave a branch of the promises untaken (tests/prove/rooms.py).
+BRANCHES ?=
 BENCH_ARGS ?=
 PROVE_ARGS ?= --size 0.01
 
@@ -20,14 +22,14 @@ run: .venv/installed
 	$(BIN)/shipper demo
 
 test: check
-	$(BIN)/pytest --numprocesses=$(PYTEST_WORKERS) --rest=without $(PYTEST_ARGS)
+	$(BIN)/pytest --numprocesses=$(PYTEST_WORKERS) --rest=without $(BRANCHES) $(PYTEST_ARGS)
 
 test-rest: .venv/tested
-	$(BIN)/pytest --rest=$(REST) $(PYTEST_ARGS)
+	$(BIN)/pytest --numprocesses=$(PYTEST_WORKERS) --rest=$(REST) $(PYTEST_ARGS)
 
+test-all: BRANCHES = --branches
 test-all: test test-rest
 	$(BIN)/pytest --numprocesses=$(PYTEST_WORKERS) -m hypothesis --hypothesis-profile=full
-	$(BIN)/python -m tests.prove.branches
 	$(BIN)/python -m tests.fresh bookworm trixie
 
 check: .venv/tested
