@@ -68,7 +68,7 @@ def _plan(wanted: Wanted, registry: Registry) -> Plan:
 
 def compared(old: Plan, new: Plan, secrets: Mapping[str, str]) -> Changes:
     """Returns what changes; `secrets` has the names of the old plan's secrets by their ids."""
-    lanes = [output.key for output in old.outputs.values()]
+    lanes = [key for output in old.outputs.values() for key in output.keys]
     draining = {lane.output for lane in new.draining(lanes)}
     released = [secrets.get(id, id) for id in old.credentials if id not in new.credentials]
     return Changes(

@@ -15,7 +15,7 @@ import trio
 from shipper.asking.planned import Planned, cases_of
 from shipper.asking.trial import batches, passed
 from shipper.pipeline import libraries
-from shipper.pipeline.envelope import Envelope
+from shipper.pipeline.intake.envelope import Envelope
 from shipper.pipeline.plan import InputPlan, Plan
 from shipper.plugin import Batch, Credential, Fields, Meters, OutputContext, Question, StageContext
 from shipper.policy.policy import InputSpec, OutputSpec

@@ -17,11 +17,11 @@ from itertools import groupby
 import trio
 
 from shipper.asking.matching import Compared, compared
-from shipper.pipeline.chain import Link, chained
-from shipper.pipeline.entrance import Route, flushed, processed
-from shipper.pipeline.envelope import Envelope
+from shipper.pipeline.intake.chain import Link, chained
+from shipper.pipeline.intake.entrance import Route, flushed, processed
+from shipper.pipeline.intake.envelope import Envelope
+from shipper.pipeline.intake.stages import Opened, Place, open_all
 from shipper.pipeline.plan import InputPlan
-from shipper.pipeline.stages import Opened, Place, open_all
 from shipper.pipeline.tap import Taps
 from shipper.plugin import Batch, Fields, Meters, Processor, StageContext, nested
 from shipper.policy.cases import Case

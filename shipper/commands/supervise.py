@@ -75,11 +75,15 @@ def command(
     with collector.importing():
         import trio
 
+        from shipper.policy.registry import all_points
         from shipper.process import log
+        from shipper.supervise import agent, spare  # noqa: F401 (what the sidecar needs too, before the fork)
         from shipper.supervise.config import Config, read_config
         from shipper.supervise.options import Options
         from shipper.supervise.report import Report
 
+    all_points()  # the sidecar needs them too
+    first = spare.fork()
     report = Report(1, json=json)
     log.configure(format=report.format)
     options = Options(
@@ -89,6 +93,7 @@ def command(
         grace=_seconds("--grace", grace),
         once=once,
         once_timeout=_seconds("--once-timeout", once_timeout) if once_timeout else math.inf,
+        spare=first,
     )
     warn = partial(_warn, report)
     read = partial(read_config, config, os.environ, runnable=True, warn=warn) if config else Config

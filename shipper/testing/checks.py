@@ -30,6 +30,7 @@ from shipper.plugin import (
     StageContext,
     TooLarge,
 )
+from shipper.sdk.joining import rejoined
 from shipper.testing.context import RecordingInputContext
 from shipper.testing.stalled import open_stalled_peer
 from shipper.testing.traces import PATIENCE, Secrets, Traces, struck
@@ -68,7 +69,7 @@ def _processed(processor: Processor, batch: Batch) -> Batch:
         return batch
     made = processor.process(batch if is_whole else batch.pick(positions))
     assert isinstance(made, Batch), "it makes no batch; of one that makes parts `check_stage` is the judge"
-    return made if is_whole else batch.rejoined(positions, made)
+    return made if is_whole else rejoined(batch, positions, made)
 
 
 _Made = TypeVar("_Made")
@@ -180,6 +181,8 @@ async def check_output(output: Output, context: OutputContext, batches: Sequence
     await trio.to_thread.run_sync(output.load)
     traces, secrets = await _traces(context.aio), Secrets(_secrets(context))
     answers = []
+    if output.feeding().stable:
+        batches = [batch.requested(f"request{number}") for number, batch in enumerate(batches)]
     with secrets.kept_from_the_log():
         async with output.open(context) as sender:
             _assert_hides(context, [], repr(output), repr(sender), repr(context))

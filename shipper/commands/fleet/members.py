@@ -77,7 +77,11 @@ def forget(context: click.Context, member: str, force: bool, json: bool, config:
 @click.command("release", short_help="Release a secret although a member that is gone has undelivered events.")
 @click.argument("id")
 @click.option(
-    "--despite", "member", required=True, metavar="MEMBER", help="The fenced or forgotten member with the events."
+    "--despite",
+    "member",
+    required=True,
+    metavar="MEMBER",
+    help="The fenced or forgotten member with the events; or what else `secret list` names.",
 )
 @with_json
 @with_config
@@ -87,6 +91,9 @@ def release_despite(context: click.Context, id: str, member: str, json: bool, co
 
     Without this order, such a member delays the release by a day. What it holds for that secret may be undeliverable
     afterwards. `shipper fleet secret list` has the ids.
+
+    With `--despite 'the store'`, a secret is given up whose content was lost with a restore of the store: when no
+    member uses it any more, it is done, and no on_release runs. If it is still valid somewhere, revoke it there.
 
     \b
     Example:
