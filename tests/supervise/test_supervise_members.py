@@ -166,6 +166,8 @@ class Disk:
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         self.full = False
+        self.accepted = False
+        """Whether it is saved that the destination accepted its credential: the last that a revision saves."""
         self._save = Vault.save
         monkeypatch.setattr(Vault, "save", lambda vault, ledger: self.save(vault, ledger))
 
@@ -173,6 +175,8 @@ class Disk:
         if self.full and vault._directory.name == "b":
             raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
         self._save(vault, ledger)
+        if vault._directory.name == "b":
+            self.accepted = any(kept.accepted for kept in ledger.kept.values())
 
 
 @pytest.fixture
@@ -187,6 +191,7 @@ async def test_a_release_counts_when_the_member_would_know_of_it_after_a_crash(p
         async with place.agent(release_when="at_once"):
             for member in ("a", "b"):
                 await place.until("ack", member, revision="1", stage="drained")
+            await place.when(lambda: disk.accepted)
             pid = (await place.until("launched", "b"))["pid"]
             os.kill(pid, signal.SIGSTOP)
             place.rotate(2)
@@ -211,6 +216,7 @@ async def test_a_member_that_cannot_save_its_state_holds_up_nobody_else(place: P
         async with place.agent():
             for member in ("a", "b"):
                 await place.until("ack", member, revision="1", stage="drained")
+            await place.when(lambda: disk.accepted)
             disk.full = True
             for number in (2, 3):
                 place.rotate(number)
