@@ -12,6 +12,7 @@ import os
 import signal
 import urllib.parse
 import urllib.request
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -216,8 +217,15 @@ async def test_the_search_finds_what_is_there(tmp_path: Path) -> None:
 def sidecar_of(supervisor: int) -> int:
     tasks = Path(f"/proc/{supervisor}/task").glob("*/children")
     children = [int(child) for task in tasks for child in task.read_text().split()]
-    (sidecar,) = [child for child in children if b"\0run\0" in Path(f"/proc/{child}/cmdline").read_bytes()]
+    (sidecar,) = [child for child in children if b"\0run\0" in command_of(child)]
     return sidecar
+
+
+def command_of(process: int) -> bytes:
+    """Of a child that is gone: nothing, as an `on_release` is at any time."""
+    with suppress(FileNotFoundError, ProcessLookupError):
+        return Path(f"/proc/{process}/cmdline").read_bytes()
+    return b""
 
 
 async def test_no_secret_is_said_or_left_by_a_supervisor_and_its_sidecar(tmp_path: Path) -> None:

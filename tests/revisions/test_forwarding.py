@@ -565,6 +565,8 @@ async def test_a_request_that_begins_before_the_order_is_placed_has_its_say(tmp_
         (retired,) = (lane for lane in on.delivery.lanes.values() if not lane.active)
         await retired.destination.begins()
         on.orders._one.release()
+        async with on.orders._one:
+            pass  # its turn has come and gone
         await looked(on)
 
         assert ("other", "k1", COUNT) in await lanes_of(on)
