@@ -8,14 +8,14 @@ import pytest
 import trio
 import trio.testing
 
-from shipper.plugin import Answer, Answers, Asyncio, Backpressure, Batch, Later, Outcome, Ranked, Sender
+from shipper.plugin import Answer, Answers, Asyncio, Backpressure, Batch, Outcome, Ranked
 from shipper.testing import RecordingInputContext
 from shipper_demo.ports import free_port
 from shipper_plugins.inputs import relay_answers
 from shipper_plugins.outputs import relay_awaited
-from tests.plugins.relay import Principal, Queue, edge, entry, principal
+from tests.plugins.relay import Principal, Queue, Sending, edge, entry, principal, until
 
-MODE = {"acknowledge": "delivered"}
+MODE: dict[str, Any] = {"acknowledge": "delivered"}
 
 
 @pytest.fixture(autouse=True)
@@ -29,32 +29,6 @@ def settle(door: Principal, *answers: int) -> None:
     for key in open:
         door.context.awaited[key] = bytes(answers)
     door.source.answered(open)
-
-
-class Sending:
-    """Sends batches until they are answered."""
-
-    def __init__(self, sender: Sender, nursery: trio.Nursery) -> None:
-        self.answers: dict[int, Answers] = {}
-        self._news = trio.Event()
-        self._sender, self._nursery = sender, nursery
-
-    def send(self, batch: Batch) -> None:
-        self._nursery.start_soon(self._send, batch)
-
-    async def _send(self, batch: Batch) -> None:
-        while batch.place not in self.answers:
-            try:
-                self.answers[batch.place] = await self._sender.send(batch)
-                self._news.set()
-                self._news = trio.Event()
-            except Later:
-                await trio.testing.wait_all_tasks_blocked(0.01)
-
-    async def answered(self, *places: int) -> None:
-        with trio.fail_after(30):
-            while not set(places) <= self.answers.keys():
-                await self._news.wait()
 
 
 async def stored(door: Principal, count: int) -> None:
@@ -141,8 +115,8 @@ async def test_a_principal_that_was_started_anew_gives_the_answers(aio: Asyncio)
             sending.send(entry(2))
             await stored(before, 2)
         before.context.close()
-        again = RecordingInputContext(positions=before.context.stored, aio=aio)
-        again.awaited = dict.fromkeys(before.context.awaited, b"\x01")
+        again = before.copied()
+        again.awaited = dict.fromkeys(again.awaited, b"\x01")
         async with principal(aio, context=again, port=port, **MODE) as after:
             await sending.answered(1, 2)
 
@@ -186,16 +160,13 @@ async def test_what_the_next_principal_does_not_have_is_sent_there(aio: Asyncio)
 async def test_the_mode_of_a_part_is_that_of_its_admission(aio: Asyncio) -> None:
     async with principal(aio) as door, edge(aio, door.url) as sender, trio.open_nursery() as nursery:
         await sender.send(entry(5, 1, 2).pick([0]))
-        door.source.change(
-            type(door.settings)(address=door.settings.address, edges=door.settings.edges, **MODE),
-            {**door.context.credentials},
-        )
+        door.change(**MODE)
         assert await sender.send(entry(5, 1, 2)) == Answers(2, is_stored=True)
         sending = Sending(sender, nursery)
         sending.send(entry(6))
         await stored(door, 3)
         assert len(door.context.awaited) == 1
-        door.source.change(door.settings, door.context.credentials)
+        door.change()
         settle(door, 0)
         await sending.answered(6)
 
@@ -221,11 +192,8 @@ async def test_halves_have_answers_of_their_own(aio: Asyncio) -> None:
 
 async def test_answers_that_the_edge_has_noted_are_forgotten(aio: Asyncio) -> None:
     queue = Queue()
-    async with (
-        principal(aio, **MODE) as door,
-        edge(aio, door.url, queue=queue) as sender,
-        trio.open_nursery() as nursery,
-    ):
+    there = principal(aio, **MODE)
+    async with there as door, edge(aio, door.url, queue=queue) as sender, trio.open_nursery() as nursery:
         sending = Sending(sender, nursery)
         for place in range(1, 100):
             queue.lowest = place
@@ -291,17 +259,12 @@ async def test_a_handshake_says_the_weakest_confirmation_of_the_way(aio: Asyncio
 
 async def test_a_change_of_the_mode_begins_a_session_that_says_so(aio: Asyncio) -> None:
     queue = Queue()
-    async with (
-        principal(aio, **MODE) as door,
-        edge(aio, door.url, queue=queue) as sender,
-        trio.open_nursery() as nursery,
-    ):
+    there = principal(aio, **MODE)
+    async with there as door, edge(aio, door.url, queue=queue) as sender, trio.open_nursery() as nursery:
         Sending(sender, nursery).send(entry(1))
         await stored(door, 1)
-        changed = type(door.settings)(address=door.settings.address, edges=door.settings.edges)
-        door.source.change(changed, door.context.credentials)
-        with trio.fail_after(30):
-            answers = await sender.send(entry(2))
+        door.change(acknowledge="stored")
+        answers = await sender.send(entry(2))
         nursery.cancel_scope.cancel()
 
     assert (answers, queue.delivers) == (Answers(1, is_stored=True), [True, False])
@@ -323,25 +286,19 @@ async def test_a_handshake_that_a_change_of_the_mode_overtakes_says_the_new_mode
         edge(aio, door.url, lane=2),
         edge(aio, door.url, queue=queue) as sender,
     ):
-        with trio.fail_after(30):
-            while not (known := door.source._edges._edges) or not known["berlin"].lock.statistics().tasks_waiting:
-                await trio.testing.wait_all_tasks_blocked(0.01)
-        changed = type(door.settings)(address=door.settings.address, edges=door.settings.edges)
-        door.source.change(changed, door.context.credentials)
+        known = door.source._edges._edges
+        await until(lambda: known and known["berlin"].lock.statistics().tasks_waiting)
+        door.change(acknowledge="stored")
         context.go_on.set()
-        with trio.fail_after(30):
-            answers = await sender.send(entry(1))
+        answers = await sender.send(entry(1))
 
     assert (answers, queue.delivers[0]) == (Answers(1, is_stored=True), False)
 
 
 async def test_a_way_that_ends_elsewhere_begins_a_session_that_says_so(aio: Asyncio) -> None:
     queue = Queue()
-    async with (
-        principal(aio, **MODE) as door,
-        edge(aio, door.url, queue=queue) as sender,
-        trio.open_nursery() as nursery,
-    ):
+    there = principal(aio, **MODE)
+    async with there as door, edge(aio, door.url, queue=queue) as sender, trio.open_nursery() as nursery:
         sending = Sending(sender, nursery)
         sending.send(entry(1))
         await stored(door, 1)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -11,8 +10,7 @@ import trio.testing
 from hypothesis import given
 from hypothesis import strategies as st
 
-from shipper.plugin import Answers, Asyncio, Batch, Later, Outcome, Ranked, Sender
-from shipper.testing import RecordingInputContext
+from shipper.plugin import Answers, Asyncio, Later, Outcome, Ranked
 from shipper_demo.ports import free_port
 from shipper_plugins.inputs import relay_answers, relay_settled
 from shipper_plugins.inputs.relay_settled import Room, Settled
@@ -20,10 +18,11 @@ from shipper_plugins.outputs import relay_awaited, relay_versions
 from shipper_plugins.outputs.relay_versions import VersionsJob, WaitingVersions
 from shipper_plugins.relay import state
 from shipper_plugins.relay.frames import Generation, Told, VersionOutcome, Welcome
-from tests.plugins.relay import Principal
+from tests.plugins import relay
+from tests.plugins.relay import Principal, until
 from tests.plugins.test_relay_state import ONE, TWO, Here, door, edge, has, outcomes, versions
 
-MODE = {"acknowledge": "delivered"}
+MODE: dict[str, Any] = {"acknowledge": "delivered"}
 
 
 @pytest.fixture(autouse=True)
@@ -39,38 +38,18 @@ def settle(far: Principal, rank: int = 0, *, but: frozenset[str] | set[str] = fr
     far.source.answered(open)
 
 
-class Sending:
-    """Sends batches of versions until they are answered; the answers are those of each, by number."""
+class Sending(relay.Sending):
+    """The same for batches of versions, by the number of each; an answer has a word for each version."""
 
-    def __init__(self, sender: Sender, nursery: trio.Nursery) -> None:
-        self.answers: dict[int, list[str]] = {}
-        self._count = 0
-        self._news = trio.Event()
-        self._sender, self._nursery = sender, nursery
+    count = 0
 
-    def send(self, *those: tuple[str, int, bytes | None]) -> None:
-        self._nursery.start_soon(self._send, self._count, versions(*those))
-        self._count += 1
+    def send(self, *those: tuple[str, int, bytes | None]) -> None:  # type: ignore[override]
+        super().send(versions(*those), self.count)
+        self.count += 1
 
-    async def _send(self, number: int, batch: Batch) -> None:
-        while number not in self.answers:
-            try:
-                self.answers[number] = outcomes(await self._sender.send(batch))
-                self._news.set()
-                self._news = trio.Event()
-            except Later:
-                await trio.testing.wait_all_tasks_blocked(0.01)
-
-    async def answered(self, *numbers: int) -> None:
-        with trio.fail_after(30):
-            while not set(numbers) <= self.answers.keys():
-                await self._news.wait()
-
-
-async def until(condition: Callable[[], bool]) -> None:
-    with trio.fail_after(30):
-        while not condition():
-            await trio.testing.wait_all_tasks_blocked(0.001)
+    @property
+    def said(self) -> dict[int, list[str]]:
+        return {number: outcomes(answers) for number, answers in self.answers.items()}
 
 
 async def asked(far: Principal) -> None:
@@ -85,12 +64,12 @@ async def test_a_version_is_confirmed_when_all_outputs_of_the_principal_have_ans
         for number, rank in enumerate(Ranked):
             sending.send(("a", number + 1, b'{"n":%d}' % number))
             await asked(far)
-            before = dict(sending.answers)
+            before = sending.said
             settle(far, rank)
             await sending.answered(number)
             assert number not in before
 
-        found = [answer for number in range(len(Ranked)) for answer in sending.answers[number]]
+        found = [answer for number in range(len(Ranked)) for answer in sending.said[number]]
         assert found == ["stored", "duplicate", "superseded", "dead_letter", "dropped", "damaged"]
 
 
@@ -102,12 +81,12 @@ async def test_a_batch_ends_when_all_its_versions_are_answered(aio: Asyncio) -> 
         (first, second) = far.context.awaited
         settle(far, Ranked.DROPPED, but={first})
         await trio.testing.wait_all_tasks_blocked(0.05)
-        before = dict(sending.answers)
+        before = sending.said
         settle(far)
         await sending.answered(0)
 
         assert before == {}
-        assert sending.answers[0] == ["stored", "dropped", "rejected"]
+        assert sending.said[0] == ["stored", "dropped", "rejected"]
         assert second.startswith("berlin/")
 
 
@@ -121,10 +100,10 @@ async def test_t117_6_one_without_an_answer_delays_no_other_key_and_no_newer_ver
         await until(lambda: len(far.context.awaited) == 2)
         settle(far, but=held)
         await sending.answered(1)
-        assert sending.answers == {1: ["stored"]}
+        assert sending.said == {1: ["stored"]}
         sending.send(("a", 3, TWO))
         await sending.answered(0)
-        assert sending.answers[0] == ["superseded"]
+        assert sending.said[0] == ["superseded"]
         await until(lambda: has(far) == {("berlin", "a"): TWO, ("berlin", "b"): ONE})
         assert 2 not in sending.answers
         settle(far)
@@ -155,7 +134,7 @@ async def test_a_version_that_another_link_has_superseded_is_not_waited_for(aio:
             await sending.answered(0)
             nursery.cancel_scope.cancel()
 
-        assert sending.answers[0] == ["superseded"]
+        assert sending.said[0] == ["superseded"]
 
 
 async def test_a_version_that_is_in_no_slot_any_more_is_not_waited_for(aio: Asyncio) -> None:
@@ -170,11 +149,11 @@ async def test_a_version_that_is_in_no_slot_any_more_is_not_waited_for(aio: Asyn
         sending.send(("a", 1, ONE), ("b", 2, ONE))
         await asked(far)
         here.no_slot = {1}
-        await until(lambda: len(sender._awaited.versions.open()) == 1)  # type: ignore[attr-defined]
+        await until(lambda: len(sender._awaited.versions.open()) == 1)
         settle(far)
         await sending.answered(0)
 
-        assert sending.answers[0] == ["superseded", "stored"]
+        assert sending.said[0] == ["superseded", "stored"]
 
 
 async def test_a_principal_that_was_started_anew_gives_the_answers(aio: Asyncio) -> None:
@@ -186,17 +165,16 @@ async def test_a_principal_that_was_started_anew_gives_the_answers(aio: Asyncio)
             sending.send(("b", 2, ONE))
             await until(lambda: len(before.context.awaited) == 2)
         before.context.close()
-        again = RecordingInputContext(positions=before.context.stored, aio=aio)
-        again.state, again.awaited = before.context.state, dict(before.context.awaited)
+        again = before.copied()
         (first,) = [key for key in again.awaited if key.endswith("/1")]
         again.awaited[first] = bytes([Ranked.DEAD_LETTER])
         async with door(aio, context=again, port=port, **MODE) as after:
             await sending.answered(0)
-            assert sending.answers == {0: ["dead_letter"]}
+            assert sending.said == {0: ["dead_letter"]}
             settle(after, Ranked.DUPLICATE)
             await sending.answered(1)
 
-    assert sending.answers[1] == ["duplicate"]
+    assert sending.said[1] == ["duplicate"]
 
 
 async def test_an_edge_that_was_started_anew_has_the_answers(aio: Asyncio) -> None:
@@ -219,24 +197,23 @@ async def test_a_send_that_was_cancelled_is_answered_when_it_comes_again(aio: As
         sending = Sending(sender, nursery)
         sending.send(("a", 1, ONE))
         await trio.testing.wait_all_tasks_blocked(0.05)
-        before = dict(sending.answers)
+        before = sending.said
         settle(far)
         await sending.answered(0)
 
-        assert (before, sending.answers) == ({}, {0: ["stored"]})
+        assert (before, sending.said) == ({}, {0: ["stored"]})
 
 
 async def test_the_mode_of_a_version_is_that_of_its_admission(aio: Asyncio) -> None:
     async with door(aio) as far, edge(aio, far.url) as sender, trio.open_nursery() as nursery:
         assert await sender.send(versions(("a", 1, ONE))) == Answers(1, is_stored=True)
-        delivered = type(far.settings)(address=far.settings.address, edges=far.settings.edges, acknowledge="delivered")
-        far.source.change(delivered, far.context.credentials)
+        far.change(**MODE)
         sending = Sending(sender, nursery)
         sending.send(("b", 2, ONE))
         await asked(far)
-        far.source.change(far.settings, far.context.credentials)
+        far.change()
         assert await sender.send(versions(("c", 3, ONE))) == Answers(1, is_stored=True)
-        assert sending.answers == {}
+        assert sending.said == {}
         settle(far)
         await sending.answered(0)
 
@@ -254,8 +231,7 @@ async def test_what_is_only_stored_is_not_worth_a_delivery(aio: Asyncio, monkeyp
         await asked(far)
         settle(far)
         await until(lambda: answers != [])
-        stored = type(far.settings)(address=far.settings.address, edges=far.settings.edges)
-        far.source.change(stored, far.context.credentials)
+        far.change(acknowledge="stored")
         for place, key in ((2, "b"), (2, "b"), (1, "a")):
             answers.append(await sender.send(versions((key, place, ONE))))
 
@@ -298,7 +274,7 @@ async def test_of_more_answers_than_are_remembered_an_edge_hears_in_another_sess
         settle(far, Ranked.DROPPED)
         await sending.answered(0)
 
-        assert sending.answers[0] == ["dropped"] * 19
+        assert sending.said[0] == ["dropped"] * 19
 
 
 async def test_an_edge_is_told_of_its_own_versions_only(aio: Asyncio) -> None:
@@ -316,7 +292,7 @@ async def test_an_edge_is_told_of_its_own_versions_only(aio: Asyncio) -> None:
         settle(far, but={key for key in far.context.awaited if key.startswith("berlin/")})
         await others.answered(0)
         await trio.testing.wait_all_tasks_blocked(0.05)
-        assert sending.answers == {}
+        assert sending.said == {}
         nursery.cancel_scope.cancel()
 
 
