@@ -3,8 +3,8 @@ from __future__ import annotations
 
 import errno
 import os
-from collections.abc import AsyncIterator, Iterator
-from contextlib import asynccontextmanager, contextmanager
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 from unittest import mock
@@ -17,6 +17,7 @@ from shipper.testing import RecordingInputContext
 from shipper_plugins.inputs import state_keys, state_source
 from shipper_plugins.inputs.state import StateInput
 from tests.hanging_files import hanging
+from tests.plugins.running import running
 
 
 @pytest.fixture(autouse=True)
@@ -34,15 +35,6 @@ def context() -> Iterator[RecordingInputContext]:
 
 def settings(path: Path | str, *more: Path | str, **others: Any) -> StateInput:
     return StateInput(paths=tuple(map(str, (path, *more))), collection="inventory", **others)
-
-
-@asynccontextmanager
-async def running(input: StateInput, context: RecordingInputContext) -> AsyncIterator[Any]:
-    with trio.fail_after(30):
-        async with input.open(context) as source, trio.open_nursery() as nursery:
-            nursery.start_soon(source.run)
-            yield source
-            nursery.cancel_scope.cancel()
 
 
 async def once(path: Path | str, *more: Path | str, context: RecordingInputContext, **others: Any) -> None:

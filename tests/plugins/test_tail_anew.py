@@ -9,13 +9,13 @@ import threading
 import time
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 import trio.testing
 
 from shipper_plugins.inputs.tail import births, content
-from shipper_plugins.inputs.tail.discovery import Scan
-from tests.plugins.tail import Store, append, becomes, following, lines, names, read_all, settings
+from tests.plugins.tail import Store, append, becomes, following, lines, names, read_all, settings, stream_of
 
 TEXT = lines(0, 200)
 _born = births.born
@@ -94,8 +94,7 @@ async def test_what_was_touched_while_it_is_followed_is_not_read_again(
         await store.comes(200)
         await source._reader.turns.quiet()
         change(path)
-        stream = source._followed.known.at(str(path))
-        assert stream is not None
+        stream = stream_of(source, path)
         await becomes(lambda: stream.sighting.whole == (len(TEXT), path.stat().st_mtime_ns))
         append(path, "more\n")
         await store.comes(201)
@@ -110,8 +109,7 @@ async def test_a_write_that_is_under_way_is_not_one_without_growth(tmp_path: Pat
     async with following(settings(path), store) as source:
         await store.comes(200)
         await source._reader.turns.quiet()
-        stream = source._followed.known.at(str(path))
-        assert stream is not None
+        stream = stream_of(source, path)
         stream.sighting.hear()
         os.utime(path)
         await becomes(lambda: stream in source._followed.stale)
@@ -131,7 +129,7 @@ async def test_a_write_that_a_scan_sees_before_inotify_tells_of_it_is_not_missed
     async with following(settings(path), store) as source:
         scan = source._globs.scan
 
-        def later() -> Scan:
+        def later() -> Any:
             if next(scans) == 2:
                 may_write.wait(30)
                 overwritten(path)
@@ -154,8 +152,7 @@ async def test_a_write_that_a_look_runs_into_is_not_missed(
     async with following(settings(path), store) as source:
         await store.comes(200)
         await source._reader.turns.quiet()
-        stream = source._followed.known.at(str(path))
-        assert stream is not None
+        stream = stream_of(source, path)
         look, status_of = content.Plain.look, content.Plain._status
         monkeypatch.setattr(content, "_NOWAIT", None)  # so that a thread looks
 
