@@ -177,13 +177,6 @@ async def edge(
         yield sender
 
 
-async def until(condition: Callable[[], object]) -> None:
-    """Wait for what nothing tells of."""
-    with trio.fail_after(60):
-        while not condition():
-            await trio.testing.wait_all_tasks_blocked(0.001)
-
-
 class Sending:
     """Sends batches until they are answered; the answers are those of each, by its place unless it has a number."""
 

@@ -1,14 +1,20 @@
-"""An input that runs while a block does."""
+"""An input that runs while a block does, and waiting for what nothing tells of."""
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from typing import Any
 
 import trio
 
 from shipper.plugin import Input
+
+
+async def becomes(condition: Callable[[], object]) -> None:
+    with trio.fail_after(60):
+        while not condition():  # noqa: ASYNC110 - there is no event for it
+            await trio.sleep(0.001)
 
 
 @asynccontextmanager

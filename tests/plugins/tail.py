@@ -71,13 +71,6 @@ def stream_of(source: Tailer, path: Path) -> Stream:
     return found
 
 
-async def becomes(condition: Callable[[], object]) -> None:
-    """Wait for what nothing tells of."""
-    with trio.fail_after(30):
-        while not condition():  # noqa: ASYNC110 - there is no event for it
-            await trio.sleep(0.001)
-
-
 def append(path: Path, text: str | bytes) -> None:
     with path.open("ab") as file:
         file.write(text.encode() if isinstance(text, str) else text)

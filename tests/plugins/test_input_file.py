@@ -24,7 +24,8 @@ from shipper_plugins.inputs.tail import content, copies, followed, open_files, s
 from shipper_plugins.inputs.tail.multiline import Multiline
 from shipper_plugins.inputs.tail.stream import Stream
 from tests.limits import descriptors_at_most
-from tests.plugins.tail import Store, append, becomes, following, lines, names, read_all, settings
+from tests.plugins.running import becomes
+from tests.plugins.tail import Store, append, following, lines, names, read_all, settings
 
 
 @pytest.fixture(autouse=True)

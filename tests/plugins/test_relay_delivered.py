@@ -13,7 +13,8 @@ from shipper.testing import RecordingInputContext
 from shipper_demo.ports import free_port
 from shipper_plugins.inputs import relay_answers
 from shipper_plugins.outputs import relay_awaited
-from tests.plugins.relay import Principal, Queue, Sending, edge, entry, principal, until
+from tests.plugins.relay import Principal, Queue, Sending, edge, entry, principal
+from tests.plugins.running import becomes
 
 MODE: dict[str, Any] = {"acknowledge": "delivered"}
 
@@ -287,7 +288,7 @@ async def test_a_handshake_that_a_change_of_the_mode_overtakes_says_the_new_mode
         edge(aio, door.url, queue=queue) as sender,
     ):
         known = door.source._edges._edges
-        await until(lambda: known and known["berlin"].lock.statistics().tasks_waiting)
+        await becomes(lambda: known and known["berlin"].lock.statistics().tasks_waiting)
         door.change(acknowledge="stored")
         context.go_on.set()
         answers = await sender.send(entry(1))

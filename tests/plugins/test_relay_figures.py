@@ -12,7 +12,8 @@ from shipper_plugins.inputs.relay_figures import Seen
 from shipper_plugins.outputs.relay import RelayOutput
 from shipper_plugins.relay.frames import Generation, Head
 from shipper_plugins.relay.generations import SILENT_SECONDS
-from tests.plugins.relay import KEYS, Principal, edge, entry, principal, until
+from tests.plugins.relay import KEYS, Principal, edge, entry, principal
+from tests.plugins.running import becomes
 
 
 def edges(door: Principal) -> dict[str, Edge]:
@@ -43,7 +44,7 @@ async def test_an_edge_that_has_closed_its_connections_is_not_connected_after_a_
     async with principal(aio) as door:
         async with edge(aio, door.url) as sender:
             await sender.send(entry(1))
-        await until(lambda: edges(door)["berlin"].connected_seconds is None)
+        await becomes(lambda: edges(door)["berlin"].connected_seconds is None)
         assert edges(door)["berlin"].heard_seconds is not None
 
 
@@ -54,10 +55,10 @@ async def test_an_edge_says_what_waits_and_whom_it_relays_to(aio: Asyncio) -> No
         opened: Any = output.open(context)
         async with opened as sender:
             before = sender.principal()
-            await until(lambda: sender.principal().connected_seconds is not None)
+            await becomes(lambda: sender.principal().connected_seconds is not None)
             async with trio.open_nursery() as nursery:
                 nursery.start_soon(sender.send, entry(1))
-                await until(lambda: edges(door)["berlin"].waiting_events)
+                await becomes(lambda: edges(door)["berlin"].waiting_events)
                 nursery.cancel_scope.cancel()
             after = sender.principal()
 
@@ -69,7 +70,7 @@ async def test_an_edge_says_what_waits_and_whom_it_relays_to(aio: Asyncio) -> No
 
 async def test_an_edge_says_why_it_is_not_connected(aio: Asyncio) -> None:
     async with principal(aio) as door, edge(aio, door.url, credential="no") as sender:
-        await until(lambda: sender.principal().reason)
+        await becomes(lambda: sender.principal().reason)
         said = sender.principal()
 
     assert said.connected_seconds is None

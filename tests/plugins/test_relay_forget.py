@@ -15,7 +15,8 @@ from shipper_plugins.inputs.relay_door import Refused
 from shipper_plugins.inputs.relay_forget import begun
 from shipper_plugins.inputs.relay_state import KeyedState
 from shipper_plugins.relay.state import Limits
-from tests.plugins.relay import Principal, edge, entry, principal, until
+from tests.plugins.relay import Principal, edge, entry, principal
+from tests.plugins.running import becomes
 
 GONE = "shipper_plugins.relay.generations.GONE_SECONDS"
 LIMITS = Limits(frozenset({"things"}), 1000, Quota(1000, 1 << 20))
@@ -23,7 +24,7 @@ LIMITS = Limits(frozenset({"things"}), 1000, Quota(1000, 1 << 20))
 
 async def gone(door: Principal) -> None:
     """No edge is connected any more."""
-    await until(lambda: all(one.connected_seconds is None for one in door.source.edges()))
+    await becomes(lambda: all(one.connected_seconds is None for one in door.source.edges()))
 
 
 async def keys(context: RecordingInputContext, *owners: str) -> None:

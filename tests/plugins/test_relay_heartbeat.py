@@ -12,7 +12,8 @@ import trio
 from shipper.plugin import Asyncio
 from shipper.sdk.aio import open_asyncio
 from shipper_plugins.relay import frames
-from tests.plugins.relay import Principal, edge, entry, principal, until
+from tests.plugins.relay import Principal, edge, entry, principal
+from tests.plugins.running import becomes
 
 BEAT = 1.0
 """Seconds; no heartbeat comes sooner."""
@@ -65,10 +66,10 @@ async def test_a_principal_that_has_ended_is_missed_at_the_next_heartbeat(aio: A
     async with trio.open_nursery() as nursery:
         async with principal(aio) as door:
             sender: Any = await nursery.start(_sending, aio, door.url)
-            await until(lambda: is_connected(sender))
+            await becomes(lambda: is_connected(sender))
         door.context.close()
-        await until(lambda: not is_connected(sender))
-        await until(lambda: sender.principal().reason)
+        await becomes(lambda: not is_connected(sender))
+        await becomes(lambda: sender.principal().reason)
         nursery.cancel_scope.cancel()
 
 
@@ -80,9 +81,9 @@ async def _sending(aio: Asyncio, url: str, task_status: trio.TaskStatus[Any]) ->
 
 async def test_a_principal_that_has_fallen_silent_is_missed_before_the_timeout_of_a_request(aio: Asyncio) -> None:
     async with principal(aio) as door, wire(door) as between, edge(aio, between.url, timeout=3600) as sender:
-        await until(lambda: is_connected(sender))
+        await becomes(lambda: is_connected(sender))
         between.is_silent = True
-        await until(lambda: not is_connected(sender))
+        await becomes(lambda: not is_connected(sender))
 
         assert sender.principal().reason == "no answer to a heartbeat"
 
@@ -94,9 +95,9 @@ async def test_an_edge_with_nothing_to_send_goes_on_to_the_next_host(aio: Asynci
         wire(first) as between,
         edge(aio, between.url, second.url, timeout=1) as sender,
     ):
-        await until(lambda: is_connected(sender))
+        await becomes(lambda: is_connected(sender))
         between.is_silent = True
-        await until(lambda: is_connected(sender) and sender.principal().host == second.url.removeprefix("http://"))
+        await becomes(lambda: is_connected(sender) and sender.principal().host == second.url.removeprefix("http://"))
         await sender.send(entry(1))
 
         assert (first.numbers, second.numbers) == ([], [1])

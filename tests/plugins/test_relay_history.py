@@ -15,7 +15,8 @@ from shipper_plugins.inputs import relay_edges
 from shipper_plugins.outputs import relay_awaited, relay_sessions
 from shipper_plugins.relay import generations
 from tests.plugins import relay
-from tests.plugins.relay import ORIGIN, Queue, Sending, entry, until
+from tests.plugins.relay import ORIGIN, Queue, Sending, entry
+from tests.plugins.running import becomes
 from tests.plugins.test_relay import sent
 from tests.plugins.test_relay_delivered import settle, stored
 from tests.plugins.test_relay_state import EDGES, ONE, TWO, Here, door, edge, has, outcomes, versions
@@ -27,7 +28,7 @@ async def test_a3_a_document_that_changed_while_its_edge_was_away_takes_the_plac
             await sender.send(versions(("a", 5, ONE)))
         here = Here({"a": (9, TWO)})
         async with edge(aio, far.url, here=here) as sender:
-            await until(lambda: here.again == [("", point_of("things", "a"))])
+            await becomes(lambda: here.again == [("", point_of("things", "a"))])
             await sender.send(versions(("a", 9, TWO)))
 
         assert has(far) == {("berlin", "a"): TWO}
@@ -185,7 +186,7 @@ async def test_a14_the_end_of_an_old_connection_does_not_end_the_new_one(aio: As
             theirs = connected() - mine
             await new.send(entry(3))
             generation = new._sessions.current
-        await until(lambda: not theirs & connected())
+        await becomes(lambda: not theirs & connected())
         await new.send(entry(4))
 
         assert new._sessions.current is generation
@@ -217,7 +218,7 @@ async def test_a15_the_answer_for_one_edge_is_none_for_another(aio: Asyncio, mon
             return await asked(*those)
 
         monkeypatch.setattr(far.source._server._answers, "told", counted)
-        await until(lambda: questions == 3)
+        await becomes(lambda: questions == 3)
 
         assert both[1].answers == {}
         settle(far, 0)
@@ -229,7 +230,7 @@ async def test_a16_sets_are_compared_in_every_session_however_soon_they_follow(a
         for n in range(10):
             here = Here({"a": (n + 1, ONE)})
             async with edge(aio, far.url, here=here):
-                await until(lambda here=here: here.again != [])  # type: ignore[misc]
+                await becomes(lambda here=here: here.again != [])  # type: ignore[misc]
 
 
 async def test_a16_a_new_session_of_a_running_sender_compares_again(aio: Asyncio) -> None:
@@ -238,7 +239,7 @@ async def test_a16_a_new_session_of_a_running_sender_compares_again(aio: Asyncio
         for times in range(1, 6):
             queue.lowest = 10 - times  # entries below the mark begin a session
             await sender.send(entry(10 - times))
-            await until(lambda times=times: here.asked == times)  # type: ignore[misc]
+            await becomes(lambda times=times: here.asked == times)  # type: ignore[misc]
 
 
 async def test_a17_sets_of_the_same_names_and_places_are_not_equal_if_a_document_differs(aio: Asyncio) -> None:
@@ -247,7 +248,7 @@ async def test_a17_sets_of_the_same_names_and_places_are_not_equal_if_a_document
             await sender.send(versions(("a", 5, ONE), ("b", 6, ONE)))
         here = Here({"a": (5, TWO), "b": (6, ONE)})
         async with edge(aio, far.url, here=here):
-            await until(lambda: here.again != [])
+            await becomes(lambda: here.again != [])
 
         assert here.again == [("", point_of("things", "a"))]
 

@@ -12,7 +12,8 @@ from shipper.testing import RecordingInputContext
 from shipper_plugins.inputs.relay import Edge
 from shipper_plugins.outputs.relay_lineage import Lineage
 from shipper_plugins.relay.frames import Generation, Welcome
-from tests.plugins.relay import Principal, Queue, edge, entry, principal, until
+from tests.plugins.relay import Principal, Queue, edge, entry, principal
+from tests.plugins.running import becomes
 from tests.plugins.test_relay_state import ONE, TWO, Here, versions
 from tests.plugins.test_relay_state import edge as edge_with_state
 
@@ -23,7 +24,7 @@ WELL = (None, Code.OK)
 async def send(aio: Asyncio, door: Principal, queue: Queue, *places: int, lane: int = 1) -> None:
     """In a session of its own."""
     async with edge(aio, door.url, queue=queue, lane=lane) as sender:
-        await until(lambda: sender.principal().connected_seconds is not None)
+        await becomes(lambda: sender.principal().connected_seconds is not None)
         for place in places:
             await sender.send(entry(place))
 

@@ -41,7 +41,8 @@ from shipper_plugins.relay.digests import Comparison
 from shipper_plugins.relay.frames import FrameError, Generation, Head, Hello, TooLong, Welcome
 from shipper_plugins.relay.state import Compared, Given, Limits, Named, Other, Refusal, StateAnswered, StateHead, Wanted
 from tests.plugins import relay
-from tests.plugins.relay import Principal, Queue, Requests, entry, principal, until
+from tests.plugins.relay import Principal, Queue, Requests, entry, principal
+from tests.plugins.running import becomes
 from tests.plugins.test_input_relay import ask, hello
 
 EDGES = {
@@ -276,7 +277,7 @@ async def test_both_sides_agree_in_a_new_session_before_a_version_goes(aio: Asyn
 async def test_t117_4_a_set_is_compared_after_a_reconnect_though_nothing_is_sent(aio: Asyncio) -> None:
     here = Here({"a": (1, ONE)})
     async with door(aio) as far, edge(aio, far.url, here=here):
-        await until(lambda: here.again != [])
+        await becomes(lambda: here.again != [])
     far.context.close()
     assert here.again == [("", point_of("things", "a"))]
 
@@ -301,7 +302,7 @@ async def test_an_empty_set_is_a_set(aio: Asyncio) -> None:
             await sender.send(versions(("a", 1, ONE)))
         here = Here()
         async with edge(aio, far.url, here=here):
-            await until(lambda: here.decided != [])
+            await becomes(lambda: here.decided != [])
 
         assert [version.key for version in here.decided] == ["a"]
 
@@ -318,7 +319,7 @@ async def test_what_is_wanted_of_the_surplus_is_taken_back_with_its_place(
         here = Here()
         here.wants = [*keys, "x"]
         async with edge(aio, far.url, here=here):
-            await until(lambda: len(here.adopted) == 11)
+            await becomes(lambda: len(here.adopted) == 11)
 
     own = [Change("things", key, ONE, "", place) for place, key in enumerate(keys, 1)]
     assert sorted(here.adopted, key=lambda change: change.place or 0) == [
@@ -389,7 +390,7 @@ async def test_both_sides_are_compared_again_when_it_can_be_decided(aio: Asyncio
             assert here.asked == 1
             here.unread = None
             unread.set()
-            await until(lambda: here.asked == 2)
+            await becomes(lambda: here.asked == 2)
             await sender.send(versions(("d", 12, ONE)))
 
             assert here.asked == 2
@@ -406,7 +407,7 @@ async def test_both_sides_are_compared_again_for_what_an_answer_names(aio: Async
                 await other.send(versions(("a", 9, ONE)))
             await sender.send(versions(("a", 5, ONE)))
             unread.set()
-            await until(lambda: here.asked >= 2)
+            await becomes(lambda: here.asked >= 2)
 
 
 async def test_an_edge_is_given_documents_of_its_own_keys_only(aio: Asyncio) -> None:
@@ -575,7 +576,7 @@ async def test_state_goes_on_while_a_request_waits_for_answers_and_log_events_ar
             nursery.start_soon(sender.send, entry(2))
             await hung.wait()
             nursery.start_soon(sender.send, versions(("a", 5, ONE)))
-            await until(lambda: has(far) == {("berlin", "a"): ONE})
+            await becomes(lambda: has(far) == {("berlin", "a"): ONE})
             nursery.cancel_scope.cancel()
 
 
@@ -584,11 +585,11 @@ async def test_a_session_that_entries_below_the_mark_begin_compares_too(aio: Asy
     async with door(aio) as far, edge(aio, far.url, here=here, queue=queue) as sender:
         queue.lowest = 7
         await sender.send(entry(7))
-        await until(lambda: here.asked == 1)
+        await becomes(lambda: here.asked == 1)
         await trio.testing.wait_all_tasks_blocked(0.01)
         queue.lowest = 3
         await sender.send(entry(3))
-        await until(lambda: here.asked == 2)
+        await becomes(lambda: here.asked == 2)
 
 
 def test_sets_are_the_same_in_whatever_order_their_keys_were_read() -> None:

@@ -19,7 +19,8 @@ from shipper_plugins.outputs.relay_versions import VersionsJob, WaitingVersions
 from shipper_plugins.relay import state
 from shipper_plugins.relay.frames import Generation, Told, VersionOutcome, Welcome
 from tests.plugins import relay
-from tests.plugins.relay import Principal, until
+from tests.plugins.relay import Principal
+from tests.plugins.running import becomes
 from tests.plugins.test_relay_state import ONE, TWO, Here, door, edge, has, outcomes, versions
 
 MODE: dict[str, Any] = {"acknowledge": "delivered"}
@@ -54,7 +55,7 @@ class Sending(relay.Sending):
 
 async def asked(far: Principal) -> None:
     """All that was sent is awaited, and the edge asks for it."""
-    await until(lambda: None in far.context.awaited.values())
+    await becomes(lambda: None in far.context.awaited.values())
     await trio.testing.wait_all_tasks_blocked(0.05)
 
 
@@ -97,14 +98,14 @@ async def test_t117_6_one_without_an_answer_delays_no_other_key_and_no_newer_ver
         await asked(far)
         held = set(far.context.awaited)
         sending.send(("b", 2, ONE))
-        await until(lambda: len(far.context.awaited) == 2)
+        await becomes(lambda: len(far.context.awaited) == 2)
         settle(far, but=held)
         await sending.answered(1)
         assert sending.said == {1: ["stored"]}
         sending.send(("a", 3, TWO))
         await sending.answered(0)
         assert sending.said[0] == ["superseded"]
-        await until(lambda: has(far) == {("berlin", "a"): TWO, ("berlin", "b"): ONE})
+        await becomes(lambda: has(far) == {("berlin", "a"): TWO, ("berlin", "b"): ONE})
         assert 2 not in sending.answers
         settle(far)
         await sending.answered(2)
@@ -115,7 +116,7 @@ async def test_a_hot_key_waits_once(aio: Asyncio) -> None:
         sending = Sending(sender, nursery)
         for place in range(1, 50):
             sending.send(("a", place, b'{"n":%d}' % place))
-            await until(lambda place=place: has(far) == {("berlin", "a"): b'{"n":%d}' % place})
+            await becomes(lambda place=place: has(far) == {("berlin", "a"): b'{"n":%d}' % place})
         await sending.answered(*range(48))
         assert [key.rpartition("/")[2] for key in far.context.awaited] == ["49"]
         settle(far)
@@ -129,7 +130,7 @@ async def test_a_version_that_another_link_has_superseded_is_not_waited_for(aio:
         await asked(far)
         async with edge(aio, far.url, credential="k2", lane=2) as other:
             Sending(other, nursery).send(("a", 2, TWO))
-            await until(lambda: has(far) == {("berlin", "a"): TWO})
+            await becomes(lambda: has(far) == {("berlin", "a"): TWO})
             settle(far)
             await sending.answered(0)
             nursery.cancel_scope.cancel()
@@ -149,7 +150,7 @@ async def test_a_version_that_is_in_no_slot_any_more_is_not_waited_for(aio: Asyn
         sending.send(("a", 1, ONE), ("b", 2, ONE))
         await asked(far)
         here.no_slot = {1}
-        await until(lambda: len(sender._awaited.versions.open()) == 1)
+        await becomes(lambda: len(sender._awaited.versions.open()) == 1)
         settle(far)
         await sending.answered(0)
 
@@ -163,7 +164,7 @@ async def test_a_principal_that_was_started_anew_gives_the_answers(aio: Asyncio)
         async with door(aio, port=port, **MODE) as before:
             sending.send(("a", 1, ONE))
             sending.send(("b", 2, ONE))
-            await until(lambda: len(before.context.awaited) == 2)
+            await becomes(lambda: len(before.context.awaited) == 2)
         before.context.close()
         again = before.copied()
         (first,) = [key for key in again.awaited if key.endswith("/1")]
@@ -181,7 +182,7 @@ async def test_an_edge_that_was_started_anew_has_the_answers(aio: Asyncio) -> No
     async with door(aio, **MODE) as far:
         async with edge(aio, far.url) as sender, trio.open_nursery() as nursery:
             Sending(sender, nursery).send(("a", 1, ONE), ("b", 2, ONE))
-            await until(lambda: len(far.context.awaited) == 2)
+            await becomes(lambda: len(far.context.awaited) == 2)
             nursery.cancel_scope.cancel()
         settle(far, Ranked.DROPPED)
         async with edge(aio, far.url) as sender:
@@ -230,7 +231,7 @@ async def test_what_is_only_stored_is_not_worth_a_delivery(aio: Asyncio, monkeyp
         nursery.start_soon(send)
         await asked(far)
         settle(far)
-        await until(lambda: answers != [])
+        await becomes(lambda: answers != [])
         far.change(acknowledge="stored")
         for place, key in ((2, "b"), (2, "b"), (1, "a")):
             answers.append(await sender.send(versions((key, place, ONE))))
@@ -245,9 +246,9 @@ async def test_a_version_whose_answers_are_lost_is_sent_again_after_a_while(
     async with door(aio, **MODE) as far, edge(aio, far.url) as sender, trio.open_nursery() as nursery:
         sending = Sending(sender, nursery)
         sending.send(("a", 1, ONE))
-        await until(lambda: far.context.awaited != {})
+        await becomes(lambda: far.context.awaited != {})
         far.context.awaited.clear()
-        await until(lambda: far.context.awaited != {})
+        await becomes(lambda: far.context.awaited != {})
         settle(far)
         await sending.answered(0)
 
@@ -288,7 +289,7 @@ async def test_an_edge_is_told_of_its_own_versions_only(aio: Asyncio) -> None:
         others.send(("a", 1, ONE))
         await asked(far)
         sending.send(("a", 1, ONE))
-        await until(lambda: len(far.context.awaited) == 2)
+        await becomes(lambda: len(far.context.awaited) == 2)
         settle(far, but={key for key in far.context.awaited if key.startswith("berlin/")})
         await others.answered(0)
         await trio.testing.wait_all_tasks_blocked(0.05)

@@ -15,7 +15,8 @@ import pytest
 import trio.testing
 
 from shipper_plugins.inputs.tail import births, content
-from tests.plugins.tail import Store, append, becomes, following, lines, names, read_all, settings, stream_of
+from tests.plugins.running import becomes
+from tests.plugins.tail import Store, append, following, lines, names, read_all, settings, stream_of
 
 TEXT = lines(0, 200)
 _born = births.born

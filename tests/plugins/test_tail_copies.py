@@ -13,7 +13,8 @@ import pytest
 
 from shipper_plugins.inputs.tail import content, copies, open_files, reader
 from shipper_plugins.inputs.tail.identity import Remembered
-from tests.plugins.tail import Store, append, becomes, following, lines, names, read_all, settings, stream_of
+from tests.plugins.running import becomes
+from tests.plugins.tail import Store, append, following, lines, names, read_all, settings, stream_of
 
 
 async def on_its_own(source: Any) -> None:

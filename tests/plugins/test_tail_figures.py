@@ -15,7 +15,8 @@ from shipper_plugins.inputs.tail.identity import Identity
 from shipper_plugins.inputs.tail.place import Place
 from shipper_plugins.inputs.tail.sighting import Sighting
 from shipper_plugins.inputs.tail.stream import Stream
-from tests.plugins.tail import Store, append, becomes, following, lines, settings
+from tests.plugins.running import becomes
+from tests.plugins.tail import Store, append, following, lines, settings
 
 
 @pytest.fixture(autouse=True)

@@ -14,7 +14,8 @@ import trio
 
 from shipper_plugins.inputs.tail import calls, open_files, tailer
 from tests.hanging_files import CALLS, hanging
-from tests.plugins.tail import Store, append, becomes, following, lines, names, read_all, settings
+from tests.plugins.running import becomes
+from tests.plugins.tail import Store, append, following, lines, names, read_all, settings
 
 DURING_A_TURN = ("open", "fstat", "pread")
 DURING_A_SCAN = ("lstat", "listdir", "add_watch", "statfs")

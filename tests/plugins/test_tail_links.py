@@ -12,7 +12,8 @@ from pathlib import Path
 import pytest
 
 from shipper_plugins.inputs.tail import followed
-from tests.plugins.tail import Store, append, becomes, following, lines, names, read_all, settings
+from tests.plugins.running import becomes
+from tests.plugins.tail import Store, append, following, lines, names, read_all, settings
 
 
 class Pod:

@@ -12,7 +12,8 @@ import pytest
 
 from shipper.plugin import Size
 from shipper_plugins.inputs.tail import content, packing
-from tests.plugins.tail import Store, append, becomes, following, lines, names, read_all, settings
+from tests.plugins.running import becomes
+from tests.plugins.tail import Store, append, following, lines, names, read_all, settings
 
 Pack = Callable[[bytes], bytes]
 WAYS = {".xz": lzma.compress, ".bz2": bz2.compress, ".gz": gzip.compress}

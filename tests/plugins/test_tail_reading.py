@@ -19,7 +19,8 @@ from shipper_plugins.inputs.tail import content, open_files, reader, tailer, tur
 from shipper_plugins.inputs.tail.multiline import Multiline
 from shipper_plugins.inputs.tail.stream import Stream
 from shipper_plugins.inputs.tail.turns import Turns
-from tests.plugins.tail import Store, append, becomes, following, lines, names, read_all, settings
+from tests.plugins.running import becomes
+from tests.plugins.tail import Store, append, following, lines, names, read_all, settings
 from tests.short_reads import short_reads
 
 LONG = [f"{number} {'x' * (number * 7919 % 20_000)}" for number in range(100)]
