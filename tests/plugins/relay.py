@@ -182,8 +182,9 @@ class Sending:
 
     def __init__(self, sender: Sender, nursery: trio.Nursery) -> None:
         self.answers: dict[int, Answers] = {}
+        self.sender = sender
         self._news = trio.Event()
-        self._sender, self._nursery = sender, nursery
+        self._nursery = nursery
 
     def send(self, batch: Batch, number: int | None = None) -> None:
         self._nursery.start_soon(self._send, batch, batch.place if number is None else number)
@@ -191,7 +192,7 @@ class Sending:
     async def _send(self, batch: Batch, number: int) -> None:
         while number not in self.answers:
             try:
-                self.answers[number] = await self._sender.send(batch)
+                self.answers[number] = await self.sender.send(batch)
                 self._news.set()
                 self._news = trio.Event()
             except Later:
@@ -201,6 +202,14 @@ class Sending:
         with trio.fail_after(30):
             while not set(numbers) <= self.answers.keys():
                 await self._news.wait()
+
+
+@asynccontextmanager
+async def sending_to(aio: Asyncio, *urls: str, kind: type[Any] = Sending, **how: Any) -> AsyncIterator[Any]:
+    """A sender as of `edge` that is at work; what is not answered at the end of the block is given up."""
+    async with edge(aio, *urls, **how) as sender, trio.open_nursery() as nursery:
+        yield kind(sender, nursery)
+        nursery.cancel_scope.cancel()
 
 
 class Requests:

@@ -13,7 +13,7 @@ from shipper.testing import RecordingInputContext
 from shipper_demo.ports import free_port
 from shipper_plugins.inputs import relay_answers
 from shipper_plugins.outputs import relay_awaited
-from tests.plugins.relay import Principal, Queue, Sending, edge, entry, principal
+from tests.plugins.relay import Principal, Queue, Sending, edge, entry, principal, sending_to
 from tests.plugins.running import becomes
 
 MODE: dict[str, Any] = {"acknowledge": "delivered"}
@@ -38,8 +38,7 @@ async def stored(door: Principal, count: int) -> None:
 
 
 async def test_an_edge_waits_until_the_outputs_of_its_principal_have_answered(aio: Asyncio) -> None:
-    async with principal(aio, **MODE) as door, edge(aio, door.url) as sender, trio.open_nursery() as nursery:
-        sending = Sending(sender, nursery)
+    async with principal(aio, **MODE) as door, sending_to(aio, door.url) as sending:
         sending.send(entry(5, 1, 2, 3, 4, 5))
         await stored(door, 5)
         before = dict(sending.answers)
@@ -56,8 +55,7 @@ async def test_an_edge_waits_until_the_outputs_of_its_principal_have_answered(ai
 
 
 async def test_one_that_is_not_answered_holds_up_no_other(aio: Asyncio) -> None:
-    async with principal(aio, **MODE) as door, edge(aio, door.url) as sender, trio.open_nursery() as nursery:
-        sending = Sending(sender, nursery)
+    async with principal(aio, **MODE) as door, sending_to(aio, door.url) as sending:
         sending.send(entry(1))
         await stored(door, 1)
         held = list(door.context.awaited)
@@ -69,18 +67,15 @@ async def test_one_that_is_not_answered_holds_up_no_other(aio: Asyncio) -> None:
         await sending.answered(*range(2, 40))
 
         assert 1 not in sending.answers
-        nursery.cancel_scope.cancel()
 
 
 async def test_answers_that_came_while_nobody_asked_are_there_for_the_next_sender(aio: Asyncio) -> None:
     async with principal(aio, **MODE) as door:
-        async with edge(aio, door.url) as sender, trio.open_nursery() as nursery:
-            Sending(sender, nursery).send(entry(5))
+        async with sending_to(aio, door.url) as sending:
+            sending.send(entry(5))
             await stored(door, 1)
-            nursery.cancel_scope.cancel()
         settle(door, Ranked.DEAD_LETTER)
-        async with edge(aio, door.url, lane=2, credential="k2") as sender, trio.open_nursery() as nursery:
-            sending = Sending(sender, nursery)
+        async with sending_to(aio, door.url, lane=2, credential="k2") as sending:
             sending.send(entry(5))
             await sending.answered(5)
 
@@ -89,11 +84,10 @@ async def test_answers_that_came_while_nobody_asked_are_there_for_the_next_sende
 
 
 async def test_a_send_that_was_cancelled_is_answered_when_it_comes_again(aio: Asyncio) -> None:
-    async with principal(aio, **MODE) as door, edge(aio, door.url) as sender, trio.open_nursery() as nursery:
-        sending = Sending(sender, nursery)
+    async with principal(aio, **MODE) as door, sending_to(aio, door.url) as sending:
         with trio.CancelScope() as first:
             async with trio.open_nursery() as inner:
-                Sending(sender, inner).send(entry(5))
+                Sending(sending.sender, inner).send(entry(5))
                 await stored(door, 1)
                 first.cancel()
         settle(door, 0)
@@ -109,8 +103,7 @@ async def test_a_send_that_was_cancelled_is_answered_when_it_comes_again(aio: As
 
 async def test_a_principal_that_was_started_anew_gives_the_answers(aio: Asyncio) -> None:
     port = free_port()
-    async with edge(aio, f"http://127.0.0.1:{port}") as sender, trio.open_nursery() as nursery:
-        sending = Sending(sender, nursery)
+    async with sending_to(aio, f"http://127.0.0.1:{port}") as sending:
         async with principal(aio, port=port, **MODE) as before:
             sending.send(entry(1))
             sending.send(entry(2))
@@ -126,8 +119,7 @@ async def test_a_principal_that_was_started_anew_gives_the_answers(aio: Asyncio)
 
 
 async def test_what_is_unknown_after_damage_is_sent_once_more(aio: Asyncio) -> None:
-    async with principal(aio, **MODE) as door, edge(aio, door.url) as sender, trio.open_nursery() as nursery:
-        sending = Sending(sender, nursery)
+    async with principal(aio, **MODE) as door, sending_to(aio, door.url) as sending:
         sending.send(entry(5))
         await stored(door, 1)
         door.context.awaited.clear()
@@ -143,10 +135,8 @@ async def test_what_the_next_principal_does_not_have_is_sent_there(aio: Asyncio)
     port = free_port()
     async with (
         principal(aio, **MODE) as second,
-        edge(aio, f"http://127.0.0.1:{port}", second.url) as sender,
-        trio.open_nursery() as nursery,
+        sending_to(aio, f"http://127.0.0.1:{port}", second.url) as sending,
     ):
-        sending = Sending(sender, nursery)
         async with principal(aio, port=port, **MODE) as first:
             sending.send(entry(5))
             await stored(first, 1)
@@ -159,11 +149,10 @@ async def test_what_the_next_principal_does_not_have_is_sent_there(aio: Asyncio)
 
 
 async def test_the_mode_of_a_part_is_that_of_its_admission(aio: Asyncio) -> None:
-    async with principal(aio) as door, edge(aio, door.url) as sender, trio.open_nursery() as nursery:
-        await sender.send(entry(5, 1, 2).pick([0]))
+    async with principal(aio) as door, sending_to(aio, door.url) as sending:
+        await sending.sender.send(entry(5, 1, 2).pick([0]))
         door.change(**MODE)
-        assert await sender.send(entry(5, 1, 2)) == Answers(2, is_stored=True)
-        sending = Sending(sender, nursery)
+        assert await sending.sender.send(entry(5, 1, 2)) == Answers(2, is_stored=True)
         sending.send(entry(6))
         await stored(door, 3)
         assert len(door.context.awaited) == 1
@@ -174,8 +163,7 @@ async def test_the_mode_of_a_part_is_that_of_its_admission(aio: Asyncio) -> None
 
 async def test_halves_have_answers_of_their_own(aio: Asyncio) -> None:
     whole = entry(5, 1, 2, 3)
-    async with principal(aio, **MODE) as door, edge(aio, door.url) as sender, trio.open_nursery() as nursery:
-        sending = Sending(sender, nursery)
+    async with principal(aio, **MODE) as door, sending_to(aio, door.url) as sending:
         sending.send(whole.pick([1]))
         await stored(door, 1)
         settle(door, Ranked.DROPPED)
@@ -193,9 +181,7 @@ async def test_halves_have_answers_of_their_own(aio: Asyncio) -> None:
 
 async def test_answers_that_the_edge_has_noted_are_forgotten(aio: Asyncio) -> None:
     queue = Queue()
-    there = principal(aio, **MODE)
-    async with there as door, edge(aio, door.url, queue=queue) as sender, trio.open_nursery() as nursery:
-        sending = Sending(sender, nursery)
+    async with principal(aio, **MODE) as door, sending_to(aio, door.url, queue=queue) as sending:
         for place in range(1, 100):
             queue.lowest = place
             sending.send(entry(place))
@@ -209,8 +195,7 @@ async def test_answers_that_the_edge_has_noted_are_forgotten(aio: Asyncio) -> No
 
 async def test_many_answers_come_in_pages(aio: Asyncio, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(relay_answers, "MOST_TOLD", 3)
-    async with principal(aio, **MODE) as door, edge(aio, door.url) as sender, trio.open_nursery() as nursery:
-        sending = Sending(sender, nursery)
+    async with principal(aio, **MODE) as door, sending_to(aio, door.url) as sending:
         for place in range(1, 20):
             sending.send(entry(place))
         await stored(door, 19)
@@ -228,12 +213,7 @@ async def test_without_room_an_awaited_part_is_put_off_as_any(aio: Asyncio) -> N
                 raise Backpressure("what processors hold cannot be awaited")
             await super().emit(*batches, **how)  # type: ignore[arg-type]
 
-    async with (
-        principal(aio, context=Staged(aio=aio), **MODE) as door,
-        edge(aio, door.url) as sender,
-        trio.open_nursery() as nursery,
-    ):
-        sending = Sending(sender, nursery)
+    async with principal(aio, context=Staged(aio=aio), **MODE) as door, sending_to(aio, door.url) as sending:
         sending.send(entry(1))
         await stored(door, 1)
         settle(door, 0)
@@ -244,15 +224,10 @@ async def test_a_handshake_says_the_weakest_confirmation_of_the_way(aio: Asyncio
     said = []
     for mode, is_end in (("stored", True), ("delivered", True), ("delivered", False)):
         queue = Queue()
-        async with (
-            principal(aio, acknowledge=mode) as door,
-            edge(aio, door.url, queue=queue) as sender,
-            trio.open_nursery() as nursery,
-        ):
+        async with principal(aio, acknowledge=mode) as door, sending_to(aio, door.url, queue=queue) as sending:
             door.context.delivers = is_end
-            Sending(sender, nursery).send(entry(1))
+            sending.send(entry(1))
             await stored(door, 1)
-            nursery.cancel_scope.cancel()
         said += queue.delivers
 
     assert said == [False, True, False]
@@ -260,13 +235,11 @@ async def test_a_handshake_says_the_weakest_confirmation_of_the_way(aio: Asyncio
 
 async def test_a_change_of_the_mode_begins_a_session_that_says_so(aio: Asyncio) -> None:
     queue = Queue()
-    there = principal(aio, **MODE)
-    async with there as door, edge(aio, door.url, queue=queue) as sender, trio.open_nursery() as nursery:
-        Sending(sender, nursery).send(entry(1))
+    async with principal(aio, **MODE) as door, sending_to(aio, door.url, queue=queue) as sending:
+        sending.send(entry(1))
         await stored(door, 1)
         door.change(acknowledge="stored")
-        answers = await sender.send(entry(2))
-        nursery.cancel_scope.cancel()
+        answers = await sending.sender.send(entry(2))
 
     assert (answers, queue.delivers) == (Answers(1, is_stored=True), [True, False])
 
@@ -298,14 +271,11 @@ async def test_a_handshake_that_a_change_of_the_mode_overtakes_says_the_new_mode
 
 async def test_a_way_that_ends_elsewhere_begins_a_session_that_says_so(aio: Asyncio) -> None:
     queue = Queue()
-    there = principal(aio, **MODE)
-    async with there as door, edge(aio, door.url, queue=queue) as sender, trio.open_nursery() as nursery:
-        sending = Sending(sender, nursery)
+    async with principal(aio, **MODE) as door, sending_to(aio, door.url, queue=queue) as sending:
         sending.send(entry(1))
         await stored(door, 1)
         door.context.delivers = False
         sending.send(entry(2))
         await stored(door, 2)
-        nursery.cancel_scope.cancel()
 
     assert queue.delivers == [True, False]

@@ -15,17 +15,16 @@ from shipper_plugins.inputs import relay_edges
 from shipper_plugins.outputs import relay_awaited, relay_sessions
 from shipper_plugins.relay import generations
 from tests.plugins import relay
-from tests.plugins.relay import ORIGIN, Queue, Sending, entry
+from tests.plugins.relay import ORIGIN, Queue, entry, sending_to
 from tests.plugins.running import becomes
 from tests.plugins.test_relay import sent
 from tests.plugins.test_relay_delivered import settle, stored
-from tests.plugins.test_relay_state import EDGES, ONE, TWO, Here, door, edge, has, outcomes, versions
+from tests.plugins.test_relay_state import EDGES, ONE, TWO, Here, door, edge, give, has, outcomes, versions
 
 
 async def test_a3_a_document_that_changed_while_its_edge_was_away_takes_the_place_of_the_old_one(aio: Asyncio) -> None:
     async with door(aio) as far:
-        async with edge(aio, far.url) as sender:
-            await sender.send(versions(("a", 5, ONE)))
+        await give(aio, far, ("a", 5, ONE))
         here = Here({"a": (9, TWO)})
         async with edge(aio, far.url, here=here) as sender:
             await becomes(lambda: here.again == [("", point_of("things", "a"))])
@@ -76,7 +75,7 @@ async def test_a8_answers_arrive_while_events_of_the_same_edge_cannot_be_stored(
     aio: Asyncio, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     hung = trio.Event()
-    async with door(aio, acknowledge="delivered") as far, edge(aio, far.url) as sender:
+    async with door(aio, acknowledge="delivered") as far, sending_to(aio, far.url, here=Here()) as sending:
         emit = far.context.emit
 
         async def hang(*batches: Batch, **how: Any) -> None:
@@ -86,17 +85,14 @@ async def test_a8_answers_arrive_while_events_of_the_same_edge_cannot_be_stored(
             await emit(*batches, **how)
 
         monkeypatch.setattr(far.context, "emit", hang)
-        async with trio.open_nursery() as nursery:
-            sending = Sending(sender, nursery)
-            sending.send(entry(1))
-            await stored(far, 1)
-            sending.send(entry(2))
-            await hung.wait()
-            settle(far, 0)
-            await sending.answered(1)
+        sending.send(entry(1))
+        await stored(far, 1)
+        sending.send(entry(2))
+        await hung.wait()
+        settle(far, 0)
+        await sending.answered(1)
 
-            assert 2 not in sending.answers
-            nursery.cancel_scope.cancel()
+        assert 2 not in sending.answers
 
 
 async def test_a9_a_slow_receiver_gets_one_copy_of_each_part(aio: Asyncio, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -197,18 +193,16 @@ async def test_a15_the_answer_for_one_edge_is_none_for_another(aio: Asyncio, mon
     monkeypatch.setattr(relay_awaited, "POLL_SECONDS", 0.05)
     async with (
         door(aio, acknowledge="delivered") as far,
-        edge(aio, far.url) as berlin,
-        edge(aio, far.url, credential="other", name="paris") as paris,
-        trio.open_nursery() as nursery,
+        sending_to(aio, far.url, here=Here()) as berlin,
+        sending_to(aio, far.url, here=Here(), credential="other", name="paris") as paris,
     ):
-        both = [Sending(sender, nursery) for sender in (berlin, paris)]
-        for sending in both:
+        for sending in (berlin, paris):
             sending.send(entry(5, origin=ORIGIN))
         await stored(far, 2)
         (own,) = [key for key in far.context.awaited if key.startswith("berlin/")]
         far.context.awaited[own] = b"\0"
         far.source.answered([own])
-        await both[0].answered(5)
+        await berlin.answered(5)
         asked = far.source._server._answers.told
         questions = 0
 
@@ -220,9 +214,9 @@ async def test_a15_the_answer_for_one_edge_is_none_for_another(aio: Asyncio, mon
         monkeypatch.setattr(far.source._server._answers, "told", counted)
         await becomes(lambda: questions == 3)
 
-        assert both[1].answers == {}
+        assert paris.answers == {}
         settle(far, 0)
-        await both[1].answered(5)
+        await paris.answered(5)
 
 
 async def test_a16_sets_are_compared_in_every_session_however_soon_they_follow(aio: Asyncio) -> None:
@@ -244,8 +238,7 @@ async def test_a16_a_new_session_of_a_running_sender_compares_again(aio: Asyncio
 
 async def test_a17_sets_of_the_same_names_and_places_are_not_equal_if_a_document_differs(aio: Asyncio) -> None:
     async with door(aio) as far:
-        async with edge(aio, far.url) as sender:
-            await sender.send(versions(("a", 5, ONE), ("b", 6, ONE)))
+        await give(aio, far, ("a", 5, ONE), ("b", 6, ONE))
         here = Here({"a": (5, TWO), "b": (6, ONE)})
         async with edge(aio, far.url, here=here):
             await becomes(lambda: here.again != [])
@@ -256,11 +249,9 @@ async def test_a17_sets_of_the_same_names_and_places_are_not_equal_if_a_document
 async def test_a18_nothing_of_one_edge_is_surplus_to_another_whose_name_begins_alike(aio: Asyncio) -> None:
     edges = {"berlin": EDGES["berlin"], "berlin-2": EDGES["paris"]}
     async with door(aio, edges=edges) as far:
-        async with edge(aio, far.url, credential="other", name="berlin-2") as sender:
-            await sender.send(versions(("a", 5, ONE)))
+        await give(aio, far, ("a", 5, ONE), credential="other", name="berlin-2")
         here = Here()
-        async with edge(aio, far.url, here=here) as sender:
-            await sender.send(versions(("b", 6, ONE)))
+        await give(aio, far, ("b", 6, ONE), here=here)
 
         assert here.asked == 1
         assert here.decided == []

@@ -112,6 +112,12 @@ def edge(aio: Asyncio, *urls: str, here: Here | None = None, **how: Any) -> Abst
     return relay.edge(aio, *urls, here=here or Here(), **how)
 
 
+async def give(aio: Asyncio, far: Principal, *those: tuple[str, int, bytes | None], **how: Any) -> None:
+    """A principal gets these versions, by a sender that ends then."""
+    async with edge(aio, far.url, **how) as sender:
+        await sender.send(versions(*those))
+
+
 def door(aio: Asyncio, **how: Any) -> Any:
     return principal(aio, **{"edges": EDGES, **how})
 
@@ -196,8 +202,7 @@ async def test_a_key_beyond_the_quota_is_held_and_the_others_are_not(aio: Asynci
 
 async def test_an_edge_writes_and_compares_only_what_is_its_own(aio: Asyncio) -> None:
     async with door(aio) as far:
-        async with edge(aio, far.url) as sender:
-            await sender.send(versions(("a", 5, ONE)))
+        await give(aio, far, ("a", 5, ONE))
         here = Here()
         async with edge(aio, far.url, here=here, credential="other", name="paris") as sender:
             await sender.send(versions(("a", 4, TWO), ("b", 4, TWO), owner="../berlin"))
@@ -261,8 +266,7 @@ async def test_an_edge_that_compares_again_and_again_lets_another_one_have_its_t
 
 async def test_both_sides_agree_in_a_new_session_before_a_version_goes(aio: Asyncio) -> None:
     async with door(aio) as far:
-        async with edge(aio, far.url) as sender:
-            await sender.send(versions(("same", 1, ONE), ("changed", 2, ONE), ("surplus", 9, ONE), ("gone", 3, ONE)))
+        await give(aio, far, ("same", 1, ONE), ("changed", 2, ONE), ("surplus", 9, ONE), ("gone", 3, ONE))
         here = Here({"same": (1, ONE), "changed": (5, TWO), "missing": (4, ONE), "gone": (8, None)})
         async with edge(aio, far.url, here=here) as sender:
             await sender.send(versions(("same", 1, ONE)))
@@ -298,8 +302,7 @@ async def test_an_edge_compares_again_when_its_principal_has_taken_keys_of_it_fr
 
 async def test_an_empty_set_is_a_set(aio: Asyncio) -> None:
     async with door(aio) as far:
-        async with edge(aio, far.url) as sender:
-            await sender.send(versions(("a", 1, ONE)))
+        await give(aio, far, ("a", 1, ONE))
         here = Here()
         async with edge(aio, far.url, here=here):
             await becomes(lambda: here.decided != [])
@@ -330,31 +333,27 @@ async def test_what_is_wanted_of_the_surplus_is_taken_back_with_its_place(
 
 async def test_what_is_gone_meanwhile_is_not_waited_for(aio: Asyncio) -> None:
     async with door(aio) as far:
-        async with edge(aio, far.url) as sender:
-            await sender.send(versions(("a", 5, ONE)))
+        await give(aio, far, ("a", 5, ONE))
         here = Here()
         here.wants = ["a"]
         far.context.documents = nothing  # type: ignore[method-assign]
-        async with edge(aio, far.url, here=here) as sender:
-            await sender.send(versions(("b", 6, ONE)))
+        await give(aio, far, ("b", 6, ONE), here=here)
 
     assert here.adopted == []
 
 
 async def test_what_was_not_wanted_is_not_taken(aio: Asyncio) -> None:
     async with door(aio) as far:
-        async with edge(aio, far.url) as sender:
-            await sender.send(versions(("a", 5, ONE), ("b", 6, ONE)))
+        await give(aio, far, ("a", 5, ONE), ("b", 6, ONE))
         here = Here()
         here.wants = ["a"]
-        give = far.context.documents
+        documents = far.context.documents
 
         async def more(keys: Sequence[tuple[str, int]], most: int) -> tuple[list[tuple[Version, bytes]], int]:
-            return await give([*keys, ("berlin", point_of("things", "b"))], most)
+            return await documents([*keys, ("berlin", point_of("things", "b"))], most)
 
         far.context.documents = more  # type: ignore[method-assign]
-        async with edge(aio, far.url, here=here) as sender:
-            await sender.send(versions(("c", 7, ONE)))
+        await give(aio, far, ("c", 7, ONE), here=here)
 
     assert [change.key for change in here.adopted] == ["a"]
 
@@ -367,8 +366,7 @@ async def nothing(keys: Sequence[tuple[str, int]], most: int) -> tuple[list[tupl
 @pytest.mark.parametrize("document", [TWO, None])
 async def test_a_newer_version_that_a_fence_names_is_taken_back_too(aio: Asyncio, document: bytes | None) -> None:
     async with door(aio) as far:
-        async with edge(aio, far.url) as sender:
-            await sender.send(versions(("a", 9, document)))
+        await give(aio, far, ("a", 9, document))
         here = Here({"a": (5, ONE)})
         here.wants = ["a"]
         async with edge(aio, far.url, here=here) as sender:
@@ -379,8 +377,7 @@ async def test_a_newer_version_that_a_fence_names_is_taken_back_too(aio: Asyncio
 
 async def test_both_sides_are_compared_again_when_it_can_be_decided(aio: Asyncio) -> None:
     async with door(aio) as far:
-        async with edge(aio, far.url) as sender:
-            await sender.send(versions(("a", 9, ONE), ("b", 20, ONE)))
+        await give(aio, far, ("a", 9, ONE), ("b", 20, ONE))
         here = Here()
         here.unread = unread = trio.Event()
         async with edge(aio, far.url, here=here) as sender:
@@ -412,8 +409,7 @@ async def test_both_sides_are_compared_again_for_what_an_answer_names(aio: Async
 
 async def test_an_edge_is_given_documents_of_its_own_keys_only(aio: Asyncio) -> None:
     async with door(aio) as far:
-        async with edge(aio, far.url) as sender:
-            await sender.send(versions(("a", 9, ONE)))
+        await give(aio, far, ("a", 9, ONE))
         session = await hello(far, key="other")
         keys = [(owner, point_of("things", "a")) for owner in ("", "berlin", "../berlin")]
         reply = await ask(far, "documents", msgspec.json.encode(Wanted(session, 1, keys)), key="other")

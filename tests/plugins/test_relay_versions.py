@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import AbstractAsyncContextManager
 from typing import Any
 
 import pytest
@@ -53,6 +54,10 @@ class Sending(relay.Sending):
         return {number: outcomes(answers) for number, answers in self.answers.items()}
 
 
+def sending_to(aio: Asyncio, *urls: str, here: Here | None = None, **how: Any) -> AbstractAsyncContextManager[Any]:
+    return relay.sending_to(aio, *urls, kind=Sending, here=here or Here(), **how)
+
+
 async def asked(far: Principal) -> None:
     """All that was sent is awaited, and the edge asks for it."""
     await becomes(lambda: None in far.context.awaited.values())
@@ -60,8 +65,7 @@ async def asked(far: Principal) -> None:
 
 
 async def test_a_version_is_confirmed_when_all_outputs_of_the_principal_have_answered(aio: Asyncio) -> None:
-    async with door(aio, **MODE) as far, edge(aio, far.url) as sender, trio.open_nursery() as nursery:
-        sending = Sending(sender, nursery)
+    async with door(aio, **MODE) as far, sending_to(aio, far.url) as sending:
         for number, rank in enumerate(Ranked):
             sending.send(("a", number + 1, b'{"n":%d}' % number))
             await asked(far)
@@ -75,8 +79,7 @@ async def test_a_version_is_confirmed_when_all_outputs_of_the_principal_have_ans
 
 
 async def test_a_batch_ends_when_all_its_versions_are_answered(aio: Asyncio) -> None:
-    async with door(aio, **MODE) as far, edge(aio, far.url) as sender, trio.open_nursery() as nursery:
-        sending = Sending(sender, nursery)
+    async with door(aio, **MODE) as far, sending_to(aio, far.url) as sending:
         sending.send(("a", 1, ONE), ("b", 2, ONE), ("c", 3, b'{"n":"%s"}' % (b"x" * 2000)))
         await asked(far)
         (first, second) = far.context.awaited
@@ -92,8 +95,7 @@ async def test_a_batch_ends_when_all_its_versions_are_answered(aio: Asyncio) -> 
 
 
 async def test_t117_6_one_without_an_answer_delays_no_other_key_and_no_newer_version(aio: Asyncio) -> None:
-    async with door(aio, **MODE) as far, edge(aio, far.url) as sender, trio.open_nursery() as nursery:
-        sending = Sending(sender, nursery)
+    async with door(aio, **MODE) as far, sending_to(aio, far.url) as sending:
         sending.send(("a", 1, ONE))
         await asked(far)
         held = set(far.context.awaited)
@@ -112,8 +114,7 @@ async def test_t117_6_one_without_an_answer_delays_no_other_key_and_no_newer_ver
 
 
 async def test_a_hot_key_waits_once(aio: Asyncio) -> None:
-    async with door(aio, **MODE) as far, edge(aio, far.url) as sender, trio.open_nursery() as nursery:
-        sending = Sending(sender, nursery)
+    async with door(aio, **MODE) as far, sending_to(aio, far.url) as sending:
         for place in range(1, 50):
             sending.send(("a", place, b'{"n":%d}' % place))
             await becomes(lambda place=place: has(far) == {("berlin", "a"): b'{"n":%d}' % place})
@@ -124,16 +125,14 @@ async def test_a_hot_key_waits_once(aio: Asyncio) -> None:
 
 
 async def test_a_version_that_another_link_has_superseded_is_not_waited_for(aio: Asyncio) -> None:
-    async with door(aio, **MODE) as far, edge(aio, far.url) as sender, trio.open_nursery() as nursery:
-        sending = Sending(sender, nursery)
+    async with door(aio, **MODE) as far, sending_to(aio, far.url) as sending:
         sending.send(("a", 1, ONE))
         await asked(far)
-        async with edge(aio, far.url, credential="k2", lane=2) as other:
-            Sending(other, nursery).send(("a", 2, TWO))
+        async with sending_to(aio, far.url, credential="k2", lane=2) as other:
+            other.send(("a", 2, TWO))
             await becomes(lambda: has(far) == {("berlin", "a"): TWO})
             settle(far)
             await sending.answered(0)
-            nursery.cancel_scope.cancel()
 
         assert sending.said[0] == ["superseded"]
 
@@ -141,16 +140,11 @@ async def test_a_version_that_another_link_has_superseded_is_not_waited_for(aio:
 async def test_a_version_that_is_in_no_slot_any_more_is_not_waited_for(aio: Asyncio) -> None:
     """As one that a newer version has superseded, which goes by another lane."""
     here = Here()
-    async with (
-        door(aio, **MODE) as far,
-        edge(aio, far.url, here=here) as sender,
-        trio.open_nursery() as nursery,
-    ):
-        sending = Sending(sender, nursery)
+    async with door(aio, **MODE) as far, sending_to(aio, far.url, here=here) as sending:
         sending.send(("a", 1, ONE), ("b", 2, ONE))
         await asked(far)
         here.no_slot = {1}
-        await becomes(lambda: len(sender._awaited.versions.open()) == 1)
+        await becomes(lambda: len(sending.sender._awaited.versions.open()) == 1)
         settle(far)
         await sending.answered(0)
 
@@ -159,8 +153,7 @@ async def test_a_version_that_is_in_no_slot_any_more_is_not_waited_for(aio: Asyn
 
 async def test_a_principal_that_was_started_anew_gives_the_answers(aio: Asyncio) -> None:
     port = free_port()
-    async with edge(aio, f"http://127.0.0.1:{port}") as sender, trio.open_nursery() as nursery:
-        sending = Sending(sender, nursery)
+    async with sending_to(aio, f"http://127.0.0.1:{port}") as sending:
         async with door(aio, port=port, **MODE) as before:
             sending.send(("a", 1, ONE))
             sending.send(("b", 2, ONE))
@@ -180,22 +173,20 @@ async def test_a_principal_that_was_started_anew_gives_the_answers(aio: Asyncio)
 
 async def test_an_edge_that_was_started_anew_has_the_answers(aio: Asyncio) -> None:
     async with door(aio, **MODE) as far:
-        async with edge(aio, far.url) as sender, trio.open_nursery() as nursery:
-            Sending(sender, nursery).send(("a", 1, ONE), ("b", 2, ONE))
+        async with sending_to(aio, far.url) as sending:
+            sending.send(("a", 1, ONE), ("b", 2, ONE))
             await becomes(lambda: len(far.context.awaited) == 2)
-            nursery.cancel_scope.cancel()
         settle(far, Ranked.DROPPED)
         async with edge(aio, far.url) as sender:
             assert outcomes(await sender.send(versions(("a", 1, ONE), ("b", 2, ONE)))) == ["dropped", "dropped"]
 
 
 async def test_a_send_that_was_cancelled_is_answered_when_it_comes_again(aio: Asyncio) -> None:
-    async with door(aio, **MODE) as far, edge(aio, far.url) as sender, trio.open_nursery() as nursery:
+    async with door(aio, **MODE) as far, sending_to(aio, far.url) as sending:
         async with trio.open_nursery() as inner:
-            Sending(sender, inner).send(("a", 1, ONE))
+            Sending(sending.sender, inner).send(("a", 1, ONE))
             await asked(far)
             inner.cancel_scope.cancel()
-        sending = Sending(sender, nursery)
         sending.send(("a", 1, ONE))
         await trio.testing.wait_all_tasks_blocked(0.05)
         before = sending.said
@@ -206,14 +197,13 @@ async def test_a_send_that_was_cancelled_is_answered_when_it_comes_again(aio: As
 
 
 async def test_the_mode_of_a_version_is_that_of_its_admission(aio: Asyncio) -> None:
-    async with door(aio) as far, edge(aio, far.url) as sender, trio.open_nursery() as nursery:
-        assert await sender.send(versions(("a", 1, ONE))) == Answers(1, is_stored=True)
+    async with door(aio) as far, sending_to(aio, far.url) as sending:
+        assert await sending.sender.send(versions(("a", 1, ONE))) == Answers(1, is_stored=True)
         far.change(**MODE)
-        sending = Sending(sender, nursery)
         sending.send(("b", 2, ONE))
         await asked(far)
         far.change()
-        assert await sender.send(versions(("c", 3, ONE))) == Answers(1, is_stored=True)
+        assert await sending.sender.send(versions(("c", 3, ONE))) == Answers(1, is_stored=True)
         assert sending.said == {}
         settle(far)
         await sending.answered(0)
@@ -243,8 +233,7 @@ async def test_a_version_whose_answers_are_lost_is_sent_again_after_a_while(
     aio: Asyncio, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(relay_versions, "AGAIN_SECONDS", 0.1)
-    async with door(aio, **MODE) as far, edge(aio, far.url) as sender, trio.open_nursery() as nursery:
-        sending = Sending(sender, nursery)
+    async with door(aio, **MODE) as far, sending_to(aio, far.url) as sending:
         sending.send(("a", 1, ONE))
         await becomes(lambda: far.context.awaited != {})
         far.context.awaited.clear()
@@ -255,8 +244,7 @@ async def test_a_version_whose_answers_are_lost_is_sent_again_after_a_while(
 
 async def test_many_answers_come_in_pages(aio: Asyncio, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(relay_answers, "MOST_VERSIONS_TOLD", 3)
-    async with door(aio, **MODE) as far, edge(aio, far.url) as sender, trio.open_nursery() as nursery:
-        sending = Sending(sender, nursery)
+    async with door(aio, **MODE) as far, sending_to(aio, far.url) as sending:
         sending.send(*((f"k{n}", n, ONE) for n in range(1, 20)))
         await asked(far)
         settle(far)
@@ -268,8 +256,7 @@ async def test_of_more_answers_than_are_remembered_an_edge_hears_in_another_sess
 ) -> None:
     monkeypatch.setattr(relay_settled, "MOST_SETTLED", 1)
     monkeypatch.setattr(relay_settled, "LEAST_SETTLED", 4)
-    async with door(aio, **MODE) as far, edge(aio, far.url) as sender, trio.open_nursery() as nursery:
-        sending = Sending(sender, nursery)
+    async with door(aio, **MODE) as far, sending_to(aio, far.url) as sending:
         sending.send(*((f"k{n}", n, ONE) for n in range(1, 20)))
         await asked(far)
         settle(far, Ranked.DROPPED)
@@ -281,11 +268,9 @@ async def test_of_more_answers_than_are_remembered_an_edge_hears_in_another_sess
 async def test_an_edge_is_told_of_its_own_versions_only(aio: Asyncio) -> None:
     async with (
         door(aio, **MODE) as far,
-        edge(aio, far.url) as sender,
-        edge(aio, far.url, credential="other", name="paris") as stranger,
-        trio.open_nursery() as nursery,
+        sending_to(aio, far.url) as sending,
+        sending_to(aio, far.url, credential="other", name="paris") as others,
     ):
-        others, sending = Sending(stranger, nursery), Sending(sender, nursery)
         others.send(("a", 1, ONE))
         await asked(far)
         sending.send(("a", 1, ONE))
@@ -294,7 +279,6 @@ async def test_an_edge_is_told_of_its_own_versions_only(aio: Asyncio) -> None:
         await others.answered(0)
         await trio.testing.wait_all_tasks_blocked(0.05)
         assert sending.said == {}
-        nursery.cancel_scope.cancel()
 
 
 # -- without a wire ----------------------------------------------------------------------------------------------------
