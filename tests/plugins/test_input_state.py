@@ -272,17 +272,6 @@ async def test_a_missing_directory_says_nothing_about_its_documents(
         await context.wait_until(lambda: kept(context) == {"a": None})
 
 
-async def test_a_directory_that_is_not_there_from_the_beginning_is_told_of(
-    context: RecordingInputContext, tmp_path: Path
-) -> None:
-    async with running(settings(tmp_path / "missing" / "*.json"), context):
-        await context.wait_until(lambda: context.problem is not None)
-        assert context.problem == f"{tmp_path / 'missing'}: there is no such directory"
-        assert context.codes[-1] == "file_missing"
-        (tmp_path / "missing").mkdir()
-        await context.wait_until(lambda: context.problem is None)
-
-
 async def test_an_unreadable_directory_says_nothing_about_its_documents(
     context: RecordingInputContext, tmp_path: Path
 ) -> None:
@@ -423,14 +412,15 @@ def test_a_size_out_of_bounds_is_refused() -> None:
         settings("/a/*.json", max_document_bytes=Size(1 << 30))
 
 
-async def test_it_says_when_it_has_kept_all_that_there_is(context: RecordingInputContext, tmp_path: Path) -> None:
+async def test_it_says_what_is_missing_and_when_it_has_kept_all(context: RecordingInputContext, tmp_path: Path) -> None:
     documents = tmp_path / "documents"
     async with running(settings(documents / "*.json"), context):
         await context.wait_until(lambda: context.problem is not None)
+        assert (context.problem, context.codes[-1]) == (f"{documents}: there is no such directory", "file_missing")
         assert not context.is_complete
         documents.mkdir()
         replace(documents / "a.json", b"{}")
         await context.wait_until(lambda: context.is_complete)
-        assert kept(context) == {"a": b"{}"}
+        assert (kept(context), context.problem) == ({"a": b"{}"}, None)
         replace(documents / "b.json", b"no document")
         await context.wait_until(lambda: not context.is_complete)

@@ -14,12 +14,17 @@ from typing import Any
 import pytest
 import trio.testing
 
-from shipper_plugins.inputs.tail import births, content
+from shipper_plugins.inputs.tail import births, content, tailer
 from tests.plugins.running import becomes
 from tests.plugins.tail import Store, append, following, lines, names, read_all, settings, stream_of
 
 TEXT = lines(0, 200)
 _born = births.born
+
+
+@pytest.fixture
+def doubtful_files_are_looked_at_soon(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(tailer, "_SOON", 0.05)
 
 
 def overwritten(path: Path) -> None:
@@ -69,6 +74,7 @@ async def test_what_was_overwritten_while_nothing_ran_is_read_again_and_nothing_
     assert store.messages == names(0, 200) * times
 
 
+@pytest.mark.usefixtures("doubtful_files_are_looked_at_soon")
 async def test_what_was_overwritten_while_it_is_followed_is_read_again(tmp_path: Path) -> None:
     path, store = tmp_path / "job.log", Store()
     append(path, TEXT)
@@ -85,6 +91,7 @@ async def test_what_was_overwritten_while_it_is_followed_is_read_again(tmp_path:
     assert await read_all(settings(path), store) == []
 
 
+@pytest.mark.usefixtures("doubtful_files_are_looked_at_soon")
 @pytest.mark.parametrize("change", [touched, synchronized, of_another_owner])
 async def test_what_was_touched_while_it_is_followed_is_not_read_again(
     tmp_path: Path, change: Callable[[Path], None]
