@@ -37,13 +37,6 @@ async def test_it_ends_when_the_count_is_reached() -> None:
     assert context.stored == {"next": b"5000"}
 
 
-async def test_a_restart_goes_on_with_the_next_number() -> None:
-    context = RecordingInputContext(positions={"next": b"4998"})
-    await run_to_end(context, count=5000)
-
-    assert numbers(context) == [4998, 4999]
-
-
 async def test_at_the_end_a_restart_makes_nothing() -> None:
     context = RecordingInputContext(positions={"next": b"5"})
     await run_to_end(context, count=5)
@@ -122,17 +115,6 @@ async def test_a_change_acts_at_once_and_goes_on_with_the_next_number(autojump_c
 
         assert numbers(context) == list(range(10))
         assert {len(event["message"]) for event in context.events} == {60}
-
-
-async def test_a_cancelled_emit_is_made_again_by_the_next_run() -> None:
-    context = RecordingInputContext()
-    context.full = True
-    async with running(context, count=3):
-        await trio.testing.wait_all_tasks_blocked()
-    context.full = False
-    await run_to_end(context, count=3)
-
-    assert numbers(context) == [0, 1, 2]
 
 
 def test_only_the_count_says_what_is_made() -> None:
