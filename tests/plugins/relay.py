@@ -9,9 +9,12 @@ from contextlib import asynccontextmanager, suppress
 from dataclasses import replace
 from typing import Any
 
+import msgspec
 import trio
+import trio.testing
 
 from shipper.plugin import (
+    Answers,
     Asyncio,
     Batch,
     Code,
@@ -20,6 +23,7 @@ from shipper.plugin import (
     CredentialId,
     Endpoint,
     Fields,
+    Later,
     OutputContext,
     RoutedState,
     Sender,
@@ -29,6 +33,7 @@ from shipper.sdk.origins import Origin
 from shipper.testing import RecordingInputContext
 from shipper_plugins.inputs.relay import Edge, RelayInput
 from shipper_plugins.outputs.relay import RelayOutput
+from tests.plugins.running import running
 
 KEYS = {
     CredentialId(id): Credential.parse({"api_key": f"{id}:a-secret-of-the-test"}) for id in ("k1", "k2", "other", "no")
@@ -41,6 +46,11 @@ EDGES = {
 ORIGIN = b"0123456789abcdef"
 
 
+def without(id: str) -> dict[CredentialId, Credential]:
+    """All keys but one, which is withdrawn."""
+    return {known: secret for known, secret in KEYS.items() if known != id}
+
+
 def entry(place: int, *numbers: int, origin: bytes = ORIGIN) -> Batch:
     """A batch as an output gets it from its queue."""
     batch = Batch.documents([b'{"n":%d}' % number for number in numbers or (place,)])
@@ -51,8 +61,22 @@ class Principal:
     """A running door; made by `principal`."""
 
     def __init__(self, context: RecordingInputContext, settings: RelayInput, source: Any, port: int) -> None:
-        self.context, self.settings, self.source = context, settings, source
+        self.context, self.settings, self.source, self.port = context, settings, source, port
         self.url = f"http://127.0.0.1:{port}"
+
+    async def connect(self) -> trio.SocketStream:
+        return await trio.open_tcp_stream("127.0.0.1", self.port)
+
+    def change(self, credentials: Mapping[CredentialId, Credential] | None = None, **settings: Any) -> None:
+        """From now on it has these settings, and else those with which it began."""
+        known = self.context.credentials if credentials is None else credentials
+        self.source.change(msgspec.structs.replace(self.settings, **settings), known)
+
+    def copied(self) -> RecordingInputContext:
+        """A copy of its state directory, as it is now."""
+        copy = RecordingInputContext(positions=self.context.stored, aio=self.context.aio)
+        copy.state, copy.awaited = dict(self.context.state), dict(self.context.awaited)
+        return copy
 
     @property
     def numbers(self) -> list[int]:
@@ -83,11 +107,9 @@ async def principal(
     given = RelayInput(**{"address": f"127.0.0.1:{port}", "edges": EDGES, **settings})
     context = context or RecordingInputContext(aio=aio)
     context.credentials = KEYS if credentials is None else credentials
-    async with trio.open_nursery() as nursery, given.open(context) as source:
+    async with running(given, context, seconds=3600) as source:
         bound = (await context.listen(Endpoint("tcp", "127.0.0.1", port))).getsockname()[1]
-        nursery.start_soon(source.run)
         yield Principal(context, given, source, bound)
-        nursery.cancel_scope.cancel()
 
 
 class Queue:
@@ -140,13 +162,73 @@ class Queue:
 
 @asynccontextmanager
 async def edge(
-    aio: Asyncio, *urls: str, lane: int = 1, queue: Queue | None = None, credential: str = "k1", **settings: Any
-) -> AsyncIterator[Sender]:
-    """A sender to these hosts, as the edge berlin."""
+    aio: Asyncio,
+    *urls: str,
+    lane: int = 1,
+    queue: Queue | None = None,
+    credential: str = "k1",
+    here: RoutedState | None = None,
+    **settings: Any,
+) -> AsyncIterator[Any]:
+    """A sender to these hosts, as the edge berlin, without keyed state unless it is given."""
     queue = queue or Queue()
     output = RelayOutput(**{"name": "berlin", "hosts": urls, "credential": CredentialId(credential), **settings})
-    async with output.open(queue.context(aio, lane)) as sender:
+    async with output.open(queue.context(aio, lane, here)) as sender:
         yield sender
+
+
+class Sending:
+    """Sends batches until they are answered; the answers are those of each, by its place unless it has a number."""
+
+    def __init__(self, sender: Sender, nursery: trio.Nursery) -> None:
+        self.answers: dict[int, Answers] = {}
+        self.sender = sender
+        self._news = trio.Event()
+        self._nursery = nursery
+
+    def send(self, batch: Batch, number: int | None = None) -> None:
+        self._nursery.start_soon(self._send, batch, batch.place if number is None else number)
+
+    async def _send(self, batch: Batch, number: int) -> None:
+        while number not in self.answers:
+            try:
+                self.answers[number] = await self.sender.send(batch)
+                self._news.set()
+                self._news = trio.Event()
+            except Later:
+                await trio.testing.wait_all_tasks_blocked(0.01)
+
+    async def answered(self, *numbers: int) -> None:
+        with trio.fail_after(30):
+            while not set(numbers) <= self.answers.keys():
+                await self._news.wait()
+
+
+@asynccontextmanager
+async def sending_to(aio: Asyncio, *urls: str, kind: type[Any] = Sending, **how: Any) -> AsyncIterator[Any]:
+    """A sender as of `edge` that is at work; what is not answered at the end of the block is given up."""
+    async with edge(aio, *urls, **how) as sender, trio.open_nursery() as nursery:
+        yield kind(sender, nursery)
+        nursery.cancel_scope.cancel()
+
+
+class Requests:
+    """The requests of a sender of one kind: how many there were, and how many at once at most."""
+
+    def __init__(self, sender: Any, what: str) -> None:
+        self.count = self.most = self._under_way = 0
+        self._what, self._post = what, sender._sessions._post
+        sender._sessions._post = self._noted
+
+    async def _noted(self, host: str, what: str, *given: Any) -> Any:
+        is_counted = what == self._what
+        self.count += is_counted
+        self._under_way += is_counted
+        self.most = max(self.most, self._under_way)
+        try:
+            return await self._post(host, what, *given)
+        finally:
+            self._under_way -= is_counted
 
 
 class Chaos:

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Callable, Mapping
-from contextlib import asynccontextmanager
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +12,10 @@ import trio
 from shipper.plugin import Batch
 from shipper.testing import RecordingInputContext
 from shipper_plugins.inputs.file import FileInput
-from shipper_plugins.inputs.tail import tailer
+from shipper_plugins.inputs.journald import JournaldInput
+from shipper_plugins.inputs.tail.stream import Stream
+from shipper_plugins.inputs.tail.tailer import Tailer
+from tests.plugins.running import running
 
 
 class Store(RecordingInputContext):
@@ -49,29 +51,24 @@ def settings(*paths: Path | str, **options: Any) -> FileInput:
     return FileInput(paths=tuple(map(str, paths)), **options)
 
 
-@asynccontextmanager
-async def following(config: FileInput, store: Store) -> AsyncIterator[tailer.Tailer]:
-    """The input as it runs, until the block is left: then it is cancelled, and all files are closed."""
-    async with config.open(store) as source, trio.open_nursery() as nursery:
-        nursery.start_soon(source.run)
-        yield source  # type: ignore[misc]
-        nursery.cancel_scope.cancel()
+following = running
+"""At the end of the block all files are closed."""
 
 
-async def read_all(config: FileInput, store: Store) -> list[str]:
-    """Run once to the end of all files; the messages of this run."""
+async def read_all(config: FileInput | JournaldInput, store: Store) -> list[str]:
+    """Run once to the end of all that there is; the messages of this run."""
     before = store.count
-    with trio.fail_after(30):
+    with trio.fail_after(60):
         async with msgspec.structs.replace(config, stop_at_end=True).open(store) as source:
             await source.run()
     return store.messages[before:]
 
 
-async def becomes(condition: Callable[[], bool]) -> None:
-    """Wait for what nothing tells of."""
-    with trio.fail_after(30):
-        while not condition():  # noqa: ASYNC110 - there is no event for it
-            await trio.sleep(0.001)
+def stream_of(source: Tailer, path: Path) -> Stream:
+    """What is known of the file that is there."""
+    found = source._followed.known.at(str(path))
+    assert found is not None
+    return found
 
 
 def append(path: Path, text: str | bytes) -> None:

@@ -6,7 +6,6 @@ import contextlib
 import errno
 import gzip
 import os
-import pwd
 import random
 import shutil
 import time
@@ -25,7 +24,8 @@ from shipper_plugins.inputs.tail import content, copies, followed, open_files, s
 from shipper_plugins.inputs.tail.multiline import Multiline
 from shipper_plugins.inputs.tail.stream import Stream
 from tests.limits import descriptors_at_most
-from tests.plugins.tail import Store, append, becomes, following, lines, names, read_all, settings
+from tests.plugins.running import becomes
+from tests.plugins.tail import Store, append, following, lines, names, read_all, settings
 
 
 @pytest.fixture(autouse=True)
@@ -89,28 +89,7 @@ async def test_files_are_read_from_the_end_only_if_they_were_there_first(tmp_pat
     assert sorted(store.messages) == ["begun here", "later", "new"]
 
 
-async def test_lines_with_crlf_and_lines_with_lf_have_their_true_offsets(tmp_path: Path) -> None:
-    append(tmp_path / "dos.log", b"one\r\ntwo\r\n\r\nfour\r\n")
-    append(tmp_path / "mixed.log", b"one\r\ntwo\nthree\r\n")
-    store = Store()
-    await read_all(settings(tmp_path / "dos.log"), store)
-    await read_all(settings(tmp_path / "*.log"), store)
-
-    assert store.messages == ["one", "two", "", "four", "one", "two", "three"]
-    assert [event["log"]["offset"] for event in store.events] == [0, 5, 10, 12, 0, 5, 9]
-
-
-async def test_invalid_bytes_are_replaced_and_offsets_stay_those_of_the_source(tmp_path: Path) -> None:
-    content = b"caf\xc3\xa9\nbad \xff\xfe byte\nend\n"
-    append(tmp_path / "a.log", content)
-    store = Store()
-    await read_all(settings(tmp_path / "a.log"), store)
-
-    assert store.messages == ["café", "bad �� byte", "end"]
-    assert [content.index(word) for word in (b"caf", b"bad", b"end")] == [e["log"]["offset"] for e in store.events]
-
-
-@pytest.mark.parametrize("encoding", ["latin-1", "cp1252", "utf-16", "utf-16-le", "utf-16-be", "utf-32", "gb18030"])
+@pytest.mark.parametrize("encoding", ["latin-1", "utf-16", "utf-16-be", "utf-32", "gb18030"])
 async def test_other_encodings_are_read_with_offsets_of_the_source(tmp_path: Path, encoding: str) -> None:
     texts = ["erste Zeile", "", "über ÿ Ñ", "letzte"]
     path = tmp_path / "a.log"
@@ -130,7 +109,7 @@ async def test_other_encodings_are_read_with_offsets_of_the_source(tmp_path: Pat
     assert [event["log"]["offset"] for event in store.events] == offsets
 
 
-@pytest.mark.parametrize("encoding", ["utf-8", "utf-16", "utf-16-be", "utf-32", "utf-16-le"])
+@pytest.mark.parametrize("encoding", ["utf-8", "utf-16", "utf-32", "utf-16-le"])
 async def test_a_byte_order_mark_that_is_written_in_pieces_is_one(tmp_path: Path, encoding: str) -> None:
     """A writer without a buffer, or a copy that is seen while it is made."""
     marks = {"utf-8": "utf-8", "utf-16": "utf-16-be", "utf-32": "utf-32-be"}
@@ -151,17 +130,6 @@ async def test_a_byte_order_mark_that_is_written_in_pieces_is_one(tmp_path: Path
 async def one_stream(source: tailer.Tailer) -> list[Stream]:
     await becomes(lambda: len(source._followed.known.streams) == 1)
     return list(source._followed.known.streams.values())
-
-
-async def test_a_line_over_the_limit_is_cut_and_marked_and_its_rest_skipped(tmp_path: Path) -> None:
-    path = tmp_path / "a.log"
-    append(path, "short\n" + "x" * 1000 + "\n" + "y" * 16 + "\nend\n")
-    store = Store()
-    await read_all(settings(path, max_line_bytes=Size(16)), store)
-
-    assert store.messages == ["short", "x" * 16, "y" * 16, "end"]
-    assert [event["log"].get("flags") for event in store.events] == [None, ["truncated"], None, None]
-    assert [event["log"]["offset"] for event in store.events] == [0, 6, 1007, 1024]
 
 
 async def test_an_endless_line_is_cut_before_it_ends_and_a_restart_goes_on_skipping(tmp_path: Path) -> None:
@@ -186,11 +154,15 @@ TRACE = Multiline(pattern=r"^\s")
 
 
 @pytest.mark.parametrize(
-    "options", [{}, {"multiline": Multiline(pattern=r"^\s", timeout=Duration(0.1))}, {"encoding": "latin-1"}]
+    ("options", "size"),
+    [
+        *(({}, size) for size in (1, 300, 3 << 20)),
+        ({"multiline": Multiline(pattern=r"^\s", timeout=Duration(0.1))}, 300),
+        ({"encoding": "latin-1"}, 300),
+    ],
 )
-@pytest.mark.parametrize("size", [1, 300, 3 << 20])
 async def test_a_writer_that_goes_on_at_its_old_offset_behind_a_truncation_loses_no_line(
-    tmp_path: Path, size: int, options: dict[str, Any]
+    tmp_path: Path, options: dict[str, Any], size: int
 ) -> None:
     """Copy and truncate under a writer without O_APPEND; the hole is seen before, or together with the text."""
     path, store = tmp_path / "a.log", Store()
@@ -273,40 +245,6 @@ async def test_a_changed_setting_is_used_from_then_on(tmp_path: Path) -> None:
 # -- rotation ---------------------------------------------------------------------------------------------------------
 
 
-async def test_a_renamed_file_is_followed_and_its_successor_read(tmp_path: Path) -> None:
-    path = tmp_path / "app.log"
-    store = Store()
-    expected = []
-    async with following(settings(tmp_path / "app.log*"), store):
-        for turn in range(5):
-            with path.open("a") as file:
-                file.write(lines(0, 50, f"early {turn}"))
-                file.flush()
-                for old in range(4, 0, -1):
-                    if (tmp_path / f"app.log.{old}").exists():
-                        os.rename(tmp_path / f"app.log.{old}", tmp_path / f"app.log.{old + 1}")
-                os.rename(path, tmp_path / "app.log.1")
-                file.write(lines(0, 50, f"late {turn}"))
-            expected += names(0, 50, f"early {turn}") + names(0, 50, f"late {turn}")
-        await store.comes(len(expected))
-
-    assert sorted(store.messages) == sorted(expected)
-    assert await read_all(settings(tmp_path / "app.log*"), store) == []
-
-
-async def test_the_last_line_of_a_rotated_file_needs_no_newline(tmp_path: Path) -> None:
-    path = tmp_path / "app.log"
-    append(path, "one\ntwo")
-    store = Store()
-    async with following(settings(tmp_path / "app.log*"), store):
-        await store.comes(1)
-        path.rename(tmp_path / "app.log.1")
-        append(path, "three\n")
-        await store.comes(3)
-
-    assert sorted(store.messages) == ["one", "three", "two"]
-
-
 async def test_a_file_renamed_out_of_the_glob_is_read_to_its_end(tmp_path: Path) -> None:
     path = tmp_path / "app.log"
     store = Store()
@@ -324,8 +262,9 @@ async def test_a_file_renamed_out_of_the_glob_is_read_to_its_end(tmp_path: Path)
     assert sorted(store.messages) == ["four", "one", "three", "two"]
 
 
-@pytest.mark.parametrize("name", ["app.log.1", "app.log-20250101", "other"])
-@pytest.mark.parametrize("exclude", [(), ("app.log?*", "other")])
+@pytest.mark.parametrize(
+    ("name", "exclude"), [("app.log.1", ()), ("app.log-20250101", ("app.log?*",)), ("other", ()), ("other", ("other",))]
+)
 async def test_a_file_renamed_out_of_the_glob_while_nothing_runs_is_read_to_its_end(
     tmp_path: Path, name: str, exclude: tuple[str, ...]
 ) -> None:
@@ -378,8 +317,9 @@ async def test_a_file_renamed_while_its_reading_was_cut_short_is_read_to_its_end
     assert sorted(store.messages) == sorted(names(0, 20_010))
 
 
-@pytest.mark.parametrize("reused", [False, True])
-@pytest.mark.parametrize("name", ["app.log.1.gz", "app.log.gz", "app.log-20250101.gz"])
+@pytest.mark.parametrize(
+    ("name", "reused"), [("app.log.1.gz", False), ("app.log.gz", True), ("app.log-20250101.gz", True)]
+)
 async def test_a_file_compressed_out_of_the_glob_while_nothing_runs_is_read_to_its_end(
     tmp_path: Path, name: str, reused: bool
 ) -> None:
@@ -453,10 +393,9 @@ async def test_a_file_renamed_out_of_the_glob_while_it_was_closed_is_read_to_its
     for name in ("a.log", "b.log", "c.log"):
         append(tmp_path / name, f"{name} one\n")
     async with following(settings(tmp_path / "*.log"), store) as source:
-        source._reader.open_files._room = 1
         await store.comes(3)
-        with trio.fail_after(30):
-            await source._reader.turns.quiet()
+        await source._reader.turns.quiet()
+        source._reader.open_files.close(*source._reader.open_files.streams())
         for name in ("a.log", "b.log", "c.log"):
             append(tmp_path / name, f"{name} two\n")
             (tmp_path / name).rename(tmp_path / f"{name}.1")
@@ -551,7 +490,7 @@ async def test_a_copy_that_grows_is_compared_once_and_not_from_its_beginning_eac
     monkeypatch.setattr(copies, "_pieces", counted)
     append(path, lines(0, 20_000))
     whole = path.read_bytes()
-    step = len(whole) // 20
+    step = len(whole) // 10
     async with following(settings(tmp_path / "app.log*"), store) as source:
         await store.comes(20_000)
         for end in range(step, len(whole) + 1, step):
@@ -563,10 +502,16 @@ async def test_a_copy_that_grows_is_compared_once_and_not_from_its_beginning_eac
     assert len(whole) < compared < 4 * len(whole)
 
 
-async def test_copy_and_truncate_while_nothing_runs_is_recognised(tmp_path: Path) -> None:
+@pytest.mark.parametrize("is_older", [False, True])
+async def test_copy_and_truncate_while_nothing_runs_is_recognised(tmp_path: Path, is_older: bool) -> None:
+    """Also by a position that was stored before there were checksums."""
     path, config, store = tmp_path / "app.log", settings(tmp_path / "app.log*"), Store()
     append(path, lines(0, 10))
     await read_all(config, store)
+    for key, stored in store.stored.items() if is_older else ():
+        position = msgspec.json.decode(stored)
+        del position["since"], position["crc"]
+        store.stored[key] = msgspec.json.encode(position)
     append(path, lines(10, 20))
     shutil.copy(path, tmp_path / "app.log.1")
     os.truncate(path, 0)
@@ -587,43 +532,25 @@ async def test_a_file_truncated_and_written_beyond_its_old_length_is_read_from_i
     assert store.messages == names(0, 10) + names(100, 200)
 
 
-@pytest.mark.parametrize("count", [10, 1000])
-async def test_a_file_overwritten_while_nothing_runs_is_read_from_its_beginning(tmp_path: Path, count: int) -> None:
-    path, store = tmp_path / "app.log", Store()
-    append(path, lines(0, count))
-    assert await read_all(settings(path), store) == names(0, count)
-    path.write_text(lines(5000, 5000 + 2 * count))
-
-    assert await read_all(settings(path), store) == names(5000, 5000 + 2 * count)
-
-
-@pytest.mark.parametrize(("banner", "footer"), [(0, 0), (200, 0), (0, 50)])
+@pytest.mark.parametrize(
+    ("banner", "before", "after", "footer"),
+    [(0, 9, 9, 0), (0, 9, 18, 0), (0, 1000, 2000, 0), (200, 9, 9, 0), (0, 9, 9, 50)],
+)
 async def test_a_file_overwritten_while_nothing_runs_is_read_though_an_end_of_it_is_alike(
-    tmp_path: Path, banner: int, footer: int
+    tmp_path: Path, banner: int, before: int, after: int, footer: int
 ) -> None:
-    def job(day: int) -> str:
-        return lines(0, banner, "banner") + lines(0, 9, f"day {day}") + lines(0, footer, "footer")
+    def job(day: int, count: int) -> str:
+        return lines(0, banner, "banner") + lines(0, count, f"day {day}") + lines(0, footer, "footer")
 
     path, store = tmp_path / "job.log", Store()
-    append(path, job(1))
+    append(path, job(1, before))
     await read_all(settings(path), store)
-    path.write_text(job(2))
+    path.write_text(job(2, after))
 
-    assert await read_all(settings(path), store) == job(2).splitlines()
-
-
-async def test_a_reused_inode_is_a_new_file(tmp_path: Path) -> None:
-    path, store = tmp_path / "app.log", Store()
-    append(path, lines(0, 10))
-    await read_all(settings(path), store)
-    os.truncate(path, 0)
-    append(path, lines(500, 510))
-
-    assert await read_all(settings(path), store) == names(500, 510)
+    assert await read_all(settings(path), store) == job(2, after).splitlines()
 
 
-@pytest.mark.parametrize("size", [5, 5000])
-@pytest.mark.parametrize("read", ["all", "some", "none"])
+@pytest.mark.parametrize(("read", "size"), [("all", 5), ("all", 5000), ("some", 5), ("some", 5000), ("none", 5)])
 async def test_a_compressed_file_gives_what_was_not_read(tmp_path: Path, read: str, size: int) -> None:
     path, config, store = tmp_path / "app.log", settings(tmp_path / "app.log*"), Store()
     first = {"all": 2 * size, "some": size, "none": 0}[read]
@@ -867,10 +794,11 @@ async def test_the_bytes_of_a_truncated_file_are_read_if_they_are_written_again(
     assert store.messages == names(0, 200) * 2
 
 
-async def test_a_file_that_is_like_a_deleted_one_but_in_the_middle_is_read(tmp_path: Path) -> None:
-    def job(day: int) -> str:
-        return lines(0, 200, "banner") + lines(0, 100, f"day {day} record") + lines(0, 50, "footer")
+def job(day: int) -> str:
+    return lines(0, 200, "banner") + lines(0, 100, f"day {day} record") + lines(0, 50, "footer")
 
+
+async def test_a_file_that_is_like_a_deleted_one_but_in_the_middle_is_read(tmp_path: Path) -> None:
     store = Store()
     append(tmp_path / "job-1.log", job(1))
     await read_all(settings(tmp_path / "*.log"), store)
@@ -884,9 +812,6 @@ async def test_a_file_that_is_like_a_deleted_one_but_in_the_middle_is_read(tmp_p
 
 @pytest.mark.parametrize("is_packed", [False, True])
 async def test_a_file_that_is_like_one_beside_it_but_in_the_middle_is_no_copy(tmp_path: Path, is_packed: bool) -> None:
-    def job(day: int) -> str:
-        return lines(0, 200, "banner") + lines(0, 100, f"day {day} record") + lines(0, 50, "footer")
-
     config, store = settings(tmp_path / "*"), Store()
     append(tmp_path / "job", job(1))
     async with following(config, store):
@@ -895,21 +820,6 @@ async def test_a_file_that_is_like_one_beside_it_but_in_the_middle_is_no_copy(tm
         await store.comes(700)
 
     assert store.messages == (job(1) + job(2)).splitlines()
-
-
-async def test_a_position_that_is_older_than_the_checksum_still_recognises_a_copy(tmp_path: Path) -> None:
-    path, config, store = tmp_path / "app.log", settings(tmp_path / "app.log*"), Store()
-    append(path, lines(0, 100))
-    await read_all(config, store)
-    for key, stored in store.stored.items():
-        position = msgspec.json.decode(stored)
-        del position["since"], position["crc"]
-        store.stored[key] = msgspec.json.encode(position)
-    append(path, lines(100, 200))
-    shutil.copy(path, tmp_path / "app.log.1")
-    os.truncate(path, 0)
-
-    assert await read_all(config, store) == names(100, 200)
 
 
 # -- which files ------------------------------------------------------------------------------------------------------
@@ -1013,9 +923,8 @@ async def test_an_unreadable_file_is_reported_and_the_others_are_read(tmp_path: 
     try:
         async with following(settings(tmp_path / "*.log"), store):
             await store.until(lambda: bool(store.count and store.problems))
-            name = pwd.getpwuid(os.geteuid()).pw_name
-            told = f"Permission denied for the user {name}: add it to the group of the file (often adm), "
-            assert store.problems == [f"{tmp_path}/a.log: {told}or run setfacl -m u:{name}:rX on it"]
+            (problem,) = store.problems
+            assert str(problem).startswith(f"{tmp_path}/a.log: Permission denied for the user ")
             os.seteuid(user)
             (tmp_path / "a.log").chmod(0o644)
             os.seteuid(65534)

@@ -7,8 +7,7 @@ import signal
 import struct
 import subprocess
 import threading
-from collections.abc import AsyncIterator, Iterator
-from contextlib import asynccontextmanager
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -22,7 +21,7 @@ from shipper_plugins.inputs import journal_export, journal_fields, journald
 from shipper_plugins.inputs.journal_export import MOST_BYTES, MOST_ENTRY, Exported
 from shipper_plugins.inputs.journald import JournaldInput
 from tests.plugins.journal import Journal, journal
-from tests.plugins.tail import Store
+from tests.plugins.tail import Store, following, read_all
 
 of_root = pytest.mark.root
 
@@ -33,28 +32,11 @@ def running() -> Iterator[Journal]:
         yield made
 
 
-@asynccontextmanager
-async def following(config: JournaldInput, store: Store) -> AsyncIterator[None]:
-    async with config.open(store) as source, trio.open_nursery() as nursery:
-        nursery.start_soon(source.run)
-        yield
-        nursery.cancel_scope.cancel()
-
-
-async def read_all(config: JournaldInput, store: Store) -> list[str]:
-    before = store.count
-    with trio.fail_after(60):
-        async with config.open(store) as source:
-            await source.run()
-    return [event.get("message") for event in store.events[before:]]
-
-
 def of(running: Journal, **options: Any) -> JournaldInput:
     return JournaldInput(**{"namespace": running.namespace, "identifiers": ("test",), **options})
 
 
-FAKE = """#!/bin/sh
-case " $* " in *" --lines=1 "*) set -- --of=last "$@";; esac
+FAKE = """case " $* " in *" --lines=1 "*) set -- --of=last "$@";; esac
 echo "$@" >> {calls}
 cat {entries}
 """
@@ -64,11 +46,16 @@ def pretending(path: Path, monkeypatch: pytest.MonkeyPatch, *entries: str) -> Pa
     """A journalctl that writes these entries, whatever it is asked; returns the file with its arguments."""
     calls, text = path / "calls", path / "entries"
     text.write_text("".join(f"{entry}\n\n" for entry in entries))
+    instead(path, monkeypatch, FAKE.format(calls=calls, entries=text))
+    return calls
+
+
+def instead(path: Path, monkeypatch: pytest.MonkeyPatch, script: str) -> None:
+    """This is the journalctl that is found."""
     program = path / "journalctl"
-    program.write_text(FAKE.format(calls=calls, entries=text))
+    program.write_text(f"#!/bin/sh\n{script}\n")
     program.chmod(0o755)
     monkeypatch.setenv("PATH", str(path), prepend=os.pathsep)
-    return calls
 
 
 @pytest.mark.parametrize(("cursor", "messages"), [(b"s=1", ["two"]), (b"s=0", ["one", "two"])])
@@ -79,7 +66,7 @@ async def test_only_the_entry_of_the_cursor_is_left_out(
     store = Store()
     await store.emit(positions={"cursor": cursor})
 
-    assert await read_all(JournaldInput(stop_at_end=True), store) == messages
+    assert await read_all(JournaldInput(), store) == messages
     assert f"--cursor={cursor.decode()}" in calls.read_text().split()
     assert await store.position("cursor") == b"s=2"
 
@@ -91,7 +78,7 @@ async def test_an_entry_after_the_year_2262_has_its_time_and_the_next_ones_come(
     entries = [f"__CURSOR=s={n}\n__REALTIME_TIMESTAMP={at}\nMESSAGE={n}" for n, at in enumerate(times)]
     pretending(tmp_path, monkeypatch, *entries)
     store = Store()
-    await read_all(JournaldInput(stop_at_end=True), store)
+    await read_all(JournaldInput(), store)
 
     assert [event.get("@timestamp") for event in store.events] == [None, "2508-09-16T06:13:20.000Z", None, None]
     assert [at for batch in store.batches for at in batch.timestamps or ()] == [
@@ -106,7 +93,7 @@ async def test_where_the_journal_ends_is_asked_of_the_entries_to_read(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     calls = pretending(tmp_path, monkeypatch, "__CURSOR=s=1\nMESSAGE=one")
-    config = JournaldInput(stop_at_end=True, from_="end", units=("a.service",), priority="err", matches=("A=b",))
+    config = JournaldInput(from_="end", units=("a.service",), priority="err", matches=("A=b",))
 
     assert await read_all(config, Store()) == []
     assert {"--of=last", "--unit=a.service", "--priority=err", "A=b"} <= set(calls.read_text().splitlines()[0].split())
@@ -130,7 +117,7 @@ async def test_an_entry_becomes_an_event(running: Journal) -> None:
         }
     )
     store = Store()
-    config = of(running, identifiers=("one",), stop_at_end=True, data_stream=DataStream(dataset="journal"))
+    config = of(running, identifiers=("one",), data_stream=DataStream(dataset="journal"))
     await read_all(config, store)
     (event,) = store.events
     (entry,) = [one for one in running.entries() if one.get("SYSLOG_IDENTIFIER") == "one"]
@@ -216,7 +203,7 @@ async def test_entries_are_chosen(running: Journal, options: dict[str, Any], mes
             {"MESSAGE": "urgent", "PRIORITY": "3", "COLOR": "red", "SIZE": "1", "SYSLOG_IDENTIFIER": "chosen"},
             {"MESSAGE": "calm", "PRIORITY": "6", "COLOR": "blue", "SIZE": "2", "SYSLOG_IDENTIFIER": "chosen"},
         )
-    config = of(running, **{"identifiers": ("chosen",), "stop_at_end": True, **options})
+    config = of(running, **{"identifiers": ("chosen",), **options})
 
     assert await read_all(config, Store()) == messages
 
@@ -224,7 +211,7 @@ async def test_entries_are_chosen(running: Journal, options: dict[str, Any], mes
 @of_root
 async def test_the_files_of_a_directory_are_read(running: Journal) -> None:
     running.send({"MESSAGE": "in a file", "SYSLOG_IDENTIFIER": "filed"})
-    config = JournaldInput(directory=str(running.directory), identifiers=("filed",), stop_at_end=True)
+    config = JournaldInput(directory=str(running.directory), identifiers=("filed",))
 
     assert await read_all(config, Store()) == ["in a file"]
 
@@ -261,10 +248,7 @@ async def test_a_directory_that_is_not_there_is_a_problem_and_no_end(tmp_path: P
 async def test_a_journalctl_that_does_not_tell_the_end_is_a_problem(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    hanging = tmp_path / "journalctl"
-    hanging.write_text("#!/bin/sh\nexec sleep 1000\n")
-    hanging.chmod(0o755)
-    monkeypatch.setenv("PATH", str(tmp_path), prepend=":")
+    instead(tmp_path, monkeypatch, "exec sleep 1000")
     monkeypatch.setattr(journald, "_LAST_SECONDS", 0.05, raising=False)
     store = Store()
     async with following(JournaldInput(from_="end"), store):

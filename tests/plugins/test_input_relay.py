@@ -5,9 +5,10 @@ from __future__ import annotations
 import json
 import re
 import ssl
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import replace
+from functools import partial
 from typing import Any, NamedTuple
 
 import msgspec
@@ -28,7 +29,7 @@ from shipper.plugin import (
     Material,
     PluginFault,
 )
-from shipper.sdk.http import open_client
+from shipper.sdk.http import Client, open_client
 from shipper.sdk.origins import Origin
 from shipper.sdk.units import Size
 from shipper.testing import RecordingInputContext
@@ -36,11 +37,11 @@ from shipper_plugins.inputs import relay_server
 from shipper_plugins.inputs.relay import Edge, RelayInput, RelayTls
 from shipper_plugins.relay import frames
 from shipper_plugins.relay.frames import Generation, Head, Hello, Poll, part_of
-from tests.plugins.relay import EDGES, KEYS, Principal, edge, entry, principal
+from tests.plugins import relay
+from tests.plugins.relay import EDGES, KEYS, Principal, entry, principal, without
 
 INSTANCE = "1" * 32
 JSON = "application/json"
-AUTHORIZATION = f"Authorization: {KEYS[CredentialId('k1')].authorization()}\r\n"
 
 
 class Reply(NamedTuple):
@@ -53,8 +54,21 @@ class Reply(NamedTuple):
         return str(self.said["error"]["code"])
 
 
-async def ask(
-    door: Principal,
+async def ask(door: Principal, what: str, body: bytes, *, headers: str = "", **how: Any) -> Reply:
+    """One request on a connection of its own."""
+    answer = b""
+    async with await door.connect() as stream:
+        await stream.send_all(request(what, body, headers=f"{headers}Connection: close\r\n", **how))
+        with trio.fail_after(30):
+            while not _is_whole(answer) and (block := await stream.receive_some()):
+                answer += bytes(block)
+    top, _, rest = answer.partition(b"\r\n\r\n")
+    first, *lines = top.decode().split("\r\n")
+    fields = {name.lower(): value.strip() for name, _, value in (line.partition(":") for line in lines)}
+    return Reply(int(first.split()[1]), fields, json.loads(rest))
+
+
+def request(
     what: str,
     body: bytes,
     *,
@@ -63,23 +77,13 @@ async def ask(
     method: str = "POST",
     headers: str = "",
     declared: int | None = None,
-) -> Reply:
-    """One request on a connection of its own."""
+) -> bytes:
+    """As it is sent."""
     shown = f"Authorization: {KEYS[CredentialId(key)].authorization()}\r\n" if key else ""
     length = len(body) if declared is None else declared
     path = what if what.startswith("/") else f"/v1/relay/{what}"
     head = f"{method} {path} HTTP/1.1\r\nHost: localhost\r\n{shown}{headers}Content-Type: {kind}\r\n"
-    head += f"Content-Length: {length}\r\nConnection: close\r\n\r\n"
-    answer = b""
-    async with await trio.open_tcp_stream("127.0.0.1", int(door.url.rpartition(":")[2])) as stream:
-        await stream.send_all(head.encode() + body)
-        with trio.fail_after(30):
-            while not _is_whole(answer) and (block := await stream.receive_some()):
-                answer += bytes(block)
-    top, _, rest = answer.partition(b"\r\n\r\n")
-    first, *lines = top.decode().split("\r\n")
-    fields = {name.lower(): value.strip() for name, _, value in (line.partition(":") for line in lines)}
-    return Reply(int(first.split()[1]), fields, json.loads(rest))
+    return f"{head}Content-Length: {length}\r\n\r\n".encode() + body
 
 
 def _is_whole(answer: bytes) -> bool:
@@ -136,8 +140,7 @@ async def test_another_protocol_is_refused(aio: Asyncio) -> None:
 
 
 async def test_a_withdrawn_credential_opens_nothing(aio: Asyncio) -> None:
-    left = {id: secret for id, secret in KEYS.items() if id != "k1"}
-    async with principal(aio, credentials=left) as door:
+    async with principal(aio, credentials=without("k1")) as door:
         with pytest.raises(AssertionError, match="401"):
             await hello(door)
         await hello(door, key="k2")
@@ -147,7 +150,7 @@ async def test_an_edge_has_so_many_connections_and_others_have_theirs(
     aio: Asyncio, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(relay_server, "MOST_OF_ONE", 1)
-    async with principal(aio) as door, edge(aio, door.url) as sender:
+    async with principal(aio) as door, relay.edge(aio, door.url) as sender:
         await sender.send(entry(1))
         reply = await ask(door, "session", msgspec.json.encode(Hello(1, INSTANCE, 1)))
         await hello(door, key="other")
@@ -159,48 +162,44 @@ async def test_a_connection_of_an_edge_counts_whatever_it_asks_for(
     aio: Asyncio, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(relay_server, "MOST_OF_ONE", 1)
-    head = f"GET / HTTP/1.1\r\nHost: x\r\nAuthorization: {KEYS[CredentialId('k1')].authorization()}\r\n\r\n"
-    async with principal(aio) as door:
-        port = int(door.url.rpartition(":")[2])
-        async with await trio.open_tcp_stream("127.0.0.1", port) as idle:
-            await idle.send_all(head.encode())
-            assert b" 404 " in await idle.receive_some()
-            assert (await ask(door, "elsewhere", b"")).status == 429
-            assert (await ask(door, "elsewhere", b"", key="other")).status == 404
+    async with principal(aio) as door, await door.connect() as idle:
+        await idle.send_all(request("/", b"", method="GET"))
+        assert b" 404 " in await idle.receive_some()
+        assert (await ask(door, "elsewhere", b"")).status == 429
+        assert (await ask(door, "elsewhere", b"", key="other")).status == 404
 
 
-async def test_what_one_edge_holds_leaves_room_for_the_others(aio: Asyncio, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.fixture
+def little_memory_for_one(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(relay_server, "MOST_HELD_BY_ONE", 100_000)
+
+
+@asynccontextmanager
+async def full(door: Principal, session: Generation) -> AsyncIterator[Reply]:
+    """While an edge holds as much as it may, in a body that does not end; and what it is told of further parts."""
+    async with await door.connect() as slow:
+        await slow.send_all(request("parts", bytes(99_990), kind=frames.MEDIA_TYPE, declared=100_000))
+        with trio.fail_after(30):
+            while (busy := await post(door, parts(session, entry(1)))).status != 429:
+                await trio.lowlevel.checkpoint()
+        yield busy
+
+
+@pytest.mark.usefixtures("little_memory_for_one")
+async def test_what_one_edge_holds_leaves_room_for_the_others(aio: Asyncio) -> None:
     async with principal(aio) as door:
         own, others = await hello(door), await hello(door, key="other")
-        port = int(door.url.rpartition(":")[2])
-        head = (
-            f"POST /v1/relay/parts HTTP/1.1\r\nHost: x\r\nAuthorization: {KEYS[CredentialId('k1')].authorization()}\r\n"
-        )
-        head += f"Content-Type: {frames.MEDIA_TYPE}\r\nContent-Length: 200000\r\n\r\n"
-        async with await trio.open_tcp_stream("127.0.0.1", port) as slow:
-            await slow.send_all(head.encode() + bytes(99_990))
-            with trio.fail_after(30):
-                while (busy := await post(door, parts(own, entry(1)))).status != 429:
-                    await trio.lowlevel.checkpoint()
+        async with full(door, own) as busy:
             beside = await post(door, parts(others, entry(2)), key="other")
 
         assert (busy.code, beside.status, door.numbers[-1]) == ("busy", 200, 2)
 
 
-async def test_heartbeats_and_questions_for_answers_wait_for_no_memory(
-    aio: Asyncio, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(relay_server, "MOST_HELD_BY_ONE", 100_000)
+@pytest.mark.usefixtures("little_memory_for_one")
+async def test_heartbeats_and_questions_for_answers_wait_for_no_memory(aio: Asyncio) -> None:
     async with principal(aio) as door:
         own = await hello(door)
-        head = f"POST /v1/relay/parts HTTP/1.1\r\nHost: x\r\nContent-Type: {frames.MEDIA_TYPE}\r\n"
-        head += f"Authorization: {KEYS[CredentialId('k1')].authorization()}\r\nContent-Length: 100000\r\n\r\n"
-        async with await trio.open_tcp_stream("127.0.0.1", int(door.url.rpartition(":")[2])) as slow:
-            await slow.send_all(head.encode() + bytes(99_990))
-            with trio.fail_after(30):
-                while (await post(door, parts(own, entry(1)))).status != 429:
-                    await trio.lowlevel.checkpoint()
+        async with full(door, own):
             replies = [
                 await ask(door, "heartbeat", msgspec.json.encode(Head(own, 1, 0))),
                 await ask(door, "answers", msgspec.json.encode(Poll(Head(own, 1, 0), 0, 0.0))),
@@ -235,16 +234,6 @@ async def test_an_old_request_that_comes_late_within_its_session_stores_nothing(
         late = await post(door, first)
 
         assert (late.status, late.code, door.numbers) == (409, "session_over", [1, 2])
-
-
-async def test_sessions_of_two_links_stand_beside_each_other(aio: Asyncio) -> None:
-    async with principal(aio) as door:
-        one, other = await hello(door, link=1), await hello(door, link=2)
-        await post(door, parts(one, entry(1), link=1))
-        await post(door, parts(other, entry(2), link=2, low=1))
-        again = await post(door, parts(other, entry(1, 1), link=2, low=1))
-
-        assert (again.status, door.numbers) == (200, [1, 2])
 
 
 async def test_a_session_that_another_source_of_the_input_has_begun_ends_those_here(aio: Asyncio) -> None:
@@ -319,68 +308,65 @@ async def test_a_second_instance_is_refused_and_told_when_to_come_again(aio: Asy
         assert 1 <= int(reply.headers["retry-after"]) <= 2
 
 
+class OneConnection:
+    """A session of an edge, and a connection for all its requests; each returns the status of its answer."""
+
+    def __init__(self, door: Principal, client: Client, session: Generation) -> None:
+        self._door, self._client, self._session = door, client, session
+
+    async def beat(self) -> int:
+        """Sends the same heartbeat each time, as an edge does."""
+        return await self._post("heartbeat", JSON, msgspec.json.encode(Head(self._session, 1, 0)))
+
+    async def send(self, place: int) -> int:
+        """Sends a part with this place, and as many events."""
+        return await self._post("parts", frames.MEDIA_TYPE, parts(self._session, entry(place, *range(place))))
+
+    async def _post(self, what: str, kind: str, body: bytes) -> int:
+        reply = await self._client.post(self._door.url, f"/v1/relay/{what}", [body], headers={"Content-Type": kind})
+        return reply.status
+
+
 @asynccontextmanager
-async def heartbeats(aio: Asyncio, door: Principal, key: str = "k1") -> AsyncIterator[Callable[[], Awaitable[int]]]:
-    """Sends the same heartbeat of a session each time, as an edge does; returns the status of the answer."""
-    body = msgspec.json.encode(Head(await hello(door, key=key), 1, 0))
+async def connected(aio: Asyncio, door: Principal, key: str = "k1") -> AsyncIterator[OneConnection]:
     shown = {"Authorization": KEYS[CredentialId(key)].authorization()}
     async with open_client(aio, shown, False, connections=1, seconds=10) as client:
-
-        async def beat() -> int:
-            reply = await client.post(door.url, "/v1/relay/heartbeat", [body], headers={"Content-Type": JSON})
-            return reply.status
-
-        yield beat
+        yield OneConnection(door, client, await hello(door, key=key))
 
 
 async def test_a_heartbeat_that_repeats_the_last_one_is_heard_and_is_no_request_of_its_own(
     aio: Asyncio, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     heard = []
-    async with principal(aio) as door, heartbeats(aio, door) as beat:
+    async with principal(aio) as door, connected(aio, door) as edge:
         monkeypatch.setattr(door.source._edges, "heard", lambda name, head: heard.append((name, head.link)))
         before = door.source._server._server.requests_count
-        statuses = [await beat() for _ in range(3)]
+        statuses = [await edge.beat() for _ in range(3)]
 
         assert (statuses, heard) == ([200] * 3, [("berlin", 1)] * 3)
         assert door.source._server._server.requests_count - before == 1
 
 
 async def test_a_heartbeat_that_repeats_the_last_one_is_refused_once_its_session_has_ended(aio: Asyncio) -> None:
-    async with principal(aio) as door, heartbeats(aio, door) as beat:
-        before = [await beat(), await beat()]
+    async with principal(aio) as door, connected(aio, door) as edge:
+        before = [await edge.beat(), await edge.beat()]
         await hello(door)
 
-        assert (before, await beat()) == ([200, 200], 409)
+        assert (before, await edge.beat()) == ([200, 200], 409)
 
 
 async def test_a_heartbeat_that_repeats_the_last_one_is_refused_once_its_credential_is_withdrawn(aio: Asyncio) -> None:
-    async with principal(aio) as door, heartbeats(aio, door) as beat:
-        before = [await beat(), await beat()]
-        door.source.change(door.settings, {id: secret for id, secret in KEYS.items() if id != "k1"})
+    async with principal(aio) as door, connected(aio, door) as edge:
+        before = [await edge.beat(), await edge.beat()]
+        door.change(without("k1"))
 
-        assert (before, await beat()) == ([200, 200], 401)
-
-
-@asynccontextmanager
-async def small_parts(aio: Asyncio, door: Principal, key: str = "k1") -> AsyncIterator[Callable[[int], Awaitable[int]]]:
-    """Sends a part with this place on the same connection each time; returns the status of the answer."""
-    generation = await hello(door, key=key)
-    shown = {"Authorization": KEYS[CredentialId(key)].authorization()}
-    async with open_client(aio, shown, False, connections=1, seconds=10) as client:
-
-        async def send(place: int) -> int:
-            body = parts(generation, entry(place, *range(place)))
-            kind = {"Content-Type": frames.MEDIA_TYPE}
-            return (await client.post(door.url, "/v1/relay/parts", [body], headers=kind)).status
-
-        yield send
+        assert (before, await edge.beat()) == ([200, 200], 401)
 
 
 async def test_parts_with_a_head_that_is_known_are_no_requests_of_aiohttp(aio: Asyncio) -> None:
-    async with principal(aio) as door, small_parts(aio, door) as send:
+    async with principal(aio) as door, connected(aio, door) as edge:
         before = door.source._server._server.requests_count
-        statuses = [await send(place) for place in range(1, 8)]
+        statuses = [await edge.send(place) for place in range(1, 8)]
 
         assert statuses == [200] * 7
         assert door.context.count == sum(range(1, 8))
@@ -388,51 +374,48 @@ async def test_parts_with_a_head_that_is_known_are_no_requests_of_aiohttp(aio: A
 
 
 async def test_parts_with_a_head_that_is_known_are_refused_once_their_session_has_ended(aio: Asyncio) -> None:
-    async with principal(aio) as door, small_parts(aio, door) as send:
-        before = [await send(1), await send(2)]
+    async with principal(aio) as door, connected(aio, door) as edge:
+        before = [await edge.send(1), await edge.send(2)]
         await hello(door)
 
-        assert (before, await send(3)) == ([200, 200], 409)
+        assert (before, await edge.send(3)) == ([200, 200], 409)
         assert door.context.count == 3
 
 
 async def test_parts_with_a_head_that_is_known_are_refused_once_their_credential_is_withdrawn(aio: Asyncio) -> None:
-    async with principal(aio) as door, small_parts(aio, door) as send:
-        before = [await send(1), await send(2)]
-        door.source.change(door.settings, {id: secret for id, secret in KEYS.items() if id != "k1"})
+    async with principal(aio) as door, connected(aio, door) as edge:
+        before = [await edge.send(1), await edge.send(2)]
+        door.change(without("k1"))
 
-        assert (before, await send(3)) == ([200, 200], 401)
+        assert (before, await edge.send(3)) == ([200, 200], 401)
         assert door.context.count == 3
 
 
 async def test_parts_with_a_head_that_is_known_take_memory_as_others_do(
     aio: Asyncio, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    async with principal(aio) as door, small_parts(aio, door) as send:
-        before = [await send(1), await send(2)]
+    async with principal(aio) as door, connected(aio, door) as edge:
+        before = [await edge.send(1), await edge.send(2)]
         memory = door.source._server._memory
         assert memory.held == 0
         memory.limit = 1000
 
-        assert (before, await send(3)) == ([200, 200], 429)
+        assert (before, await edge.send(3)) == ([200, 200], 429)
         assert memory.held == 0
 
 
-def whole(what: str, kind: str, body: bytes, key: str = "k1") -> bytes:
-    """A request as it is sent."""
-    head = f"POST /v1/relay/{what} HTTP/1.1\r\nHost: localhost\r\n"
-    head += f"Authorization: {KEYS[CredentialId(key)].authorization()}\r\nContent-Type: {kind}\r\n"
-    return f"{head}Content-Length: {len(body)}\r\n\r\n".encode() + body
+def part_request(generation: Generation, place: int, key: str = "k1") -> bytes:
+    return request("parts", parts(generation, entry(place)), kind=frames.MEDIA_TYPE, key=key)
 
 
 async def test_a_head_with_another_credential_is_not_the_known_one(aio: Asyncio) -> None:
     async with principal(aio) as door:
         generation = await hello(door)
-        async with await trio.open_tcp_stream("127.0.0.1", int(door.url.rpartition(":")[2])) as stream:
+        async with await door.connect() as stream:
             for place in (1, 2):
-                await stream.send_all(whole("parts", frames.MEDIA_TYPE, parts(generation, entry(place))))
+                await stream.send_all(part_request(generation, place))
                 await _answers(stream, 1)
-            await stream.send_all(whole("parts", frames.MEDIA_TYPE, parts(generation, entry(3)), key="other"))
+            await stream.send_all(part_request(generation, 3, key="other"))
             answer = bytes(await stream.receive_some())
 
         assert answer.startswith(b"HTTP/1.1 409 ")  # the edge of this credential has no session
@@ -442,12 +425,9 @@ async def test_a_head_with_another_credential_is_not_the_known_one(aio: Asyncio)
 async def test_requests_that_come_before_the_answer_are_answered_in_their_order(aio: Asyncio) -> None:
     async with principal(aio) as door:
         generation = await hello(door)
-
-        def part(place: int) -> bytes:
-            return whole("parts", frames.MEDIA_TYPE, parts(generation, entry(place)))
-
-        beat = whole("heartbeat", JSON, msgspec.json.encode(Head(generation, 1, 0)))
-        async with await trio.open_tcp_stream("127.0.0.1", int(door.url.rpartition(":")[2])) as stream:
+        part = partial(part_request, generation)
+        beat = request("heartbeat", msgspec.json.encode(Head(generation, 1, 0)))
+        async with await door.connect() as stream:
             said: list[Any] = []
             for number, sent in enumerate([part(1), part(2), part(3) + beat + part(4), part(5)]):
                 await stream.send_all(sent)
@@ -475,25 +455,24 @@ async def _answers(stream: trio.SocketStream, count: int) -> list[Any]:
 
 async def test_a_connection_that_has_shown_a_removed_credential_is_closed_before_it_is_released(aio: Asyncio) -> None:
     """An edge whose host has vanished ends nothing by itself."""
-    async with principal(aio) as door, heartbeats(aio, door) as beat, heartbeats(aio, door, key="other") as other:
-        assert [await beat(), await beat(), await other()] == [200] * 3
-        door.source.change(door.settings, {id: secret for id, secret in KEYS.items() if id != "k1"})
+    async with principal(aio) as door, connected(aio, door) as edge, connected(aio, door, key="other") as other:
+        assert [await edge.beat(), await edge.beat(), await other.beat()] == [200] * 3
+        door.change(without("k1"))
         await door.source.changed()
 
         assert not door.source._server.is_connected("berlin")
-        assert await other() == 200
+        assert await other.beat() == 200
 
 
 async def test_a_question_for_answers_does_not_hold_up_the_release_of_its_credential(aio: Asyncio) -> None:
     async with principal(aio) as door:
         body = msgspec.json.encode(Poll(Head(await hello(door), 1, 0), 0, frames.MOST_WAIT))
-        head = f"POST /v1/relay/answers HTTP/1.1\r\nHost: x\r\n{AUTHORIZATION}Content-Type: {JSON}\r\n"
-        async with await trio.open_tcp_stream("127.0.0.1", int(door.url.rpartition(":")[2])) as stream:
-            await stream.send_all(f"{head}Content-Length: {len(body)}\r\n\r\n".encode() + body)
+        async with await door.connect() as stream:
+            await stream.send_all(request("answers", body))
             with trio.fail_after(frames.MOST_WAIT / 2):
                 while not any(one.only_waits for one in door.source._server._connections._open_ones):
                     await trio.lowlevel.checkpoint()
-                door.source.change(door.settings, {id: secret for id, secret in KEYS.items() if id != "k1"})
+                door.change(without("k1"))
                 await door.source.changed()
                 assert await stream.receive_some() == b""
 
@@ -504,14 +483,11 @@ async def test_a_connection_is_closed_whose_certificate_is_no_longer_that_of_its
     of_edges.issue_cert("berlin.edge.example").configure_cert(ca)
     edges = {"berlin": Edge(san=("berlin.edge.example",), credentials=(CredentialId("k1"),))}
     async with principal(aio, tls=shown, edges=edges) as door:
-        stream = await trio.open_ssl_over_tcp_stream(
-            "127.0.0.1", int(door.url.rpartition(":")[2]), ssl_context=ca, https_compatible=True
-        )
+        stream = await trio.open_ssl_over_tcp_stream("127.0.0.1", door.port, ssl_context=ca, https_compatible=True)
         await stream.send_all(b"GET / HTTP/1.1\r\nHost: x\r\n\r\n")
         with trio.fail_after(30):
             assert b" 404 " in await stream.receive_some()
-            edges = {"berlin": Edge(credentials=(CredentialId("k1"),))}
-            door.source.change(msgspec.structs.replace(door.settings, edges=edges), KEYS)
+            door.change(edges={"berlin": Edge(credentials=(CredentialId("k1"),))})
             await door.source.changed()
 
         assert not door.source._server._connections._open_ones
@@ -609,17 +585,6 @@ async def test_requests_of_one_edge_are_stored_one_after_the_other(aio: Asyncio)
         assert sorted(door.numbers) == [1, 2, 3, 4, 5]
 
 
-async def test_a_peer_that_goes_away_while_its_parts_are_stored_finds_them_once(aio: Asyncio) -> None:
-    async with principal(aio) as door:
-        session = await hello(door)
-        door.context.full = True
-        reply = await post(door, parts(session, entry(1)))
-        door.context.full = False
-        await post(door, parts(session, entry(1)))
-
-        assert (reply.status, reply.code, door.numbers) == (429, "busy", [1])
-
-
 # -- certificates ------------------------------------------------------------------------------------------------------
 
 
@@ -654,14 +619,14 @@ async def test_an_edge_is_who_its_certificate_says(aio: Asyncio, monkeypatch: py
     monkeypatch.setattr("tests.plugins.relay.KEYS", {**KEYS, **own})
     async with principal(aio, tls=tls(authority, of_edges), edges=edges, credentials=KEYS) as door:
         url = door.url.replace("http:", "https:")
-        async with edge(aio, url, tls=ClientTls(**ca)) as sender:
+        async with relay.edge(aio, url, tls=ClientTls(**ca)) as sender:
             await sender.send(entry(1))
-        async with edge(aio, url, tls=ClientTls(**ca), credential="other", name="paris") as sender:
+        async with relay.edge(aio, url, tls=ClientTls(**ca), credential="other", name="paris") as sender:
             await sender.send(entry(2))
-        async with edge(aio, url, tls=ClientTls(**ca), credential="unknown") as sender:
+        async with relay.edge(aio, url, tls=ClientTls(**ca), credential="unknown") as sender:
             with pytest.raises(Held, match="403"):
                 await sender.send(entry(3))
-        async with edge(aio, url, tls=ClientTls(**ca), credential="strange") as sender:
+        async with relay.edge(aio, url, tls=ClientTls(**ca), credential="strange") as sender:
             with pytest.raises(Later):
                 await sender.send(entry(4))
 

@@ -3,8 +3,8 @@ from __future__ import annotations
 
 import errno
 import os
-from collections.abc import AsyncIterator, Iterator
-from contextlib import asynccontextmanager, contextmanager
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 from unittest import mock
@@ -17,6 +17,7 @@ from shipper.testing import RecordingInputContext
 from shipper_plugins.inputs import state_keys, state_source
 from shipper_plugins.inputs.state import StateInput
 from tests.hanging_files import hanging
+from tests.plugins.running import running
 
 
 @pytest.fixture(autouse=True)
@@ -34,15 +35,6 @@ def context() -> Iterator[RecordingInputContext]:
 
 def settings(path: Path | str, *more: Path | str, **others: Any) -> StateInput:
     return StateInput(paths=tuple(map(str, (path, *more))), collection="inventory", **others)
-
-
-@asynccontextmanager
-async def running(input: StateInput, context: RecordingInputContext) -> AsyncIterator[Any]:
-    with trio.fail_after(30):
-        async with input.open(context) as source, trio.open_nursery() as nursery:
-            nursery.start_soon(source.run)
-            yield source
-            nursery.cancel_scope.cancel()
 
 
 async def once(path: Path | str, *more: Path | str, context: RecordingInputContext, **others: Any) -> None:
@@ -280,17 +272,6 @@ async def test_a_missing_directory_says_nothing_about_its_documents(
         await context.wait_until(lambda: kept(context) == {"a": None})
 
 
-async def test_a_directory_that_is_not_there_from_the_beginning_is_told_of(
-    context: RecordingInputContext, tmp_path: Path
-) -> None:
-    async with running(settings(tmp_path / "missing" / "*.json"), context):
-        await context.wait_until(lambda: context.problem is not None)
-        assert context.problem == f"{tmp_path / 'missing'}: there is no such directory"
-        assert context.codes[-1] == "file_missing"
-        (tmp_path / "missing").mkdir()
-        await context.wait_until(lambda: context.problem is None)
-
-
 async def test_an_unreadable_directory_says_nothing_about_its_documents(
     context: RecordingInputContext, tmp_path: Path
 ) -> None:
@@ -431,14 +412,15 @@ def test_a_size_out_of_bounds_is_refused() -> None:
         settings("/a/*.json", max_document_bytes=Size(1 << 30))
 
 
-async def test_it_says_when_it_has_kept_all_that_there_is(context: RecordingInputContext, tmp_path: Path) -> None:
+async def test_it_says_what_is_missing_and_when_it_has_kept_all(context: RecordingInputContext, tmp_path: Path) -> None:
     documents = tmp_path / "documents"
     async with running(settings(documents / "*.json"), context):
         await context.wait_until(lambda: context.problem is not None)
+        assert (context.problem, context.codes[-1]) == (f"{documents}: there is no such directory", "file_missing")
         assert not context.is_complete
         documents.mkdir()
         replace(documents / "a.json", b"{}")
         await context.wait_until(lambda: context.is_complete)
-        assert kept(context) == {"a": b"{}"}
+        assert (kept(context), context.problem) == ({"a": b"{}"}, None)
         replace(documents / "b.json", b"no document")
         await context.wait_until(lambda: not context.is_complete)

@@ -20,8 +20,9 @@ from shipper.sdk.errors import PolicyError
 from shipper.testing import RecordingInputContext
 from shipper_plugins.inputs import syslog_source, syslog_streams
 from shipper_plugins.inputs.syslog import SyslogInput, SyslogTls
+from tests.plugins.running import becomes
+from tests.plugins.running import running as running_input
 
-PATIENCE = 60
 UDP, TCP, TLS = "udp://127.0.0.1:0", "tcp://127.0.0.1:0", "tls://127.0.0.1:0"
 
 
@@ -82,8 +83,13 @@ class Running:
 
     async def has_left(self):
         """Wait until a connection is about to end."""
-        while not any(connection.leaves for connection in self.source._streams._open):
-            await trio.lowlevel.checkpoint()
+        await becomes(lambda: any(connection.leaves for connection in self.source._streams._open))
+
+    async def hears(self, stream, text):
+        """A line is sent, and stored."""
+        before = self.context.count
+        await stream.send_all(b"<13>%b\n" % text)
+        await self.context.wait_for(before + 1)
 
     @property
     def messages(self):
@@ -94,11 +100,8 @@ class Running:
 async def running(*addresses, context=None, **options):
     context = context or RecordingInputContext()
     settings = an_input(*addresses, **options)
-    with trio.fail_after(PATIENCE):
-        async with settings.open(context) as source, trio.open_nursery() as nursery:
-            nursery.start_soon(source.run)
-            yield Running(context, source, settings)
-            nursery.cancel_scope.cancel()
+    async with running_input(settings, context) as source:
+        yield Running(context, source, settings)
 
 
 async def ended(stream):
@@ -248,20 +251,17 @@ async def test_who_is_not_of_an_allowed_network_is_counted_and_not_heard():
         with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as sender:
             for expected in (2, 3):
                 sender.sendto(b"<13>x", await shipper.address(0))
-                while shipper.source.figures()["refused_peers"] < expected:
-                    await trio.lowlevel.checkpoint()
+                await becomes(lambda expected=expected: shipper.source.figures()["refused_peers"] >= expected)
         await shipper.change(UDP, TCP, allow_from=("127.0.0.1",))
         async with await shipper.connect(1) as stream:
-            await stream.send_all(b"<13>now\n")
-            await shipper.context.wait_for(1)
+            await shipper.hears(stream, b"now")
 
     assert shipper.messages == ["now"]
 
 
 async def test_the_connection_of_a_sender_that_is_not_allowed_any_more_ends():
     async with running(TCP) as shipper, await shipper.connect() as stream:
-        await stream.send_all(b"<13>one\n")
-        await shipper.context.wait_for(1)
+        await shipper.hears(stream, b"one")
         async with trio.open_nursery() as nursery:
             nursery.start_soon(lambda: shipper.change(TCP, allow_from=("192.0.2.0/24",)))
             await ended(stream)
@@ -273,16 +273,13 @@ async def test_the_connection_of_a_sender_that_is_not_allowed_any_more_ends():
 async def test_one_connection_too_many_takes_the_place_of_a_silent_one():
     async with running(TCP, max_connections=2) as shipper:
         async with await shipper.connect() as heard, await shipper.connect() as silent:
-            await heard.send_all(b"<13>one\n")
-            await shipper.context.wait_for(1)
+            await shipper.hears(heard, b"one")
             async with await shipper.connect() as third:
                 await ended(silent)
-                await third.send_all(b"<13>two\n")
-                await shipper.context.wait_for(2)
+                await shipper.hears(third, b"two")
                 async with await shipper.connect() as fourth:
                     await ended(fourth)
-                await heard.send_all(b"<13>three\n")
-                await shipper.context.wait_for(3)
+                await shipper.hears(heard, b"three")
         assert shipper.context.peers_turned_away == 2
         assert Code.CROWDED in shipper.context.codes
 
@@ -294,16 +291,13 @@ async def test_connections_that_have_sent_one_message_keep_nobody_out_and_lose_n
     monkeypatch.setattr(syslog_streams, "QUIET_SECONDS", 0.0)
     few = running(TCP, max_connections=2)
     async with few as shipper, await shipper.connect() as first, await shipper.connect() as second:
-        for number, stream in enumerate((first, second), 1):
-            await stream.send_all(b"<13>one\n")
-            await shipper.context.wait_for(number)
+        for stream in (first, second):
+            await shipper.hears(stream, b"one")
         async with await shipper.connect() as third:
             await ended(first)
-            await first.send_all(b"<13>late\n")
-            await shipper.context.wait_for(3)
-            for number, stream in enumerate((second, third), 4):
-                await stream.send_all(b"<13>two\n")
-                await shipper.context.wait_for(number)
+            await shipper.hears(first, b"late")
+            for stream in (second, third):
+                await shipper.hears(stream, b"two")
 
 
 class Held:
@@ -340,8 +334,7 @@ async def test_those_that_leave_take_as_many_places_again_at_most(monkeypatch):
             streams.append(await shipper.connect())
             with suppress(trio.BrokenResourceError):
                 await streams[-1].send_all(b"<13>x\n")
-            while shipper.context.count < number and shipper.context.peers_turned_away < number - 2:
-                await trio.lowlevel.checkpoint()
+            await becomes(lambda n=number: shipper.context.count >= n or shipper.context.peers_turned_away >= n - 2)
 
         assert len(shipper.source._streams) <= 4
         for stream in streams:
@@ -351,8 +344,7 @@ async def test_those_that_leave_take_as_many_places_again_at_most(monkeypatch):
 async def test_a_silent_connection_ends_and_what_comes_meanwhile_is_read():
     async with running(TCP, idle_timeout=Duration(1)) as shipper, await shipper.connect() as stream:
         await ended(stream)
-        await stream.send_all(b"<13>late\n")
-        await shipper.context.wait_for(1)
+        await shipper.hears(stream, b"late")
 
     assert shipper.messages == ["late"]
 
@@ -369,8 +361,7 @@ async def test_what_is_no_tls_ends_its_own_connection_alone(authority):
             await stream.send_all(b"<13>plain\n")
             await ended(stream)
         async with await shipper.connect_tls(trusting(authority)) as stream:
-            await stream.send_all(b"<13>sealed\n")
-            await shipper.context.wait_for(1)
+            await shipper.hears(stream, b"sealed")
 
     assert shipper.messages == ["sealed"]
 
@@ -423,8 +414,7 @@ async def test_what_a_peer_has_sent_when_the_input_ends_is_stored():
     context = RecordingInputContext()
     async with running(TCP, context=context) as shipper:
         stream = await shipper.connect()
-        await stream.send_all(b"<13>one\n")
-        await context.wait_for(1)
+        await shipper.hears(stream, b"one")
         await stream.send_all(b"<13>two\n")
     await ended(stream)
     await stream.aclose()
@@ -436,8 +426,7 @@ async def test_what_was_read_before_a_cut_is_stored_before_it():
     context = RecordingInputContext()
     async with running(TCP, "udp://127.0.0.1:0", context=context) as shipper:
         stream = await shipper.connect()
-        await stream.send_all(b"<13>one\n")
-        await context.wait_for(1)
+        await shipper.hears(stream, b"one")
         await stream.send_all(b"<13>two\n")
         quiet = trio.Event()
 
@@ -470,8 +459,7 @@ async def test_an_input_whose_queue_is_full_ends_all_the_same_and_says_what_is_l
     context.full = True
     async with running(TCP, context=context) as shipper, await shipper.connect() as stream:
         await stream.send_all(b"<13>secret\n")
-        while not shipper.source._gathering._documents and not shipper.source._gathering._unsure:
-            await trio.lowlevel.checkpoint()
+        await becomes(lambda: shipper.source._gathering._documents or shipper.source._gathering._unsure)
     (record,) = [record for record in caplog.records if record.levelno == logging.WARNING]
     assert "1 messages" in record.getMessage()
     assert "secret" not in caplog.text
@@ -482,11 +470,9 @@ async def test_an_input_whose_queue_is_full_ends_all_the_same_and_says_what_is_l
 
 async def test_other_settings_hold_for_the_next_message_of_an_open_connection():
     async with running(TCP, timezone="UTC") as shipper, await shipper.connect() as stream:
-        await stream.send_all(b"<13>2026-05-17T12:00:00 web-1 su: one\n")
-        await shipper.context.wait_for(1)
+        await shipper.hears(stream, b"2026-05-17T12:00:00 web-1 su: one")
         await shipper.change(TCP, timezone="+02:00", keep_original=True)
-        await stream.send_all(b"<13>2026-05-17T12:00:00 web-1 su: two\n")
-        await shipper.context.wait_for(2)
+        await shipper.hears(stream, b"2026-05-17T12:00:00 web-1 su: two")
 
     one, two = shipper.context.events
     assert (one["@timestamp"], two["@timestamp"]) == ("2026-05-17T12:00:00Z", "2026-05-17T10:00:00Z")
@@ -497,8 +483,7 @@ async def test_another_certificate_ends_connections_of_the_old_one_after_what_th
     other = trustme.CA()
     async with running(TLS, TCP, tls=shown(authority)) as shipper, await shipper.connect(1) as plain:
         old = await shipper.connect_tls(trusting(authority))
-        await old.send_all(b"<13>one\n")
-        await shipper.context.wait_for(1)
+        await shipper.hears(old, b"one")
         async with trio.open_nursery() as nursery:
             await old.send_all(b"<13>two\n")
             nursery.start_soon(lambda: shipper.change(TLS, TCP, tls=shown(other)))
@@ -577,8 +562,7 @@ async def test_a_certificate_that_is_withdrawn_is_shown_to_nobody_until_it_is_th
         await shipper.change(TLS, tls=tls, credentials=credentials)
         assert context.problem is None
         async with await shipper.connect_tls(trusting(authority)) as stream:
-            await stream.send_all(b"<13>back\n")
-            await context.wait_for(1)
+            await shipper.hears(stream, b"back")
 
 
 async def test_a_credential_that_is_no_certificate_cannot_start():

@@ -14,6 +14,7 @@ from shipper.plugin import Material
 from shipper.testing import RecordingInputContext
 from shipper_plugins.inputs.syslog import SyslogInput, SyslogTls
 from tests import needs
+from tests.plugins.running import running
 from tests.programs import Running
 
 COUNT = 300
@@ -116,15 +117,13 @@ def shown(authority):
 
 @asynccontextmanager
 async def receiver(scheme, folder, authority):
-    """A context that records, the source, and where to send."""
+    """A context that records, and where to send."""
     address = f"{scheme}:{folder}/socket" if scheme.startswith("unix") else f"{scheme}://127.0.0.1:0"
     settings = SyslogInput(addresses=(address,), tls=shown(authority) if scheme == "tls" else None)
     context = RecordingInputContext()
-    async with settings.open(context) as source, trio.open_nursery() as nursery:
-        nursery.start_soon(source.run)
+    async with running(settings, context, seconds=2 * PATIENCE):
         name = (await context.listen(settings.endpoints[0])).getsockname()
-        yield context, source, {"path": name, "port": 0} if isinstance(name, str) else {"port": name[1], "path": ""}
-        nursery.cancel_scope.cancel()
+        yield context, {"path": name, "port": 0} if isinstance(name, str) else {"port": name[1], "path": ""}
 
 
 @asynccontextmanager
@@ -157,7 +156,7 @@ async def test_every_message_of_a_real_sender_comes_once(tmp_path, authority, na
     scheme, prepare = SENDERS[name]
     (tmp_path / "in.log").write_text("".join(f"{text}\n" for text in TEXTS))
     async with (
-        receiver(scheme, tmp_path, authority) as (context, _, place),
+        receiver(scheme, tmp_path, authority) as (context, place),
         sending(prepare(tmp_path, **place)) as sender,
     ):
         with trio.move_on_after(PATIENCE):

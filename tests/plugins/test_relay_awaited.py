@@ -52,6 +52,14 @@ class Hasty:
         return self._say(self.asked)
 
 
+def awaiting(hasty: Hasty, one: Job) -> Awaited:
+    """A job is stored, and has no answers yet."""
+    awaited = Awaited(hasty, 60.0, lambda jobs: None, lambda: None)  # type: ignore[arg-type]
+    awaited.add(one)
+    awaited.stored(one, hasty.session)
+    return awaited
+
+
 async def asked(hasty: Hasty, events: int = 1) -> int:
     """Returns how often it is asked in SECONDS for the answers of a job, which is sent again as often as it wants."""
     one = job(events)
@@ -80,12 +88,9 @@ async def test_it_is_asked_about_once_a_second_while_it_tells_nothing_new(
 
 
 async def test_it_is_asked_at_once_while_answers_come(autojump_clock: trio.testing.MockClock) -> None:
-    hasty = Hasty(lambda number: Told(number, [outcomes(1, number - 1)]))
+    hasty, one = Hasty(lambda number: Told(number, [outcomes(1, number - 1)])), job(500)
     begun = trio.current_time()
-    one = job(500)
-    awaited = Awaited(hasty, 60.0, lambda jobs: None, lambda: None)  # type: ignore[arg-type]
-    awaited.add(one)
-    awaited.stored(one, hasty.session)
+    awaited = awaiting(hasty, one)
     async with trio.open_nursery() as nursery:
         nursery.start_soon(awaited.listen)
         await one.ended.wait()
@@ -106,12 +111,9 @@ async def test_a_principal_that_sends_no_answers_is_said_to_be_wrong(autojump_cl
     def fail(number: int) -> Told:
         raise FrameError("no such message")
 
-    one, hasty = job(1), Hasty(fail)
-    awaited = Awaited(hasty, 60.0, lambda jobs: None, lambda: None)  # type: ignore[arg-type]
-    awaited.add(one)
-    awaited.stored(one, hasty.session)
+    one = job(1)
     with trio.move_on_after(SECONDS):
-        await awaited.listen()
+        await awaiting(Hasty(fail), one).listen()
 
     with pytest.raises(Later) as error:
         one.result()

@@ -8,14 +8,15 @@ import pytest
 import trio
 import trio.testing
 
-from shipper.plugin import Answer, Answers, Asyncio, Backpressure, Batch, Later, Outcome, Ranked, Sender
+from shipper.plugin import Answer, Answers, Asyncio, Backpressure, Batch, Outcome, Ranked
 from shipper.testing import RecordingInputContext
 from shipper_demo.ports import free_port
 from shipper_plugins.inputs import relay_answers
 from shipper_plugins.outputs import relay_awaited
-from tests.plugins.relay import Principal, Queue, edge, entry, principal
+from tests.plugins.relay import Principal, Queue, Sending, edge, entry, principal, sending_to
+from tests.plugins.running import becomes
 
-MODE = {"acknowledge": "delivered"}
+MODE: dict[str, Any] = {"acknowledge": "delivered"}
 
 
 @pytest.fixture(autouse=True)
@@ -31,40 +32,13 @@ def settle(door: Principal, *answers: int) -> None:
     door.source.answered(open)
 
 
-class Sending:
-    """Sends batches until they are answered."""
-
-    def __init__(self, sender: Sender, nursery: trio.Nursery) -> None:
-        self.answers: dict[int, Answers] = {}
-        self._news = trio.Event()
-        self._sender, self._nursery = sender, nursery
-
-    def send(self, batch: Batch) -> None:
-        self._nursery.start_soon(self._send, batch)
-
-    async def _send(self, batch: Batch) -> None:
-        while batch.place not in self.answers:
-            try:
-                self.answers[batch.place] = await self._sender.send(batch)
-                self._news.set()
-                self._news = trio.Event()
-            except Later:
-                await trio.testing.wait_all_tasks_blocked(0.01)
-
-    async def answered(self, *places: int) -> None:
-        with trio.fail_after(30):
-            while not set(places) <= self.answers.keys():
-                await self._news.wait()
-
-
 async def stored(door: Principal, count: int) -> None:
     with trio.fail_after(30):
         await door.context.wait_for(count)
 
 
 async def test_an_edge_waits_until_the_outputs_of_its_principal_have_answered(aio: Asyncio) -> None:
-    async with principal(aio, **MODE) as door, edge(aio, door.url) as sender, trio.open_nursery() as nursery:
-        sending = Sending(sender, nursery)
+    async with principal(aio, **MODE) as door, sending_to(aio, door.url) as sending:
         sending.send(entry(5, 1, 2, 3, 4, 5))
         await stored(door, 5)
         before = dict(sending.answers)
@@ -81,8 +55,7 @@ async def test_an_edge_waits_until_the_outputs_of_its_principal_have_answered(ai
 
 
 async def test_one_that_is_not_answered_holds_up_no_other(aio: Asyncio) -> None:
-    async with principal(aio, **MODE) as door, edge(aio, door.url) as sender, trio.open_nursery() as nursery:
-        sending = Sending(sender, nursery)
+    async with principal(aio, **MODE) as door, sending_to(aio, door.url) as sending:
         sending.send(entry(1))
         await stored(door, 1)
         held = list(door.context.awaited)
@@ -94,18 +67,15 @@ async def test_one_that_is_not_answered_holds_up_no_other(aio: Asyncio) -> None:
         await sending.answered(*range(2, 40))
 
         assert 1 not in sending.answers
-        nursery.cancel_scope.cancel()
 
 
 async def test_answers_that_came_while_nobody_asked_are_there_for_the_next_sender(aio: Asyncio) -> None:
     async with principal(aio, **MODE) as door:
-        async with edge(aio, door.url) as sender, trio.open_nursery() as nursery:
-            Sending(sender, nursery).send(entry(5))
+        async with sending_to(aio, door.url) as sending:
+            sending.send(entry(5))
             await stored(door, 1)
-            nursery.cancel_scope.cancel()
         settle(door, Ranked.DEAD_LETTER)
-        async with edge(aio, door.url, lane=2, credential="k2") as sender, trio.open_nursery() as nursery:
-            sending = Sending(sender, nursery)
+        async with sending_to(aio, door.url, lane=2, credential="k2") as sending:
             sending.send(entry(5))
             await sending.answered(5)
 
@@ -114,11 +84,10 @@ async def test_answers_that_came_while_nobody_asked_are_there_for_the_next_sende
 
 
 async def test_a_send_that_was_cancelled_is_answered_when_it_comes_again(aio: Asyncio) -> None:
-    async with principal(aio, **MODE) as door, edge(aio, door.url) as sender, trio.open_nursery() as nursery:
-        sending = Sending(sender, nursery)
+    async with principal(aio, **MODE) as door, sending_to(aio, door.url) as sending:
         with trio.CancelScope() as first:
             async with trio.open_nursery() as inner:
-                Sending(sender, inner).send(entry(5))
+                Sending(sending.sender, inner).send(entry(5))
                 await stored(door, 1)
                 first.cancel()
         settle(door, 0)
@@ -134,15 +103,14 @@ async def test_a_send_that_was_cancelled_is_answered_when_it_comes_again(aio: As
 
 async def test_a_principal_that_was_started_anew_gives_the_answers(aio: Asyncio) -> None:
     port = free_port()
-    async with edge(aio, f"http://127.0.0.1:{port}") as sender, trio.open_nursery() as nursery:
-        sending = Sending(sender, nursery)
+    async with sending_to(aio, f"http://127.0.0.1:{port}") as sending:
         async with principal(aio, port=port, **MODE) as before:
             sending.send(entry(1))
             sending.send(entry(2))
             await stored(before, 2)
         before.context.close()
-        again = RecordingInputContext(positions=before.context.stored, aio=aio)
-        again.awaited = dict.fromkeys(before.context.awaited, b"\x01")
+        again = before.copied()
+        again.awaited = dict.fromkeys(again.awaited, b"\x01")
         async with principal(aio, context=again, port=port, **MODE) as after:
             await sending.answered(1, 2)
 
@@ -151,8 +119,7 @@ async def test_a_principal_that_was_started_anew_gives_the_answers(aio: Asyncio)
 
 
 async def test_what_is_unknown_after_damage_is_sent_once_more(aio: Asyncio) -> None:
-    async with principal(aio, **MODE) as door, edge(aio, door.url) as sender, trio.open_nursery() as nursery:
-        sending = Sending(sender, nursery)
+    async with principal(aio, **MODE) as door, sending_to(aio, door.url) as sending:
         sending.send(entry(5))
         await stored(door, 1)
         door.context.awaited.clear()
@@ -168,10 +135,8 @@ async def test_what_the_next_principal_does_not_have_is_sent_there(aio: Asyncio)
     port = free_port()
     async with (
         principal(aio, **MODE) as second,
-        edge(aio, f"http://127.0.0.1:{port}", second.url) as sender,
-        trio.open_nursery() as nursery,
+        sending_to(aio, f"http://127.0.0.1:{port}", second.url) as sending,
     ):
-        sending = Sending(sender, nursery)
         async with principal(aio, port=port, **MODE) as first:
             sending.send(entry(5))
             await stored(first, 1)
@@ -184,26 +149,21 @@ async def test_what_the_next_principal_does_not_have_is_sent_there(aio: Asyncio)
 
 
 async def test_the_mode_of_a_part_is_that_of_its_admission(aio: Asyncio) -> None:
-    async with principal(aio) as door, edge(aio, door.url) as sender, trio.open_nursery() as nursery:
-        await sender.send(entry(5, 1, 2).pick([0]))
-        door.source.change(
-            type(door.settings)(address=door.settings.address, edges=door.settings.edges, **MODE),
-            {**door.context.credentials},
-        )
-        assert await sender.send(entry(5, 1, 2)) == Answers(2, is_stored=True)
-        sending = Sending(sender, nursery)
+    async with principal(aio) as door, sending_to(aio, door.url) as sending:
+        await sending.sender.send(entry(5, 1, 2).pick([0]))
+        door.change(**MODE)
+        assert await sending.sender.send(entry(5, 1, 2)) == Answers(2, is_stored=True)
         sending.send(entry(6))
         await stored(door, 3)
         assert len(door.context.awaited) == 1
-        door.source.change(door.settings, door.context.credentials)
+        door.change()
         settle(door, 0)
         await sending.answered(6)
 
 
 async def test_halves_have_answers_of_their_own(aio: Asyncio) -> None:
     whole = entry(5, 1, 2, 3)
-    async with principal(aio, **MODE) as door, edge(aio, door.url) as sender, trio.open_nursery() as nursery:
-        sending = Sending(sender, nursery)
+    async with principal(aio, **MODE) as door, sending_to(aio, door.url) as sending:
         sending.send(whole.pick([1]))
         await stored(door, 1)
         settle(door, Ranked.DROPPED)
@@ -221,12 +181,7 @@ async def test_halves_have_answers_of_their_own(aio: Asyncio) -> None:
 
 async def test_answers_that_the_edge_has_noted_are_forgotten(aio: Asyncio) -> None:
     queue = Queue()
-    async with (
-        principal(aio, **MODE) as door,
-        edge(aio, door.url, queue=queue) as sender,
-        trio.open_nursery() as nursery,
-    ):
-        sending = Sending(sender, nursery)
+    async with principal(aio, **MODE) as door, sending_to(aio, door.url, queue=queue) as sending:
         for place in range(1, 100):
             queue.lowest = place
             sending.send(entry(place))
@@ -240,8 +195,7 @@ async def test_answers_that_the_edge_has_noted_are_forgotten(aio: Asyncio) -> No
 
 async def test_many_answers_come_in_pages(aio: Asyncio, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(relay_answers, "MOST_TOLD", 3)
-    async with principal(aio, **MODE) as door, edge(aio, door.url) as sender, trio.open_nursery() as nursery:
-        sending = Sending(sender, nursery)
+    async with principal(aio, **MODE) as door, sending_to(aio, door.url) as sending:
         for place in range(1, 20):
             sending.send(entry(place))
         await stored(door, 19)
@@ -259,12 +213,7 @@ async def test_without_room_an_awaited_part_is_put_off_as_any(aio: Asyncio) -> N
                 raise Backpressure("what processors hold cannot be awaited")
             await super().emit(*batches, **how)  # type: ignore[arg-type]
 
-    async with (
-        principal(aio, context=Staged(aio=aio), **MODE) as door,
-        edge(aio, door.url) as sender,
-        trio.open_nursery() as nursery,
-    ):
-        sending = Sending(sender, nursery)
+    async with principal(aio, context=Staged(aio=aio), **MODE) as door, sending_to(aio, door.url) as sending:
         sending.send(entry(1))
         await stored(door, 1)
         settle(door, 0)
@@ -275,15 +224,10 @@ async def test_a_handshake_says_the_weakest_confirmation_of_the_way(aio: Asyncio
     said = []
     for mode, is_end in (("stored", True), ("delivered", True), ("delivered", False)):
         queue = Queue()
-        async with (
-            principal(aio, acknowledge=mode) as door,
-            edge(aio, door.url, queue=queue) as sender,
-            trio.open_nursery() as nursery,
-        ):
+        async with principal(aio, acknowledge=mode) as door, sending_to(aio, door.url, queue=queue) as sending:
             door.context.delivers = is_end
-            Sending(sender, nursery).send(entry(1))
+            sending.send(entry(1))
             await stored(door, 1)
-            nursery.cancel_scope.cancel()
         said += queue.delivers
 
     assert said == [False, True, False]
@@ -291,18 +235,11 @@ async def test_a_handshake_says_the_weakest_confirmation_of_the_way(aio: Asyncio
 
 async def test_a_change_of_the_mode_begins_a_session_that_says_so(aio: Asyncio) -> None:
     queue = Queue()
-    async with (
-        principal(aio, **MODE) as door,
-        edge(aio, door.url, queue=queue) as sender,
-        trio.open_nursery() as nursery,
-    ):
-        Sending(sender, nursery).send(entry(1))
+    async with principal(aio, **MODE) as door, sending_to(aio, door.url, queue=queue) as sending:
+        sending.send(entry(1))
         await stored(door, 1)
-        changed = type(door.settings)(address=door.settings.address, edges=door.settings.edges)
-        door.source.change(changed, door.context.credentials)
-        with trio.fail_after(30):
-            answers = await sender.send(entry(2))
-        nursery.cancel_scope.cancel()
+        door.change(acknowledge="stored")
+        answers = await sending.sender.send(entry(2))
 
     assert (answers, queue.delivers) == (Answers(1, is_stored=True), [True, False])
 
@@ -323,31 +260,22 @@ async def test_a_handshake_that_a_change_of_the_mode_overtakes_says_the_new_mode
         edge(aio, door.url, lane=2),
         edge(aio, door.url, queue=queue) as sender,
     ):
-        with trio.fail_after(30):
-            while not (known := door.source._edges._edges) or not known["berlin"].lock.statistics().tasks_waiting:
-                await trio.testing.wait_all_tasks_blocked(0.01)
-        changed = type(door.settings)(address=door.settings.address, edges=door.settings.edges)
-        door.source.change(changed, door.context.credentials)
+        known = door.source._edges._edges
+        await becomes(lambda: known and known["berlin"].lock.statistics().tasks_waiting)
+        door.change(acknowledge="stored")
         context.go_on.set()
-        with trio.fail_after(30):
-            answers = await sender.send(entry(1))
+        answers = await sender.send(entry(1))
 
     assert (answers, queue.delivers[0]) == (Answers(1, is_stored=True), False)
 
 
 async def test_a_way_that_ends_elsewhere_begins_a_session_that_says_so(aio: Asyncio) -> None:
     queue = Queue()
-    async with (
-        principal(aio, **MODE) as door,
-        edge(aio, door.url, queue=queue) as sender,
-        trio.open_nursery() as nursery,
-    ):
-        sending = Sending(sender, nursery)
+    async with principal(aio, **MODE) as door, sending_to(aio, door.url, queue=queue) as sending:
         sending.send(entry(1))
         await stored(door, 1)
         door.context.delivers = False
         sending.send(entry(2))
         await stored(door, 2)
-        nursery.cancel_scope.cancel()
 
     assert queue.delivers == [True, False]

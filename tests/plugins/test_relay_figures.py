@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any
 
 import pytest
 import trio
-import trio.testing
 
 from shipper.plugin import Asyncio, Edge, OutputContext, Waits
 from shipper_plugins.inputs.relay_figures import Seen
@@ -15,14 +13,7 @@ from shipper_plugins.outputs.relay import RelayOutput
 from shipper_plugins.relay.frames import Generation, Head
 from shipper_plugins.relay.generations import SILENT_SECONDS
 from tests.plugins.relay import KEYS, Principal, edge, entry, principal
-
-PATIENCE = 60.0
-
-
-async def until(condition: Callable[[], object]) -> None:
-    with trio.fail_after(PATIENCE):
-        while not condition():
-            await trio.testing.wait_all_tasks_blocked(0.01)
+from tests.plugins.running import becomes
 
 
 def edges(door: Principal) -> dict[str, Edge]:
@@ -37,8 +28,7 @@ async def test_a_principal_names_every_edge_of_its_policy_and_who_is_connected(a
     async with principal(aio) as door:
         assert edges(door) == {"berlin": Edge("berlin"), "paris": Edge("paris")}
         async with edge(aio, door.url) as sender:
-            with trio.fail_after(PATIENCE):
-                await sender.send(entry(1))
+            await sender.send(entry(1))
             known = edges(door)
 
     assert known["paris"] == Edge("paris")
@@ -53,9 +43,8 @@ async def test_an_edge_that_has_closed_its_connections_is_not_connected_after_a_
     monkeypatch.setattr("shipper_plugins.relay.generations.GONE_SECONDS", 0.0)
     async with principal(aio) as door:
         async with edge(aio, door.url) as sender:
-            with trio.fail_after(PATIENCE):
-                await sender.send(entry(1))
-        await until(lambda: edges(door)["berlin"].connected_seconds is None)
+            await sender.send(entry(1))
+        await becomes(lambda: edges(door)["berlin"].connected_seconds is None)
         assert edges(door)["berlin"].heard_seconds is not None
 
 
@@ -63,15 +52,15 @@ async def test_an_edge_says_what_waits_and_whom_it_relays_to(aio: Asyncio) -> No
     async with principal(aio, acknowledge="delivered") as door:
         output = RelayOutput(name="berlin", hosts=(door.url,), credential=next(iter(KEYS)))
         context = OutputContext("principal", aio, KEYS, lane=1, waits=lambda: Waits(7, 3))
-        async with output.open(context) as sender:
-            there: Any = sender
-            before = there.principal()
-            await until(lambda: there.principal().connected_seconds is not None)
+        opened: Any = output.open(context)
+        async with opened as sender:
+            before = sender.principal()
+            await becomes(lambda: sender.principal().connected_seconds is not None)
             async with trio.open_nursery() as nursery:
                 nursery.start_soon(sender.send, entry(1))
-                await until(lambda: edges(door)["berlin"].waiting_events)
+                await becomes(lambda: edges(door)["berlin"].waiting_events)
                 nursery.cancel_scope.cancel()
-            after = there.principal()
+            after = sender.principal()
 
         known = edges(door)["berlin"]
     assert (known.waiting_events, known.versions_behind) == (7, 3)
@@ -81,9 +70,8 @@ async def test_an_edge_says_what_waits_and_whom_it_relays_to(aio: Asyncio) -> No
 
 async def test_an_edge_says_why_it_is_not_connected(aio: Asyncio) -> None:
     async with principal(aio) as door, edge(aio, door.url, credential="no") as sender:
-        there: Any = sender
-        await until(lambda: there.principal().reason)
-        said = there.principal()
+        await becomes(lambda: sender.principal().reason)
+        said = sender.principal()
 
     assert said.connected_seconds is None
     assert "401" in said.reason

@@ -13,7 +13,7 @@ from shipper.plugin import Asyncio
 from shipper.sdk.aio import open_asyncio
 from shipper_plugins.relay import frames
 from tests.plugins.relay import Principal, edge, entry, principal
-from tests.plugins.test_relay_state import until
+from tests.plugins.running import becomes
 
 BEAT = 1.0
 """Seconds; no heartbeat comes sooner."""
@@ -29,8 +29,8 @@ async def aio(monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Asyncio]:
 class Wire:
     """Passes connections on to a door, until it is silent: then nothing is heard from behind it, and nothing ends."""
 
-    def __init__(self, to: str) -> None:
-        self._to = int(to.rpartition(":")[2])
+    def __init__(self, to: int) -> None:
+        self._to = to
         self.is_silent = False
         self.url = ""
 
@@ -50,7 +50,7 @@ class Wire:
 @asynccontextmanager
 async def wire(door: Principal) -> AsyncIterator[Wire]:
     (listener,) = await trio.open_tcp_listeners(0, host="127.0.0.1")
-    made = Wire(door.url)
+    made = Wire(door.port)
     made.url = f"http://127.0.0.1:{listener.socket.getsockname()[1]}"
     async with trio.open_nursery() as nursery:
         nursery.start_soon(trio.serve_listeners, made.serve, [listener])
@@ -66,10 +66,10 @@ async def test_a_principal_that_has_ended_is_missed_at_the_next_heartbeat(aio: A
     async with trio.open_nursery() as nursery:
         async with principal(aio) as door:
             sender: Any = await nursery.start(_sending, aio, door.url)
-            await until(lambda: is_connected(sender))
+            await becomes(lambda: is_connected(sender))
         door.context.close()
-        await until(lambda: not is_connected(sender))
-        await until(lambda: sender.principal().reason)
+        await becomes(lambda: not is_connected(sender))
+        await becomes(lambda: sender.principal().reason)
         nursery.cancel_scope.cancel()
 
 
@@ -80,11 +80,10 @@ async def _sending(aio: Asyncio, url: str, task_status: trio.TaskStatus[Any]) ->
 
 
 async def test_a_principal_that_has_fallen_silent_is_missed_before_the_timeout_of_a_request(aio: Asyncio) -> None:
-    async with principal(aio) as door, wire(door) as between, edge(aio, between.url, timeout=3600) as idle:
-        sender: Any = idle
-        await until(lambda: is_connected(sender))
+    async with principal(aio) as door, wire(door) as between, edge(aio, between.url, timeout=3600) as sender:
+        await becomes(lambda: is_connected(sender))
         between.is_silent = True
-        await until(lambda: not is_connected(sender))
+        await becomes(lambda: not is_connected(sender))
 
         assert sender.principal().reason == "no answer to a heartbeat"
 
@@ -94,12 +93,11 @@ async def test_an_edge_with_nothing_to_send_goes_on_to_the_next_host(aio: Asynci
         principal(aio) as first,
         principal(aio) as second,
         wire(first) as between,
-        edge(aio, between.url, second.url, timeout=1) as idle,
+        edge(aio, between.url, second.url, timeout=1) as sender,
     ):
-        sender: Any = idle
-        await until(lambda: is_connected(sender))
+        await becomes(lambda: is_connected(sender))
         between.is_silent = True
-        await until(lambda: is_connected(sender) and sender.principal().host == second.url.removeprefix("http://"))
+        await becomes(lambda: is_connected(sender) and sender.principal().host == second.url.removeprefix("http://"))
         await sender.send(entry(1))
 
         assert (first.numbers, second.numbers) == ([], [1])

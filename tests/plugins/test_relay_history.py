@@ -7,7 +7,6 @@ from typing import Any
 
 import pytest
 import trio
-import trio.testing
 
 from shipper.plugin import Answers, Asyncio, Batch, Outcome
 from shipper.sdk.state import point_of
@@ -16,25 +15,19 @@ from shipper_plugins.inputs import relay_edges
 from shipper_plugins.outputs import relay_awaited, relay_sessions
 from shipper_plugins.relay import generations
 from tests.plugins import relay
-from tests.plugins.relay import ORIGIN, Queue, entry, principal
+from tests.plugins.relay import ORIGIN, Queue, entry, sending_to
+from tests.plugins.running import becomes
 from tests.plugins.test_relay import sent
-from tests.plugins.test_relay_delivered import Sending, settle, stored
-from tests.plugins.test_relay_state import EDGES, ONE, TWO, Here, edge, has, outcomes, until, versions
-
-PATIENCE = 60.0
-
-
-def door(aio: Asyncio, **how: Any) -> Any:
-    return principal(aio, **{"edges": EDGES, **how})
+from tests.plugins.test_relay_delivered import settle, stored
+from tests.plugins.test_relay_state import EDGES, ONE, TWO, Here, door, edge, give, has, outcomes, versions
 
 
 async def test_a3_a_document_that_changed_while_its_edge_was_away_takes_the_place_of_the_old_one(aio: Asyncio) -> None:
     async with door(aio) as far:
-        async with edge(aio, far.url) as sender:
-            await sender.send(versions(("a", 5, ONE)))
+        await give(aio, far, ("a", 5, ONE))
         here = Here({"a": (9, TWO)})
         async with edge(aio, far.url, here=here) as sender:
-            await until(lambda: here.again == [("", point_of("things", "a"))])
+            await becomes(lambda: here.again == [("", point_of("things", "a"))])
             await sender.send(versions(("a", 9, TWO)))
 
         assert has(far) == {("berlin", "a"): TWO}
@@ -82,7 +75,7 @@ async def test_a8_answers_arrive_while_events_of_the_same_edge_cannot_be_stored(
     aio: Asyncio, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     hung = trio.Event()
-    async with door(aio, acknowledge="delivered") as far, edge(aio, far.url) as sender:
+    async with door(aio, acknowledge="delivered") as far, sending_to(aio, far.url, here=Here()) as sending:
         emit = far.context.emit
 
         async def hang(*batches: Batch, **how: Any) -> None:
@@ -92,18 +85,14 @@ async def test_a8_answers_arrive_while_events_of_the_same_edge_cannot_be_stored(
             await emit(*batches, **how)
 
         monkeypatch.setattr(far.context, "emit", hang)
-        async with trio.open_nursery() as nursery:
-            sending = Sending(sender, nursery)
-            sending.send(entry(1))
-            await stored(far, 1)
-            sending.send(entry(2))
-            with trio.fail_after(PATIENCE):
-                await hung.wait()
-            settle(far, 0)
-            await sending.answered(1)
+        sending.send(entry(1))
+        await stored(far, 1)
+        sending.send(entry(2))
+        await hung.wait()
+        settle(far, 0)
+        await sending.answered(1)
 
-            assert 2 not in sending.answers
-            nursery.cancel_scope.cancel()
+        assert 2 not in sending.answers
 
 
 async def test_a9_a_slow_receiver_gets_one_copy_of_each_part(aio: Asyncio, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -143,10 +132,9 @@ async def test_a10_an_edge_whose_events_hang_delays_no_other_edge(
         monkeypatch.setattr(far.context, "emit", hang)
         async with trio.open_nursery() as nursery:
             nursery.start_soon(berlin.send, entry(1))
-            with trio.fail_after(PATIENCE):
-                await hung.wait()
-                for place in range(2, 12):
-                    await paris.send(entry(place))
+            await hung.wait()
+            for place in range(2, 12):
+                await paris.send(entry(place))
             nursery.cancel_scope.cancel()
 
         assert far.numbers == list(range(2, 12))
@@ -173,10 +161,9 @@ async def test_a12_many_lives_of_an_edge_take_as_much_memory_as_a_few(
 
 async def test_a13_two_senders_that_begin_at_the_same_time_both_deliver(aio: Asyncio) -> None:
     async with door(aio) as far, edge(aio, far.url) as one, edge(aio, far.url) as other:
-        with trio.fail_after(PATIENCE):
-            async with trio.open_nursery() as nursery:
-                for place in range(1, 21):
-                    nursery.start_soon(sent, (one, other)[place % 2], entry(place))
+        async with trio.open_nursery() as nursery:
+            for place in range(1, 21):
+                nursery.start_soon(sent, (one, other)[place % 2], entry(place))
 
         assert sorted(far.numbers) == list(range(1, 21))
 
@@ -194,13 +181,11 @@ async def test_a14_the_end_of_an_old_connection_does_not_end_the_new_one(aio: As
             await old.send(entry(2))
             theirs = connected() - mine
             await new.send(entry(3))
-            generation = new._sessions.current  # type: ignore[attr-defined]
-        with trio.fail_after(PATIENCE):
-            while theirs & connected():
-                await trio.testing.wait_all_tasks_blocked(0.001)
+            generation = new._sessions.current
+        await becomes(lambda: not theirs & connected())
         await new.send(entry(4))
 
-        assert new._sessions.current is generation  # type: ignore[attr-defined]
+        assert new._sessions.current is generation
         assert far.numbers == [1, 2, 3, 4]
 
 
@@ -208,18 +193,16 @@ async def test_a15_the_answer_for_one_edge_is_none_for_another(aio: Asyncio, mon
     monkeypatch.setattr(relay_awaited, "POLL_SECONDS", 0.05)
     async with (
         door(aio, acknowledge="delivered") as far,
-        edge(aio, far.url) as berlin,
-        edge(aio, far.url, credential="other", name="paris") as paris,
-        trio.open_nursery() as nursery,
+        sending_to(aio, far.url, here=Here()) as berlin,
+        sending_to(aio, far.url, here=Here(), credential="other", name="paris") as paris,
     ):
-        both = [Sending(sender, nursery) for sender in (berlin, paris)]
-        for sending in both:
+        for sending in (berlin, paris):
             sending.send(entry(5, origin=ORIGIN))
         await stored(far, 2)
         (own,) = [key for key in far.context.awaited if key.startswith("berlin/")]
         far.context.awaited[own] = b"\0"
         far.source.answered([own])
-        await both[0].answered(5)
+        await berlin.answered(5)
         asked = far.source._server._answers.told
         questions = 0
 
@@ -229,11 +212,11 @@ async def test_a15_the_answer_for_one_edge_is_none_for_another(aio: Asyncio, mon
             return await asked(*those)
 
         monkeypatch.setattr(far.source._server._answers, "told", counted)
-        await until(lambda: questions == 3)
+        await becomes(lambda: questions == 3)
 
-        assert both[1].answers == {}
+        assert paris.answers == {}
         settle(far, 0)
-        await both[1].answered(5)
+        await paris.answered(5)
 
 
 async def test_a16_sets_are_compared_in_every_session_however_soon_they_follow(aio: Asyncio) -> None:
@@ -241,7 +224,7 @@ async def test_a16_sets_are_compared_in_every_session_however_soon_they_follow(a
         for n in range(10):
             here = Here({"a": (n + 1, ONE)})
             async with edge(aio, far.url, here=here):
-                await until(lambda here=here: here.again != [])  # type: ignore[misc]
+                await becomes(lambda here=here: here.again != [])  # type: ignore[misc]
 
 
 async def test_a16_a_new_session_of_a_running_sender_compares_again(aio: Asyncio) -> None:
@@ -250,16 +233,15 @@ async def test_a16_a_new_session_of_a_running_sender_compares_again(aio: Asyncio
         for times in range(1, 6):
             queue.lowest = 10 - times  # entries below the mark begin a session
             await sender.send(entry(10 - times))
-            await until(lambda times=times: here.asked == times)  # type: ignore[misc]
+            await becomes(lambda times=times: here.asked == times)  # type: ignore[misc]
 
 
 async def test_a17_sets_of_the_same_names_and_places_are_not_equal_if_a_document_differs(aio: Asyncio) -> None:
     async with door(aio) as far:
-        async with edge(aio, far.url) as sender:
-            await sender.send(versions(("a", 5, ONE), ("b", 6, ONE)))
+        await give(aio, far, ("a", 5, ONE), ("b", 6, ONE))
         here = Here({"a": (5, TWO), "b": (6, ONE)})
         async with edge(aio, far.url, here=here):
-            await until(lambda: here.again != [])
+            await becomes(lambda: here.again != [])
 
         assert here.again == [("", point_of("things", "a"))]
 
@@ -267,11 +249,9 @@ async def test_a17_sets_of_the_same_names_and_places_are_not_equal_if_a_document
 async def test_a18_nothing_of_one_edge_is_surplus_to_another_whose_name_begins_alike(aio: Asyncio) -> None:
     edges = {"berlin": EDGES["berlin"], "berlin-2": EDGES["paris"]}
     async with door(aio, edges=edges) as far:
-        async with edge(aio, far.url, credential="other", name="berlin-2") as sender:
-            await sender.send(versions(("a", 5, ONE)))
+        await give(aio, far, ("a", 5, ONE), credential="other", name="berlin-2")
         here = Here()
-        async with edge(aio, far.url, here=here) as sender:
-            await sender.send(versions(("b", 6, ONE)))
+        await give(aio, far, ("b", 6, ONE), here=here)
 
         assert here.asked == 1
         assert here.decided == []

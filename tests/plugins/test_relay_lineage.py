@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import logging
-from typing import Any
 
 import pytest
 
@@ -14,25 +13,18 @@ from shipper_plugins.inputs.relay import Edge
 from shipper_plugins.outputs.relay_lineage import Lineage
 from shipper_plugins.relay.frames import Generation, Welcome
 from tests.plugins.relay import Principal, Queue, edge, entry, principal
-from tests.plugins.test_relay_state import ONE, TWO, Here, until, versions
+from tests.plugins.running import becomes
+from tests.plugins.test_relay_state import ONE, TWO, Here, versions
 from tests.plugins.test_relay_state import edge as edge_with_state
 
 EDGES = {"berlin": Edge(credentials=("k1", "k2"), collections=("things",))}
 WELL = (None, Code.OK)
 
 
-def copied(aio: Asyncio, door: Principal) -> RecordingInputContext:
-    """A copy of the state directory of a principal, as it is now."""
-    copy = RecordingInputContext(positions=door.context.stored, aio=aio)
-    copy.state = dict(door.context.state)
-    return copy
-
-
 async def send(aio: Asyncio, door: Principal, queue: Queue, *places: int, lane: int = 1) -> None:
     """In a session of its own."""
     async with edge(aio, door.url, queue=queue, lane=lane) as sender:
-        there: Any = sender
-        await until(lambda: there.principal().connected_seconds is not None)
+        await becomes(lambda: sender.principal().connected_seconds is not None)
         for place in places:
             await sender.send(entry(place))
 
@@ -41,7 +33,7 @@ async def test_a_principal_that_went_back_is_reported_once_with_the_range_and_ev
     queue = Queue()
     async with principal(aio) as door:
         await send(aio, door, queue, 1, 2)
-        copy = copied(aio, door)
+        copy = door.copied()
         await send(aio, door, queue, 3, 4, 5)
     assert queue.notice == WELL
     async with principal(aio, context=copy) as door:
@@ -71,7 +63,7 @@ async def test_a_principal_that_was_restarted_has_its_lineage_still(aio: Asyncio
     queue = Queue()
     async with principal(aio) as door:
         await send(aio, door, queue, 1, 2)
-    async with principal(aio, context=copied(aio, door)) as door:
+    async with principal(aio, context=door.copied()) as door:
         await send(aio, door, queue, 3)
 
         assert (queue.notice, len(queue.confirmed)) == (WELL, 1)
@@ -84,9 +76,8 @@ async def test_another_directory_at_the_same_host_is_no_going_back_but_is_logged
     queue = Queue()
     async with principal(aio) as door:
         await send(aio, door, queue, 1, 2)
-    port = int(door.url.rpartition(":")[2])
     door.context.close()
-    async with principal(aio, port=port) as door:
+    async with principal(aio, port=door.port) as door:
         await send(aio, door, queue, 3)
 
         assert (queue.notice, len(queue.confirmed)) == (WELL, 2)
@@ -136,7 +127,7 @@ async def test_a_link_that_was_forgotten_for_others_finds_no_principal_that_went
         async with principal(aio, context=context) as door:  # what is remembered is remembered over restarts
             await send(aio, door, queue if lane == 1 else Queue(), *places, lane=lane)
             assert queue.notice == WELL
-        context = copied(aio, door)
+        context = door.copied()
 
 
 async def test_a_link_that_is_known_is_not_taken_for_one_that_was_forgotten(
@@ -148,7 +139,7 @@ async def test_a_link_that_is_known_is_not_taken_for_one_that_was_forgotten(
         await send(aio, door, Queue(), 9, lane=2)
         await send(aio, door, queue, 1)
         await send(aio, door, Queue(), lane=3)
-        copy = copied(aio, door)
+        copy = door.copied()
         await send(aio, door, queue, 2)
     async with principal(aio, context=copy) as door:
         await send(aio, door, queue, 10)
@@ -173,7 +164,7 @@ async def test_a_principal_that_lacks_versions_that_it_had_confirmed_is_reported
         edge_with_state(aio, door.url, queue=queue, here=here) as sender,
     ):
         await sender.send(versions(("a", 11, ONE)))
-        copy = copied(aio, door)
+        copy = door.copied()
         await sender.send(versions(("b", 12, TWO)))
     async with principal(aio, edges=EDGES, context=copy) as door:
         here.again.clear()

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Container, Mapping, Sequence
-from contextlib import asynccontextmanager
+from collections.abc import Container, Mapping, Sequence
+from contextlib import AbstractAsyncContextManager
 from types import SimpleNamespace
 from typing import Any
 
@@ -21,14 +21,12 @@ from shipper.plugin import (
     Batch,
     Change,
     Code,
-    CredentialId,
     Decided,
     Kept,
     Later,
     Mark,
     Outcome,
     PluginFault,
-    Sender,
     Version,
     digest_of,
 )
@@ -37,13 +35,14 @@ from shipper.testing import RecordingInputContext
 from shipper_plugins.inputs import relay_edges, relay_keys, relay_sets
 from shipper_plugins.inputs.relay import Edge
 from shipper_plugins.outputs import relay_state as sending
-from shipper_plugins.outputs.relay import RelayOutput
 from shipper_plugins.outputs.relay_versions import VersionsJob, WaitingVersions
 from shipper_plugins.relay import digests, state
 from shipper_plugins.relay.digests import Comparison
 from shipper_plugins.relay.frames import FrameError, Generation, Head, Hello, TooLong, Welcome
 from shipper_plugins.relay.state import Compared, Given, Limits, Named, Other, Refusal, StateAnswered, StateHead, Wanted
-from tests.plugins.relay import Principal, Queue, entry, principal
+from tests.plugins import relay
+from tests.plugins.relay import Principal, Queue, Requests, entry, principal
+from tests.plugins.running import becomes
 from tests.plugins.test_input_relay import ask, hello
 
 EDGES = {
@@ -108,20 +107,15 @@ def versions(*those: tuple[str, int, bytes | None], owner: str = "", collection:
     return Batch.documents(documents).with_columns(versions=those_versions)
 
 
-@asynccontextmanager
-async def edge(
-    aio: Asyncio,
-    *urls: str,
-    here: Here | None = None,
-    queue: Queue | None = None,
-    credential: str = "k1",
-    lane: int = 1,
-    **settings: Any,
-) -> AsyncIterator[Sender]:
-    here, queue = here or Here(), queue or Queue()
-    output = RelayOutput(**{"name": "berlin", "hosts": urls, "credential": CredentialId(credential), **settings})
-    async with output.open(queue.context(aio, lane, here)) as sender:
-        yield sender
+def edge(aio: Asyncio, *urls: str, here: Here | None = None, **how: Any) -> AbstractAsyncContextManager[Any]:
+    """A sender with keyed state."""
+    return relay.edge(aio, *urls, here=here or Here(), **how)
+
+
+async def give(aio: Asyncio, far: Principal, *those: tuple[str, int, bytes | None], **how: Any) -> None:
+    """A principal gets these versions, by a sender that ends then."""
+    async with edge(aio, far.url, **how) as sender:
+        await sender.send(versions(*those))
 
 
 def door(aio: Asyncio, **how: Any) -> Any:
@@ -185,8 +179,7 @@ async def test_a_refused_place_counts_as_had_also_after_a_restart(aio: Asyncio) 
     here = Here({"a": (5, large), "b": (6, ONE)})
     async with door(aio) as far, edge(aio, far.url) as sender:
         await sender.send(versions(("a", 5, large), ("b", 6, ONE)))
-    stored = RecordingInputContext(positions=far.context.stored, aio=aio)
-    stored.state = far.context.state
+    stored = far.copied()
     async with door(aio, context=stored) as far, edge(aio, far.url, here=here) as sender:
         await sender.send(versions(("b", 6, ONE)))
 
@@ -209,8 +202,7 @@ async def test_a_key_beyond_the_quota_is_held_and_the_others_are_not(aio: Asynci
 
 async def test_an_edge_writes_and_compares_only_what_is_its_own(aio: Asyncio) -> None:
     async with door(aio) as far:
-        async with edge(aio, far.url) as sender:
-            await sender.send(versions(("a", 5, ONE)))
+        await give(aio, far, ("a", 5, ONE))
         here = Here()
         async with edge(aio, far.url, here=here, credential="other", name="paris") as sender:
             await sender.send(versions(("a", 4, TWO), ("b", 4, TWO), owner="../berlin"))
@@ -274,8 +266,7 @@ async def test_an_edge_that_compares_again_and_again_lets_another_one_have_its_t
 
 async def test_both_sides_agree_in_a_new_session_before_a_version_goes(aio: Asyncio) -> None:
     async with door(aio) as far:
-        async with edge(aio, far.url) as sender:
-            await sender.send(versions(("same", 1, ONE), ("changed", 2, ONE), ("surplus", 9, ONE), ("gone", 3, ONE)))
+        await give(aio, far, ("same", 1, ONE), ("changed", 2, ONE), ("surplus", 9, ONE), ("gone", 3, ONE))
         here = Here({"same": (1, ONE), "changed": (5, TWO), "missing": (4, ONE), "gone": (8, None)})
         async with edge(aio, far.url, here=here) as sender:
             await sender.send(versions(("same", 1, ONE)))
@@ -290,7 +281,7 @@ async def test_both_sides_agree_in_a_new_session_before_a_version_goes(aio: Asyn
 async def test_t117_4_a_set_is_compared_after_a_reconnect_though_nothing_is_sent(aio: Asyncio) -> None:
     here = Here({"a": (1, ONE)})
     async with door(aio) as far, edge(aio, far.url, here=here):
-        await until(lambda: here.again != [])
+        await becomes(lambda: here.again != [])
     far.context.close()
     assert here.again == [("", point_of("things", "a"))]
 
@@ -303,20 +294,18 @@ async def test_an_edge_compares_again_when_its_principal_has_taken_keys_of_it_fr
     async with door(aio) as far, edge(aio, far.url, here=here) as sender:
         await sender.send(versions(("a", 1, ONE)))
         far.source.adopted(["berlin/below", "paris", "unknown"])
-        with trio.fail_after(30):
-            while here.asked == 1:
-                await sender.send(versions(("a", 1, ONE)))
+        while here.asked == 1:
+            await sender.send(versions(("a", 1, ONE)))
 
     assert [version.key for version in here.decided] == ["a"]
 
 
 async def test_an_empty_set_is_a_set(aio: Asyncio) -> None:
     async with door(aio) as far:
-        async with edge(aio, far.url) as sender:
-            await sender.send(versions(("a", 1, ONE)))
+        await give(aio, far, ("a", 1, ONE))
         here = Here()
         async with edge(aio, far.url, here=here):
-            await until(lambda: here.decided != [])
+            await becomes(lambda: here.decided != [])
 
         assert [version.key for version in here.decided] == ["a"]
 
@@ -333,7 +322,7 @@ async def test_what_is_wanted_of_the_surplus_is_taken_back_with_its_place(
         here = Here()
         here.wants = [*keys, "x"]
         async with edge(aio, far.url, here=here):
-            await until(lambda: len(here.adopted) == 11)
+            await becomes(lambda: len(here.adopted) == 11)
 
     own = [Change("things", key, ONE, "", place) for place, key in enumerate(keys, 1)]
     assert sorted(here.adopted, key=lambda change: change.place or 0) == [
@@ -344,31 +333,27 @@ async def test_what_is_wanted_of_the_surplus_is_taken_back_with_its_place(
 
 async def test_what_is_gone_meanwhile_is_not_waited_for(aio: Asyncio) -> None:
     async with door(aio) as far:
-        async with edge(aio, far.url) as sender:
-            await sender.send(versions(("a", 5, ONE)))
+        await give(aio, far, ("a", 5, ONE))
         here = Here()
         here.wants = ["a"]
         far.context.documents = nothing  # type: ignore[method-assign]
-        async with edge(aio, far.url, here=here) as sender:
-            await sender.send(versions(("b", 6, ONE)))
+        await give(aio, far, ("b", 6, ONE), here=here)
 
     assert here.adopted == []
 
 
 async def test_what_was_not_wanted_is_not_taken(aio: Asyncio) -> None:
     async with door(aio) as far:
-        async with edge(aio, far.url) as sender:
-            await sender.send(versions(("a", 5, ONE), ("b", 6, ONE)))
+        await give(aio, far, ("a", 5, ONE), ("b", 6, ONE))
         here = Here()
         here.wants = ["a"]
-        give = far.context.documents
+        documents = far.context.documents
 
         async def more(keys: Sequence[tuple[str, int]], most: int) -> tuple[list[tuple[Version, bytes]], int]:
-            return await give([*keys, ("berlin", point_of("things", "b"))], most)
+            return await documents([*keys, ("berlin", point_of("things", "b"))], most)
 
         far.context.documents = more  # type: ignore[method-assign]
-        async with edge(aio, far.url, here=here) as sender:
-            await sender.send(versions(("c", 7, ONE)))
+        await give(aio, far, ("c", 7, ONE), here=here)
 
     assert [change.key for change in here.adopted] == ["a"]
 
@@ -381,8 +366,7 @@ async def nothing(keys: Sequence[tuple[str, int]], most: int) -> tuple[list[tupl
 @pytest.mark.parametrize("document", [TWO, None])
 async def test_a_newer_version_that_a_fence_names_is_taken_back_too(aio: Asyncio, document: bytes | None) -> None:
     async with door(aio) as far:
-        async with edge(aio, far.url) as sender:
-            await sender.send(versions(("a", 9, document)))
+        await give(aio, far, ("a", 9, document))
         here = Here({"a": (5, ONE)})
         here.wants = ["a"]
         async with edge(aio, far.url, here=here) as sender:
@@ -393,8 +377,7 @@ async def test_a_newer_version_that_a_fence_names_is_taken_back_too(aio: Asyncio
 
 async def test_both_sides_are_compared_again_when_it_can_be_decided(aio: Asyncio) -> None:
     async with door(aio) as far:
-        async with edge(aio, far.url) as sender:
-            await sender.send(versions(("a", 9, ONE), ("b", 20, ONE)))
+        await give(aio, far, ("a", 9, ONE), ("b", 20, ONE))
         here = Here()
         here.unread = unread = trio.Event()
         async with edge(aio, far.url, here=here) as sender:
@@ -404,7 +387,7 @@ async def test_both_sides_are_compared_again_when_it_can_be_decided(aio: Asyncio
             assert here.asked == 1
             here.unread = None
             unread.set()
-            await until(lambda: here.asked == 2)
+            await becomes(lambda: here.asked == 2)
             await sender.send(versions(("d", 12, ONE)))
 
             assert here.asked == 2
@@ -421,24 +404,17 @@ async def test_both_sides_are_compared_again_for_what_an_answer_names(aio: Async
                 await other.send(versions(("a", 9, ONE)))
             await sender.send(versions(("a", 5, ONE)))
             unread.set()
-            await until(lambda: here.asked == 2)
+            await becomes(lambda: here.asked >= 2)
 
 
 async def test_an_edge_is_given_documents_of_its_own_keys_only(aio: Asyncio) -> None:
     async with door(aio) as far:
-        async with edge(aio, far.url) as sender:
-            await sender.send(versions(("a", 9, ONE)))
+        await give(aio, far, ("a", 9, ONE))
         session = await hello(far, key="other")
         keys = [(owner, point_of("things", "a")) for owner in ("", "berlin", "../berlin")]
         reply = await ask(far, "documents", msgspec.json.encode(Wanted(session, 1, keys)), key="other")
 
         assert (reply.status, reply.said) == (200, {"read": 3, "versions": []})
-
-
-async def until(condition: Any) -> None:
-    with trio.fail_after(30):
-        while not condition():
-            await trio.lowlevel.checkpoint()
 
 
 class Slow(RecordingInputContext):
@@ -452,28 +428,10 @@ class Slow(RecordingInputContext):
         return await super().keep(*given, **how)
 
 
-class Requests:
-    """Of a sender, for versions: how many there were at once, at most. A door stores one after the other anyway."""
-
-    def __init__(self, sender: Any) -> None:
-        self._post = sender._sessions._post
-        self._under_way = self.most = 0
-        sender._sessions._post = self._count
-
-    async def _count(self, host: str, what: str, *given: Any) -> Any:
-        is_counted = what == "versions"
-        self._under_way += is_counted
-        self.most = max(self.most, self._under_way)
-        try:
-            return await self._post(host, what, *given)
-        finally:
-            self._under_way -= is_counted
-
-
 async def test_t117_8_a_slow_receiver_gets_one_copy_of_each_version_and_one_request_at_a_time(aio: Asyncio) -> None:
     slow = Slow(aio=aio)
     async with door(aio, context=slow) as far, edge(aio, far.url) as sender, trio.open_nursery() as nursery:
-        requests = Requests(sender)
+        requests = Requests(sender, "versions")
         for place in range(1, 21):
             nursery.start_soon(sender.send, versions((f"k{place}", place, ONE)))
 
@@ -483,7 +441,7 @@ async def test_t117_8_a_slow_receiver_gets_one_copy_of_each_version_and_one_requ
 async def test_t117_9_a_request_of_an_old_session_stores_no_version(aio: Asyncio) -> None:
     async with door(aio) as far, edge(aio, far.url) as old:
         await old.send(versions(("a", 1, ONE)))
-        session = old._sessions.current  # type: ignore[attr-defined]
+        session = old._sessions.current
         async with edge(aio, far.url) as new:
             await new.send(versions(("a", 2, TWO)))
         head = StateHead(session.generation, 1, 0)
@@ -584,8 +542,7 @@ async def test_versions_without_room_are_put_off_alone_while_log_events_are_on_t
         with pytest.raises(Later):
             await sender.send(versions(("a", 5, ONE)))
         nursery.start_soon(sender.send, entry(1))
-        with trio.fail_after(30):
-            await far.context.wait_for(1)
+        await far.context.wait_for(1)
         answers = await sender.send(versions(("a", 5, ONE)))
         nursery.cancel_scope.cancel()
 
@@ -608,18 +565,15 @@ async def test_state_goes_on_while_a_request_waits_for_answers_and_log_events_ar
             await trio.sleep_forever()
 
         monkeypatch.setattr(far.source._server._answers, "told", waits)
-        with trio.fail_after(30):
-            async with trio.open_nursery() as nursery:
-                nursery.start_soon(sender.send, entry(1))
-                await asked.wait()
-                monkeypatch.setattr(far.source._server._parts, "take_together", hangs)
-                nursery.start_soon(sender.send, entry(2))
-                await hung.wait()
-                nursery.start_soon(sender.send, versions(("a", 5, ONE)))
-                await until(lambda: has(far) == {("berlin", "a"): ONE})
-                nursery.cancel_scope.cancel()
-
-        assert has(far) == {("berlin", "a"): ONE}
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(sender.send, entry(1))
+            await asked.wait()
+            monkeypatch.setattr(far.source._server._parts, "take_together", hangs)
+            nursery.start_soon(sender.send, entry(2))
+            await hung.wait()
+            nursery.start_soon(sender.send, versions(("a", 5, ONE)))
+            await becomes(lambda: has(far) == {("berlin", "a"): ONE})
+            nursery.cancel_scope.cancel()
 
 
 async def test_a_session_that_entries_below_the_mark_begin_compares_too(aio: Asyncio) -> None:
@@ -627,11 +581,11 @@ async def test_a_session_that_entries_below_the_mark_begin_compares_too(aio: Asy
     async with door(aio) as far, edge(aio, far.url, here=here, queue=queue) as sender:
         queue.lowest = 7
         await sender.send(entry(7))
-        await until(lambda: here.asked == 1)
+        await becomes(lambda: here.asked == 1)
         await trio.testing.wait_all_tasks_blocked(0.01)
         queue.lowest = 3
         await sender.send(entry(3))
-        await until(lambda: here.asked == 2)
+        await becomes(lambda: here.asked == 2)
 
 
 def test_sets_are_the_same_in_whatever_order_their_keys_were_read() -> None:

@@ -53,13 +53,6 @@ def test_items_become_runs_and_come_back(items: list[int]) -> None:
     assert all(one[1] + 1 < other[0] for one, other in pairwise(runs))
 
 
-def test_a_part_that_comes_again_has_nothing_new() -> None:
-    memory = with_part(EMPTY, batch(0, 1, 5))
-
-    assert judged(memory, batch(0, 1, 5)) == []
-    assert judged(memory, batch(0, 1, 5, seq=2)) == [0, 1, 2]
-
-
 def test_another_part_under_the_same_identity_is_refused() -> None:
     memory = with_part(EMPTY, batch(0, 1))
     for other in (batch(0, 1, salt=1), batch(0, 1, 2, salt=1)):
@@ -73,12 +66,6 @@ def test_of_a_part_that_comes_with_more_or_fewer_events_only_the_new_ones_are_ta
     assert judged(memory, batch(0, 1, 2, 3, 4, 5)) == [2, 3]
     assert judged(memory, batch(5, 6)) == [1]
     assert judged(memory, batch(1)) == []
-
-
-def test_what_the_sender_has_confirmed_is_forgotten() -> None:
-    memory = with_part(with_part(EMPTY, batch(0, seq=1), place=10), batch(0, seq=2), place=11)
-
-    assert [one.seq for one in memory.above(11).entries] == [2]
 
 
 def test_a_link_that_confirms_nothing_is_put_off_in_the_end() -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from contextlib import AbstractAsyncContextManager
 from typing import Any
 
 import pytest
@@ -11,8 +11,7 @@ import trio.testing
 from hypothesis import given
 from hypothesis import strategies as st
 
-from shipper.plugin import Answers, Asyncio, Batch, Later, Outcome, Ranked, Sender
-from shipper.testing import RecordingInputContext
+from shipper.plugin import Answers, Asyncio, Later, Outcome, Ranked
 from shipper_demo.ports import free_port
 from shipper_plugins.inputs import relay_answers, relay_settled
 from shipper_plugins.inputs.relay_settled import Room, Settled
@@ -20,10 +19,12 @@ from shipper_plugins.outputs import relay_awaited, relay_versions
 from shipper_plugins.outputs.relay_versions import VersionsJob, WaitingVersions
 from shipper_plugins.relay import state
 from shipper_plugins.relay.frames import Generation, Told, VersionOutcome, Welcome
+from tests.plugins import relay
 from tests.plugins.relay import Principal
+from tests.plugins.running import becomes
 from tests.plugins.test_relay_state import ONE, TWO, Here, door, edge, has, outcomes, versions
 
-MODE = {"acknowledge": "delivered"}
+MODE: dict[str, Any] = {"acknowledge": "delivered"}
 
 
 @pytest.fixture(autouse=True)
@@ -39,104 +40,84 @@ def settle(far: Principal, rank: int = 0, *, but: frozenset[str] | set[str] = fr
     far.source.answered(open)
 
 
-class Sending:
-    """Sends batches of versions until they are answered; the answers are those of each, by number."""
+class Sending(relay.Sending):
+    """The same for batches of versions, by the number of each; an answer has a word for each version."""
 
-    def __init__(self, sender: Sender, nursery: trio.Nursery) -> None:
-        self.answers: dict[int, list[str]] = {}
-        self._count = 0
-        self._news = trio.Event()
-        self._sender, self._nursery = sender, nursery
+    count = 0
 
-    def send(self, *those: tuple[str, int, bytes | None]) -> None:
-        self._nursery.start_soon(self._send, self._count, versions(*those))
-        self._count += 1
+    def send(self, *those: tuple[str, int, bytes | None]) -> None:  # type: ignore[override]
+        super().send(versions(*those), self.count)
+        self.count += 1
 
-    async def _send(self, number: int, batch: Batch) -> None:
-        while number not in self.answers:
-            try:
-                self.answers[number] = outcomes(await self._sender.send(batch))
-                self._news.set()
-                self._news = trio.Event()
-            except Later:
-                await trio.testing.wait_all_tasks_blocked(0.01)
-
-    async def answered(self, *numbers: int) -> None:
-        with trio.fail_after(30):
-            while not set(numbers) <= self.answers.keys():
-                await self._news.wait()
+    @property
+    def said(self) -> dict[int, list[str]]:
+        return {number: outcomes(answers) for number, answers in self.answers.items()}
 
 
-async def until(condition: Callable[[], bool]) -> None:
-    with trio.fail_after(30):
-        while not condition():
-            await trio.testing.wait_all_tasks_blocked(0.001)
+def sending_to(aio: Asyncio, *urls: str, here: Here | None = None, **how: Any) -> AbstractAsyncContextManager[Any]:
+    return relay.sending_to(aio, *urls, kind=Sending, here=here or Here(), **how)
 
 
 async def asked(far: Principal) -> None:
     """All that was sent is awaited, and the edge asks for it."""
-    await until(lambda: None in far.context.awaited.values())
+    await becomes(lambda: None in far.context.awaited.values())
     await trio.testing.wait_all_tasks_blocked(0.05)
 
 
 async def test_a_version_is_confirmed_when_all_outputs_of_the_principal_have_answered(aio: Asyncio) -> None:
-    async with door(aio, **MODE) as far, edge(aio, far.url) as sender, trio.open_nursery() as nursery:
-        sending = Sending(sender, nursery)
+    async with door(aio, **MODE) as far, sending_to(aio, far.url) as sending:
         for number, rank in enumerate(Ranked):
             sending.send(("a", number + 1, b'{"n":%d}' % number))
             await asked(far)
-            before = dict(sending.answers)
+            before = sending.said
             settle(far, rank)
             await sending.answered(number)
             assert number not in before
 
-        found = [answer for number in range(len(Ranked)) for answer in sending.answers[number]]
+        found = [answer for number in range(len(Ranked)) for answer in sending.said[number]]
         assert found == ["stored", "duplicate", "superseded", "dead_letter", "dropped", "damaged"]
 
 
 async def test_a_batch_ends_when_all_its_versions_are_answered(aio: Asyncio) -> None:
-    async with door(aio, **MODE) as far, edge(aio, far.url) as sender, trio.open_nursery() as nursery:
-        sending = Sending(sender, nursery)
+    async with door(aio, **MODE) as far, sending_to(aio, far.url) as sending:
         sending.send(("a", 1, ONE), ("b", 2, ONE), ("c", 3, b'{"n":"%s"}' % (b"x" * 2000)))
         await asked(far)
         (first, second) = far.context.awaited
         settle(far, Ranked.DROPPED, but={first})
         await trio.testing.wait_all_tasks_blocked(0.05)
-        before = dict(sending.answers)
+        before = sending.said
         settle(far)
         await sending.answered(0)
 
         assert before == {}
-        assert sending.answers[0] == ["stored", "dropped", "rejected"]
+        assert sending.said[0] == ["stored", "dropped", "rejected"]
         assert second.startswith("berlin/")
 
 
 async def test_t117_6_one_without_an_answer_delays_no_other_key_and_no_newer_version(aio: Asyncio) -> None:
-    async with door(aio, **MODE) as far, edge(aio, far.url) as sender, trio.open_nursery() as nursery:
-        sending = Sending(sender, nursery)
+    async with door(aio, **MODE) as far, sending_to(aio, far.url) as sending:
         sending.send(("a", 1, ONE))
         await asked(far)
         held = set(far.context.awaited)
         sending.send(("b", 2, ONE))
-        await until(lambda: len(far.context.awaited) == 2)
+        await becomes(lambda: len(far.context.awaited) == 2)
         settle(far, but=held)
         await sending.answered(1)
-        assert sending.answers == {1: ["stored"]}
+        assert sending.said == {1: ["stored"]}
         sending.send(("a", 3, TWO))
         await sending.answered(0)
-        assert sending.answers[0] == ["superseded"]
-        await until(lambda: has(far) == {("berlin", "a"): TWO, ("berlin", "b"): ONE})
+        assert sending.said[0] == ["superseded"]
+        await becomes(lambda: has(far) == {("berlin", "a"): TWO, ("berlin", "b"): ONE})
         assert 2 not in sending.answers
         settle(far)
         await sending.answered(2)
 
 
 async def test_a_hot_key_waits_once(aio: Asyncio) -> None:
-    async with door(aio, **MODE) as far, edge(aio, far.url) as sender, trio.open_nursery() as nursery:
-        sending = Sending(sender, nursery)
+    async with door(aio, **MODE) as far, sending_to(aio, far.url) as sending:
         for place in range(1, 50):
             sending.send(("a", place, b'{"n":%d}' % place))
-            await until(lambda place=place: has(far) == {("berlin", "a"): b'{"n":%d}' % place})
+            await becomes(lambda place=place: has(far) == {("berlin", "a"): b'{"n":%d}' % place})
         await sending.answered(*range(48))
         assert [key.rpartition("/")[2] for key in far.context.awaited] == ["49"]
         settle(far)
@@ -144,99 +125,86 @@ async def test_a_hot_key_waits_once(aio: Asyncio) -> None:
 
 
 async def test_a_version_that_another_link_has_superseded_is_not_waited_for(aio: Asyncio) -> None:
-    async with door(aio, **MODE) as far, edge(aio, far.url) as sender, trio.open_nursery() as nursery:
-        sending = Sending(sender, nursery)
+    async with door(aio, **MODE) as far, sending_to(aio, far.url) as sending:
         sending.send(("a", 1, ONE))
         await asked(far)
-        async with edge(aio, far.url, credential="k2", lane=2) as other:
-            Sending(other, nursery).send(("a", 2, TWO))
-            await until(lambda: has(far) == {("berlin", "a"): TWO})
+        async with sending_to(aio, far.url, credential="k2", lane=2) as other:
+            other.send(("a", 2, TWO))
+            await becomes(lambda: has(far) == {("berlin", "a"): TWO})
             settle(far)
             await sending.answered(0)
-            nursery.cancel_scope.cancel()
 
-        assert sending.answers[0] == ["superseded"]
+        assert sending.said[0] == ["superseded"]
 
 
 async def test_a_version_that_is_in_no_slot_any_more_is_not_waited_for(aio: Asyncio) -> None:
     """As one that a newer version has superseded, which goes by another lane."""
     here = Here()
-    async with (
-        door(aio, **MODE) as far,
-        edge(aio, far.url, here=here) as sender,
-        trio.open_nursery() as nursery,
-    ):
-        sending = Sending(sender, nursery)
+    async with door(aio, **MODE) as far, sending_to(aio, far.url, here=here) as sending:
         sending.send(("a", 1, ONE), ("b", 2, ONE))
         await asked(far)
         here.no_slot = {1}
-        await until(lambda: len(sender._awaited.versions.open()) == 1)  # type: ignore[attr-defined]
+        await becomes(lambda: len(sending.sender._awaited.versions.open()) == 1)
         settle(far)
         await sending.answered(0)
 
-        assert sending.answers[0] == ["superseded", "stored"]
+        assert sending.said[0] == ["superseded", "stored"]
 
 
 async def test_a_principal_that_was_started_anew_gives_the_answers(aio: Asyncio) -> None:
     port = free_port()
-    async with edge(aio, f"http://127.0.0.1:{port}") as sender, trio.open_nursery() as nursery:
-        sending = Sending(sender, nursery)
+    async with sending_to(aio, f"http://127.0.0.1:{port}") as sending:
         async with door(aio, port=port, **MODE) as before:
             sending.send(("a", 1, ONE))
             sending.send(("b", 2, ONE))
-            await until(lambda: len(before.context.awaited) == 2)
+            await becomes(lambda: len(before.context.awaited) == 2)
         before.context.close()
-        again = RecordingInputContext(positions=before.context.stored, aio=aio)
-        again.state, again.awaited = before.context.state, dict(before.context.awaited)
+        again = before.copied()
         (first,) = [key for key in again.awaited if key.endswith("/1")]
         again.awaited[first] = bytes([Ranked.DEAD_LETTER])
         async with door(aio, context=again, port=port, **MODE) as after:
             await sending.answered(0)
-            assert sending.answers == {0: ["dead_letter"]}
+            assert sending.said == {0: ["dead_letter"]}
             settle(after, Ranked.DUPLICATE)
             await sending.answered(1)
 
-    assert sending.answers[1] == ["duplicate"]
+    assert sending.said[1] == ["duplicate"]
 
 
 async def test_an_edge_that_was_started_anew_has_the_answers(aio: Asyncio) -> None:
     async with door(aio, **MODE) as far:
-        async with edge(aio, far.url) as sender, trio.open_nursery() as nursery:
-            Sending(sender, nursery).send(("a", 1, ONE), ("b", 2, ONE))
-            await until(lambda: len(far.context.awaited) == 2)
-            nursery.cancel_scope.cancel()
+        async with sending_to(aio, far.url) as sending:
+            sending.send(("a", 1, ONE), ("b", 2, ONE))
+            await becomes(lambda: len(far.context.awaited) == 2)
         settle(far, Ranked.DROPPED)
         async with edge(aio, far.url) as sender:
             assert outcomes(await sender.send(versions(("a", 1, ONE), ("b", 2, ONE)))) == ["dropped", "dropped"]
 
 
 async def test_a_send_that_was_cancelled_is_answered_when_it_comes_again(aio: Asyncio) -> None:
-    async with door(aio, **MODE) as far, edge(aio, far.url) as sender, trio.open_nursery() as nursery:
+    async with door(aio, **MODE) as far, sending_to(aio, far.url) as sending:
         async with trio.open_nursery() as inner:
-            Sending(sender, inner).send(("a", 1, ONE))
+            Sending(sending.sender, inner).send(("a", 1, ONE))
             await asked(far)
             inner.cancel_scope.cancel()
-        sending = Sending(sender, nursery)
         sending.send(("a", 1, ONE))
         await trio.testing.wait_all_tasks_blocked(0.05)
-        before = dict(sending.answers)
+        before = sending.said
         settle(far)
         await sending.answered(0)
 
-        assert (before, sending.answers) == ({}, {0: ["stored"]})
+        assert (before, sending.said) == ({}, {0: ["stored"]})
 
 
 async def test_the_mode_of_a_version_is_that_of_its_admission(aio: Asyncio) -> None:
-    async with door(aio) as far, edge(aio, far.url) as sender, trio.open_nursery() as nursery:
-        assert await sender.send(versions(("a", 1, ONE))) == Answers(1, is_stored=True)
-        delivered = type(far.settings)(address=far.settings.address, edges=far.settings.edges, acknowledge="delivered")
-        far.source.change(delivered, far.context.credentials)
-        sending = Sending(sender, nursery)
+    async with door(aio) as far, sending_to(aio, far.url) as sending:
+        assert await sending.sender.send(versions(("a", 1, ONE))) == Answers(1, is_stored=True)
+        far.change(**MODE)
         sending.send(("b", 2, ONE))
         await asked(far)
-        far.source.change(far.settings, far.context.credentials)
-        assert await sender.send(versions(("c", 3, ONE))) == Answers(1, is_stored=True)
-        assert sending.answers == {}
+        far.change()
+        assert await sending.sender.send(versions(("c", 3, ONE))) == Answers(1, is_stored=True)
+        assert sending.said == {}
         settle(far)
         await sending.answered(0)
 
@@ -253,9 +221,8 @@ async def test_what_is_only_stored_is_not_worth_a_delivery(aio: Asyncio, monkeyp
         nursery.start_soon(send)
         await asked(far)
         settle(far)
-        await until(lambda: answers != [])
-        stored = type(far.settings)(address=far.settings.address, edges=far.settings.edges)
-        far.source.change(stored, far.context.credentials)
+        await becomes(lambda: answers != [])
+        far.change(acknowledge="stored")
         for place, key in ((2, "b"), (2, "b"), (1, "a")):
             answers.append(await sender.send(versions((key, place, ONE))))
 
@@ -266,20 +233,18 @@ async def test_a_version_whose_answers_are_lost_is_sent_again_after_a_while(
     aio: Asyncio, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(relay_versions, "AGAIN_SECONDS", 0.1)
-    async with door(aio, **MODE) as far, edge(aio, far.url) as sender, trio.open_nursery() as nursery:
-        sending = Sending(sender, nursery)
+    async with door(aio, **MODE) as far, sending_to(aio, far.url) as sending:
         sending.send(("a", 1, ONE))
-        await until(lambda: far.context.awaited != {})
+        await becomes(lambda: far.context.awaited != {})
         far.context.awaited.clear()
-        await until(lambda: far.context.awaited != {})
+        await becomes(lambda: far.context.awaited != {})
         settle(far)
         await sending.answered(0)
 
 
 async def test_many_answers_come_in_pages(aio: Asyncio, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(relay_answers, "MOST_VERSIONS_TOLD", 3)
-    async with door(aio, **MODE) as far, edge(aio, far.url) as sender, trio.open_nursery() as nursery:
-        sending = Sending(sender, nursery)
+    async with door(aio, **MODE) as far, sending_to(aio, far.url) as sending:
         sending.send(*((f"k{n}", n, ONE) for n in range(1, 20)))
         await asked(far)
         settle(far)
@@ -291,33 +256,29 @@ async def test_of_more_answers_than_are_remembered_an_edge_hears_in_another_sess
 ) -> None:
     monkeypatch.setattr(relay_settled, "MOST_SETTLED", 1)
     monkeypatch.setattr(relay_settled, "LEAST_SETTLED", 4)
-    async with door(aio, **MODE) as far, edge(aio, far.url) as sender, trio.open_nursery() as nursery:
-        sending = Sending(sender, nursery)
+    async with door(aio, **MODE) as far, sending_to(aio, far.url) as sending:
         sending.send(*((f"k{n}", n, ONE) for n in range(1, 20)))
         await asked(far)
         settle(far, Ranked.DROPPED)
         await sending.answered(0)
 
-        assert sending.answers[0] == ["dropped"] * 19
+        assert sending.said[0] == ["dropped"] * 19
 
 
 async def test_an_edge_is_told_of_its_own_versions_only(aio: Asyncio) -> None:
     async with (
         door(aio, **MODE) as far,
-        edge(aio, far.url) as sender,
-        edge(aio, far.url, credential="other", name="paris") as stranger,
-        trio.open_nursery() as nursery,
+        sending_to(aio, far.url) as sending,
+        sending_to(aio, far.url, credential="other", name="paris") as others,
     ):
-        others, sending = Sending(stranger, nursery), Sending(sender, nursery)
         others.send(("a", 1, ONE))
         await asked(far)
         sending.send(("a", 1, ONE))
-        await until(lambda: len(far.context.awaited) == 2)
+        await becomes(lambda: len(far.context.awaited) == 2)
         settle(far, but={key for key in far.context.awaited if key.startswith("berlin/")})
         await others.answered(0)
         await trio.testing.wait_all_tasks_blocked(0.05)
-        assert sending.answers == {}
-        nursery.cancel_scope.cancel()
+        assert sending.said == {}
 
 
 # -- without a wire ----------------------------------------------------------------------------------------------------

@@ -16,6 +16,7 @@ from shipper_plugins.inputs import http_requests, otlp_intake
 from shipper_plugins.inputs.http import HttpInput
 from shipper_plugins.inputs.otlp import OtlpInput
 from tests.fakes import DESTINATIONS, PATIENCE, SPRINGS, Theatre, policy, theatre
+from tests.plugins.running import running
 
 CLIENTS, REQUESTS = 8, 20
 PASSES = 5
@@ -75,10 +76,8 @@ async def serving(path: Path, of: Callable[[int], Input]) -> AsyncIterator[Serve
         await SPRINGS["in"].until(lambda: "run" in SPRINGS["in"].log)
         settings = of(port)
         settings.load()
-        async with settings.open(SPRINGS["in"].context) as source, trio.open_nursery() as nursery:
-            nursery.start_soon(source.run)
+        async with running(settings, SPRINGS["in"].context):
             yield Served(on, port)
-            nursery.cancel_scope.cancel()
 
 
 def answered(connection: socket.socket) -> bytes:

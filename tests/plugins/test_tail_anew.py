@@ -9,16 +9,22 @@ import threading
 import time
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 import trio.testing
 
-from shipper_plugins.inputs.tail import births, content
-from shipper_plugins.inputs.tail.discovery import Scan
-from tests.plugins.tail import Store, append, becomes, following, lines, names, read_all, settings
+from shipper_plugins.inputs.tail import births, content, tailer
+from tests.plugins.running import becomes
+from tests.plugins.tail import Store, append, following, lines, names, read_all, settings, stream_of
 
 TEXT = lines(0, 200)
 _born = births.born
+
+
+@pytest.fixture
+def doubtful_files_are_looked_at_soon(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(tailer, "_SOON", 0.05)
 
 
 def overwritten(path: Path) -> None:
@@ -68,6 +74,7 @@ async def test_what_was_overwritten_while_nothing_ran_is_read_again_and_nothing_
     assert store.messages == names(0, 200) * times
 
 
+@pytest.mark.usefixtures("doubtful_files_are_looked_at_soon")
 async def test_what_was_overwritten_while_it_is_followed_is_read_again(tmp_path: Path) -> None:
     path, store = tmp_path / "job.log", Store()
     append(path, TEXT)
@@ -84,6 +91,7 @@ async def test_what_was_overwritten_while_it_is_followed_is_read_again(tmp_path:
     assert await read_all(settings(path), store) == []
 
 
+@pytest.mark.usefixtures("doubtful_files_are_looked_at_soon")
 @pytest.mark.parametrize("change", [touched, synchronized, of_another_owner])
 async def test_what_was_touched_while_it_is_followed_is_not_read_again(
     tmp_path: Path, change: Callable[[Path], None]
@@ -94,8 +102,7 @@ async def test_what_was_touched_while_it_is_followed_is_not_read_again(
         await store.comes(200)
         await source._reader.turns.quiet()
         change(path)
-        stream = source._followed.known.at(str(path))
-        assert stream is not None
+        stream = stream_of(source, path)
         await becomes(lambda: stream.sighting.whole == (len(TEXT), path.stat().st_mtime_ns))
         append(path, "more\n")
         await store.comes(201)
@@ -110,8 +117,7 @@ async def test_a_write_that_is_under_way_is_not_one_without_growth(tmp_path: Pat
     async with following(settings(path), store) as source:
         await store.comes(200)
         await source._reader.turns.quiet()
-        stream = source._followed.known.at(str(path))
-        assert stream is not None
+        stream = stream_of(source, path)
         stream.sighting.hear()
         os.utime(path)
         await becomes(lambda: stream in source._followed.stale)
@@ -131,7 +137,7 @@ async def test_a_write_that_a_scan_sees_before_inotify_tells_of_it_is_not_missed
     async with following(settings(path), store) as source:
         scan = source._globs.scan
 
-        def later() -> Scan:
+        def later() -> Any:
             if next(scans) == 2:
                 may_write.wait(30)
                 overwritten(path)
@@ -154,8 +160,7 @@ async def test_a_write_that_a_look_runs_into_is_not_missed(
     async with following(settings(path), store) as source:
         await store.comes(200)
         await source._reader.turns.quiet()
-        stream = source._followed.known.at(str(path))
-        assert stream is not None
+        stream = stream_of(source, path)
         look, status_of = content.Plain.look, content.Plain._status
         monkeypatch.setattr(content, "_NOWAIT", None)  # so that a thread looks
 

@@ -13,7 +13,18 @@ import pytest
 
 from shipper_plugins.inputs.tail import content, copies, open_files, reader
 from shipper_plugins.inputs.tail.identity import Remembered
-from tests.plugins.tail import Store, append, becomes, following, lines, names, read_all, settings
+from tests.plugins.running import becomes
+from tests.plugins.tail import Store, append, following, lines, names, read_all, settings, stream_of
+
+
+async def on_its_own(source: Any) -> None:
+    """No file is a copy of another any more."""
+    await becomes(lambda: all(s.kinship.original is None for s in source._followed.known.by_file.values()))
+
+
+def compared(copied: Path, original: Remembered) -> copies.Compared:
+    status = copied.stat()
+    return copies.compare(str(copied), (status.st_dev, status.st_ino), original)
 
 
 async def test_a_copy_that_grew_until_its_original_was_truncated_gives_nothing_twice(tmp_path: Path) -> None:
@@ -28,7 +39,7 @@ async def test_a_copy_that_grew_until_its_original_was_truncated_gives_nothing_t
         os.truncate(path, 0)
         append(path, "new\n")
         await store.comes(101)
-        await becomes(lambda: all(s.kinship.original is None for s in source._followed.known.by_file.values()))
+        await on_its_own(source)
         append(copied, "own\n")
         await store.until(lambda: "own" in store.messages)
 
@@ -45,7 +56,7 @@ async def test_a_copy_that_was_whole_when_its_original_was_truncated_goes_on_by_
         os.truncate(path, 0)
         append(path, "new\n")
         await store.comes(101)
-        await becomes(lambda: all(s.kinship.original is None for s in source._followed.known.by_file.values()))
+        await on_its_own(source)
         append(copied, "own\n")
         await store.comes(102)
 
@@ -78,7 +89,7 @@ async def test_an_original_that_is_lost_while_its_copy_is_compared_is_compared_a
         append(path, "new\n")
         await store.comes(101)
         go_on.set()
-        await becomes(lambda: all(s.kinship.original is None for s in source._followed.known.by_file.values()))
+        await on_its_own(source)
         append(copied, "own\n")
         await store.until(lambda: "own" in store.messages)
 
@@ -94,18 +105,15 @@ async def test_an_original_that_is_truncated_while_it_is_compared_is_no_other_co
     async with following(settings(path), store) as source:
         await store.comes(100)
         await source._reader.turns.quiet()
-        original = source._followed.known.at(str(path))
-    assert original is not None
+        original = stream_of(source, path).remembered()
 
     def late(plain: content.Plain) -> Any:
         os.truncate(path, 0)
         return end(plain)
 
     monkeypatch.setattr(content.Plain, "end", late)
-    status = copied.stat()
-    found = copies.compare(str(copied), (status.st_dev, status.st_ino), original.remembered())
 
-    assert found.verdict is copies.Verdict.STALE
+    assert compared(copied, original).verdict is copies.Verdict.STALE
 
 
 async def test_a_compressed_copy_that_gets_its_end_during_the_comparison_is_a_copy(
@@ -123,10 +131,8 @@ async def test_a_compressed_copy_that_gets_its_end_during_the_comparison_is_a_co
         return found
 
     monkeypatch.setattr(copies, "_has_read", late)
-    status = packed.stat()
-    found = copies.compare(str(packed), (status.st_dev, status.st_ino), gone)
 
-    assert found == copies.Compared(copies.Verdict.COVERED, gone.place)
+    assert compared(packed, gone) == copies.Compared(copies.Verdict.COVERED, gone.place)
 
 
 async def test_an_original_and_its_copy_that_grow_during_the_comparison_are_alike(
@@ -138,8 +144,7 @@ async def test_an_original_and_its_copy_that_grow_during_the_comparison_are_alik
     async with following(settings(path), store) as source:
         await store.comes(5)
         await source._reader.turns.quiet()
-        original = source._followed.known.at(str(path))
-    assert original is not None
+        original = stream_of(source, path).remembered()
 
     def early(plain: content.Plain) -> bytes:
         found = head(plain)
@@ -148,10 +153,8 @@ async def test_an_original_and_its_copy_that_grow_during_the_comparison_are_alik
         return found
 
     monkeypatch.setattr(content.Plain, "head", early)
-    status = copied.stat()
-    found = copies.compare(str(copied), (status.st_dev, status.st_ino), original.remembered())
 
-    assert found.verdict is copies.Verdict.WAITS
+    assert compared(copied, original).verdict is copies.Verdict.WAITS
 
 
 async def _read_and_gone(path: Path, count: int) -> Remembered:
@@ -166,9 +169,15 @@ async def _read_and_gone(path: Path, count: int) -> Remembered:
     return stream.remembered()
 
 
-@pytest.mark.parametrize("packed", ["app.log.1.gz", "app.log.2.gz"])
-@pytest.mark.parametrize("is_removed", [False, True])
-@pytest.mark.parametrize("count", [5, 3000])
+@pytest.mark.parametrize(
+    ("packed", "is_removed", "count"),
+    [
+        ("app.log.1.gz", False, 5),
+        ("app.log.1.gz", True, 3000),
+        ("app.log.2.gz", False, 3000),
+        ("app.log.2.gz", True, 5),
+    ],
+)
 async def test_a_file_that_is_compressed_during_the_first_look_at_it_gives_nothing_twice(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, packed: str, is_removed: bool, count: int
 ) -> None:

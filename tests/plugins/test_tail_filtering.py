@@ -176,19 +176,6 @@ async def test_in_one_shot_use_nothing_of_an_old_file_is_read(tmp_path: Path) ->
     assert await read_all(of(tmp_path / "a.log", ignore_older=Duration(HOURS)), Store()) == []
 
 
-async def test_an_old_file_that_is_written_while_it_is_followed_is_read_from_there(tmp_path: Path) -> None:
-    old = tmp_path / "old.log"
-    append(old, lines(0, 3, "old"))
-    aged(old, 3 * HOURS)
-    store = Store()
-    async with following(of(tmp_path / "*.log", ignore_older=Duration(HOURS)), store):
-        await store.until(lambda: bool(store.stored))
-        append(old, "new\n")
-        await store.comes(1)
-
-    assert store.messages == ["new"]
-
-
 async def test_a_file_that_was_begun_is_read_to_its_end_however_old(tmp_path: Path) -> None:
     path = tmp_path / "a.log"
     append(path, "one\n")

@@ -14,7 +14,8 @@ from hypothesis import strategies as st
 from shipper_plugins.inputs.tail import gathering, tailer
 from shipper_plugins.inputs.tail.gathering import MUCH, TURN, Gathering
 from shipper_plugins.inputs.tail.watch import Changes
-from tests.plugins.tail import Store, append, becomes, following, lines, names, settings
+from tests.plugins.running import becomes
+from tests.plugins.tail import Store, append, following, lines, names, settings
 
 
 @given(st.lists(st.tuples(st.floats(0, 1), st.integers(0, 2000)), max_size=60))

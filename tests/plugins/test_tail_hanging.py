@@ -8,13 +8,16 @@ import os
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 import trio
 
+from shipper_plugins.inputs.file import FileInput
 from shipper_plugins.inputs.tail import calls, open_files, tailer
 from tests.hanging_files import CALLS, hanging
-from tests.plugins.tail import Store, append, becomes, following, lines, names, read_all, settings
+from tests.plugins.running import becomes
+from tests.plugins.tail import Store, append, following, lines, names, read_all, settings
 
 DURING_A_TURN = ("open", "fstat", "pread")
 DURING_A_SCAN = ("lstat", "listdir", "add_watch", "statfs")
@@ -79,13 +82,17 @@ async def test_what_a_thread_that_was_left_behind_had_open_is_closed_when_it_com
         await becomes(lambda: set(os.listdir("/proc/self/fd")) <= before)
 
 
+async def take_all_threads(fake: Any, config: FileInput) -> None:
+    """By one input after the other, each of which leaves behind a call that hangs."""
+    for _ in range(calls.THREADS):
+        async with following(config, Store()):
+            await becomes(lambda before=fake.under_way: fake.under_way > before)  # type: ignore[misc]
+
+
 async def test_revisions_that_bring_back_an_input_that_hangs_make_no_more_threads(remote: Path) -> None:
     config = settings(remote / "*.log")
     with hanging(remote, "lstat") as fake:
-        for _ in range(calls.THREADS):
-            async with following(config, Store()):
-                under_way = fake.under_way
-                await becomes(lambda: fake.under_way > under_way)  # noqa: B023 - awaited here
+        await take_all_threads(fake, config)
         store = Store()
         async with following(config, store):
             await store.until(lambda: "does not answer" in (store.problem or ""))
@@ -100,10 +107,7 @@ async def test_an_input_with_the_same_name_and_other_paths_has_its_own_threads(t
     """Who mends a policy need not wait for what it said before."""
     append(tmp_path / "a.log", lines(0, 3))
     with hanging(remote, "lstat") as fake:
-        for _ in range(calls.THREADS):
-            async with following(settings(remote / "*.log"), Store()):
-                under_way = fake.under_way
-                await becomes(lambda: fake.under_way > under_way)  # noqa: B023 - awaited here
+        await take_all_threads(fake, settings(remote / "*.log"))
         store = Store()
         async with following(settings(tmp_path / "a.log"), store):
             await store.comes(3)

@@ -14,7 +14,8 @@ import trio
 from shipper_plugins.inputs.tail import tailer
 from shipper_plugins.inputs.tail.calls import Calls
 from shipper_plugins.inputs.tail.discovery import Globs
-from tests.plugins.tail import Store, append, becomes, following, lines, names, settings
+from tests.plugins.running import becomes
+from tests.plugins.tail import Store, append, following, lines, names, settings
 
 
 @pytest.fixture

@@ -12,7 +12,8 @@ import pytest
 
 from shipper.plugin import Size
 from shipper_plugins.inputs.tail import content, packing
-from tests.plugins.tail import Store, append, becomes, following, lines, names, read_all, settings
+from tests.plugins.running import becomes
+from tests.plugins.tail import Store, append, following, lines, names, read_all, settings
 
 Pack = Callable[[bytes], bytes]
 WAYS = {".xz": lzma.compress, ".bz2": bz2.compress, ".gz": gzip.compress}
@@ -49,20 +50,17 @@ async def test_a_rotated_file_that_is_packed_while_it_is_followed_gives_nothing_
     assert await read_all(settings(tmp_path / "app.log*"), store) == []
 
 
-@EACH
-@pytest.mark.parametrize("glob", ["app.log", "app.log*"])
-async def test_the_rest_of_a_begun_file_is_read_from_its_packed_copy(
-    tmp_path: Path, ending: str, pack: Pack, glob: str
-) -> None:
-    path, store = tmp_path / "app.log", Store()
+@BOTH
+async def test_the_rest_of_a_begun_file_is_read_from_its_packed_copy(tmp_path: Path, ending: str, pack: Pack) -> None:
+    path, config, store = tmp_path / "app.log", settings(tmp_path / "app.log*"), Store()
     append(path, lines(0, 500))
-    await read_all(settings(tmp_path / glob), store)
+    await read_all(config, store)
     append(path, lines(500, 1000))
     (tmp_path / f"app.log.1{ending}").write_bytes(pack(path.read_bytes()))
     path.unlink()
     append(path, lines(1000, 1010))
 
-    assert sorted(await read_all(settings(tmp_path / glob), store)) == sorted(names(500, 1010))
+    assert sorted(await read_all(config, store)) == sorted(names(500, 1010))
 
 
 @EACH
