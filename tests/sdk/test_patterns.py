@@ -119,7 +119,7 @@ KNOWN_TO_BOTH = st.recursive(
 )
 
 
-@settings(max_examples=examples(5), deadline=None)
+@settings(max_examples=examples(5))
 @given(KNOWN_TO_BOTH, st.sampled_from(["", "(?i)", "(?s)", "(?m)"]), st.text("abAB .1\n_", max_size=8))
 def test_a_pattern_that_re_knows_too_finds_the_same(pattern: str, flags: str, text: str) -> None:
     """`re.ASCII`, since classes are of ASCII; `$` is left out, which takes a line feed in `re`."""

@@ -137,7 +137,7 @@ async def test_when_it_is_cancelled_all_connections_are_closed_and_the_listening
             pass
 
 
-async def test_newcomers_displace_their_own_kind_and_that_is_told(monkeypatch):
+async def test_newcomers_displace_their_own_kind_and_that_is_told():
     async with serving(newcomers=2) as on:
         client = await on.said(b"+")
         first, second, third = [await on.said(b"x") for _ in range(3)]

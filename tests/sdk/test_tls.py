@@ -108,12 +108,6 @@ def test_a_client_certificate_is_shown_to_the_server() -> None:
     assert (("commonName", "shipper-1"),) in shown["subject"]
 
 
-def test_a_credential_of_another_shape_changes_nothing() -> None:
-    context = client_context(trusting(), Credential.parse({"api_key": "id:secret"}))
-
-    shake_hands(context, server_context(*_SERVER), "es-1.test")
-
-
 # -- bad material ------------------------------------------------------------------------------------------------------
 
 
@@ -202,11 +196,6 @@ def test_a_file_that_is_no_pem_is_refused(content: bytes, message: str, tmp_path
 
     with pytest.raises(ValueError, match=message):
         Material.read(str(file))
-
-
-def test_a_file_that_is_missing_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(ValueError, match=r"cannot read this file: No such file"):
-        Material.read(str(tmp_path / "none.pem"))
 
 
 def test_a_relative_path_that_is_missing_says_from_where_it_counts(
