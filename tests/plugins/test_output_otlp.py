@@ -12,7 +12,6 @@ from dataclasses import replace
 from functools import partial
 
 import grpc
-import orjson
 import pytest
 import trio
 import trustme
@@ -53,10 +52,8 @@ TOKEN = Credential.parse({"bearer_token": "secret.of-the-test"})
 KEY = Credential.parse({"token": "raw-key"})
 PROTOCOLS = ["grpc", "http"]
 both = pytest.mark.parametrize("protocol", PROTOCOLS)
-GROUPS = [
-    Group(resource=Resource(attributes={"service.name": "shop"}), scope=Scope(name="lib"), records=[Record(body=n)])
-    for n in range(3)
-]
+
+
 BATCH = replace(events.batches([Group(records=[Record(body=n, time=n + 1) for n in range(8)])])[0], origin=b"o" * 16)
 
 
@@ -737,10 +734,6 @@ def test_a_page_of_a_proxy_rejects_nothing():
         check_http(Response(400, {"Content-Type": "text/html"}, b"<html>"), "x:1")
     with pytest.raises(Later):
         check_http(Response(500, {"Content-Type": "text/html"}, b"<html>"), "x:1")
-
-
-def test_json_is_what_the_encoding_says():
-    assert orjson.loads(jsons.encoded(GROUPS))["resourceLogs"][0]["scopeLogs"][0]["scope"] == {"name": "lib"}
 
 
 async def findings(protocol, receiver, **settings):
