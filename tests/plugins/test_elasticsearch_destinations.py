@@ -32,7 +32,6 @@ from shipper.plugin import (
     Question,
     Requests,
     Sender,
-    StartFailed,
 )
 from shipper.policy.policy import parse
 from shipper.policy.registry import Registry
@@ -387,12 +386,7 @@ async def test_a_proxy_is_shown_its_own_credential_alone(aio: Asyncio) -> None:
 
 
 @pytest.mark.parametrize(
-    ("refusal", "reason"),
-    [
-        (b"", "the proxy answered 407"),
-        (b"HTTP/1.1 502 Bad Gateway\r\nContent-Length: 0\r\n\r\n", "the proxy answered 502"),
-        (b"SSH-2.0-x\r\n\r\n", "the answer is not HTTP"),
-    ],
+    ("refusal", "reason"), [(b"", "the proxy answered 407"), (b"SSH-2.0-x\r\n\r\n", "the answer is not HTTP")]
 )
 async def test_a_proxy_that_makes_no_tunnel_is_named(aio: Asyncio, refusal: bytes, reason: str) -> None:
     told: list[None] = []
@@ -481,30 +475,6 @@ async def test_the_proxy_of_the_environment_is_used_unless_the_policy_says_none(
     assert (destination.total, len(proxy.heads)) == (1, 1)
     assert f"{ES} is asked by the environment's proxy {proxy.url.removeprefix('http://')}" in caplog.text
     assert "canary" not in caplog.text
-
-
-async def test_a_wrong_variable_is_told_at_the_start(aio: Asyncio, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("HTTPS_PROXY", "socks5://canary@proxy")
-    with pytest.raises(StartFailed, match=r"output main: the variable HTTPS_PROXY: a proxy is asked by ") as why:
-        async with sender(aio, f"https://{ES}"):
-            pass
-
-    assert "canary" not in str(why.value)
-
-
-def test_what_is_no_proxy_is_refused_at_its_place() -> None:
-    for options, path in [
-        ("proxy: ftp://p", "outputs.main.proxy"),
-        ("proxy: 'http://ann:pass@p'", "outputs.main.proxy"),
-        ("proxy: 'http://p/x'", "outputs.main.proxy"),
-        ("proxy_credential: p", "outputs.main.proxy_credential"),
-        ("proxy: none\n    proxy_credential: p", "outputs.main.proxy_credential"),
-    ]:
-        with pytest.raises(PolicyError) as refused:
-            parse(POLICY + f"    {options}\n", Registry.installed())
-
-        assert [problem.path for problem in refused.value.problems] == [path]
-        assert "pass" not in str(refused.value)
 
 
 # -- indices and pipelines by condition --------------------------------------------------------------------------------
