@@ -8,7 +8,7 @@ from typing import Annotated, Any, ClassVar, Literal
 import msgspec
 import pytest
 import trustme
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from shipper.plugin import (
@@ -551,7 +551,6 @@ SECTIONS = st.fixed_dictionaries(
 )
 
 
-@settings(suppress_health_check=[HealthCheck.too_slow])
 @given(TREES | SECTIONS)
 def test_any_structure_is_a_policy_or_refused_at_places_inside_the_text(tree):
     text = write(tree)
