@@ -161,13 +161,6 @@ def test_a_dead_destination_says_for_how_long_and_what_ends_it_and_when_the_queu
     assert "512MiB of 1GiB, full in 85 min" in words
 
 
-def test_what_is_broken_comes_first():
-    found = view.of(SERVED)
-
-    assert [one.name for one in found.inputs] == ["apps", "access"]
-    assert [one.name for one in found.outputs] == ["main", "copy"]
-
-
 def test_deliveries_to_several_outputs_are_not_said_to_be_events():
     one = {"main": SERVED["counters"]["main"]}
 
