@@ -25,7 +25,6 @@ from shipper.plugin import (
     CredentialId,
     Finding,
     Later,
-    Material,
     NotBegun,
     OutputContext,
     Prepared,
@@ -40,6 +39,7 @@ from shipper.sdk.errors import PolicyError
 from shipper.testing import BulkDestination, open_destination
 from shipper_demo.ports import free_port
 from shipper_plugins.outputs.elasticsearch import ElasticsearchOutput
+from tests import certificates
 from tests.proxy import ForwardProxy, open_proxy
 from tests.raw_http import http, raw_server, read_request
 
@@ -154,7 +154,7 @@ def test_an_output_has_either_hosts_or_a_cloud_id(hosts: str, path: str) -> None
 # -- fingerprints ------------------------------------------------------------------------------------------------------
 
 CA = trustme.CA()
-TRUST = ClientTls(ca=Material("ca", CA.cert_pem.bytes().decode()))
+TRUST = certificates.trust(CA)
 
 
 def fingerprint(ca: trustme.CA | trustme.LeafCert) -> str:
@@ -242,16 +242,15 @@ async def test_the_name_is_checked_as_ever(aio: Asyncio) -> None:
 
 @pytest.mark.parametrize("version", [ssl.TLSVersion.TLSv1_2, ssl.TLSVersion.TLSv1_3])
 async def test_a_host_that_wants_a_certificate_is_looked_at_without_one(aio: Asyncio, version: ssl.TLSVersion) -> None:
-    made = CA.issue_cert("shipper-1.test", common_name="shipper-1")
-    chain = b"".join(blob.bytes() for blob in made.cert_chain_pems).decode()
-    own = Credential.parse({"certificate": chain, "key": made.private_key_pem.bytes().decode()})
     async with open_destination(
         aio, keys={"CN=shipper-1"}, tls=showing(CA, "127.0.0.1", ask=True, version=version)
     ) as destination:
         output = ElasticsearchOutput(
             hosts=(destination.url,), credential=CredentialId("own"), ca_fingerprint=fingerprint(CA)
         )
-        async with output.open(OutputContext("main", aio, {CredentialId("own"): own})) as main:
+        async with output.open(
+            OutputContext("main", aio, {CredentialId("own"): certificates.credential(CA, "shipper-1")})
+        ) as main:
             await main.send(documents(b"{}"))
 
     assert destination.total == 1
@@ -333,12 +332,6 @@ def test_what_is_no_fingerprint_or_has_no_use_is_refused_at_its_place(before: st
 ES = "es.test:9200"
 
 
-def server_context(*names: str) -> ssl.SSLContext:
-    context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
-    CA.issue_cert(*names).configure_cert(context)
-    return context
-
-
 def port_of(destination: BulkDestination) -> int:
     return int(destination.url.rpartition(":")[2])
 
@@ -347,7 +340,7 @@ def port_of(destination: BulkDestination) -> int:
 async def behind_a_proxy(aio: Asyncio, **options: Any) -> AsyncIterator[tuple[BulkDestination, ForwardProxy]]:
     """A destination over TLS named es.test:9200, which only the proxy knows."""
     async with (
-        open_destination(aio, keys={KEY}, tls=server_context("es.test")) as destination,
+        open_destination(aio, keys={KEY}, tls=certificates.server(CA, "es.test")) as destination,
         open_proxy({ES: port_of(destination)}, **options) as proxy,
     ):
         yield destination, proxy
@@ -409,17 +402,16 @@ async def test_a_proxy_that_makes_no_tunnel_is_named(aio: Asyncio, refusal: byte
 
 async def test_the_certificate_is_checked_through_a_tunnel(aio: Asyncio) -> None:
     async with behind_a_proxy(aio) as (destination, proxy):
-        for tls, cause in ((ClientTls(), "unable to get local issuer"), (replaced("other.test"), "Hostname mismatch")):
+        for tls, cause in (
+            (ClientTls(), "unable to get local issuer"),
+            (certificates.trust(CA, server_name="other.test"), "Hostname mismatch"),
+        ):
             async with sender(aio, f"https://{ES}", tls=tls, proxy=proxy.url) as main:
                 with pytest.raises(Later, match=cause) as why:
                     await main.send(documents(b"{}"))
                 assert why.value.code == "tls_failed"
 
     assert destination.log == []
-
-
-def replaced(name: str) -> ClientTls:
-    return ClientTls(ca=TRUST.ca, server_name=name)
 
 
 async def test_a_proxy_gets_no_credential_once_nothing_may_begin_any_more(aio: Asyncio) -> None:

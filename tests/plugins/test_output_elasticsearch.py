@@ -8,12 +8,12 @@ import itertools
 import json
 import os
 import socket
-import ssl
 import subprocess
 import sys
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager, suppress
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 import msgspec
@@ -32,7 +32,6 @@ from shipper.plugin import (
     Duration,
     Held,
     Later,
-    Material,
     NotBegun,
     Outcome,
     OutputContext,
@@ -48,12 +47,15 @@ from shipper.testing import BulkDestination, Reply, open_destination
 from shipper_demo.ports import free_port
 from shipper_plugins.outputs import bulk, host_rotation
 from shipper_plugins.outputs.elasticsearch import ElasticsearchOutput
+from tests import certificates
 from tests.raw_http import Talk, http, raw_server, read_request, saying, some
 
 pytestmark = pytest.mark.usefixtures("no_proxy_of_the_machine")
 _KEY = Credential.parse({"api_key": "id:canary-secret"})
 _STREAM = {"type": "logs", "dataset": "nginx", "namespace": "prod"}
 _CA = trustme.CA()
+_TRUST = certificates.trust(_CA)
+_server = partial(certificates.server, _CA)
 
 
 @pytest.fixture(autouse=True)
@@ -599,12 +601,14 @@ def _sockets() -> set[str]:
 
 @pytest.mark.parametrize("tls", [False, True], ids=["http", "https"])
 async def test_when_the_block_is_left_no_socket_is_open(aio: Asyncio, tls: bool) -> None:
-    server = _server_context("127.0.0.1") if tls else None
-    trusting = ClientTls(ca=Material("ca", _CA.cert_pem.bytes().decode()))
+    server = _server("127.0.0.1") if tls else None
     async with open_destination(aio, keys={_KEY}, tls=server) as other:
         port = int(other.url.rsplit(":", 1)[1])
         before = _ends_at(port)
-        async with sender(aio, other.url, tls=trusting, workers=4) as main, trio.open_nursery() as nursery:
+        async with (
+            sender(aio, other.url, tls=_TRUST, workers=4) as main,
+            trio.open_nursery() as nursery,
+        ):
             for seq in range(4):
                 nursery.start_soon(main.send, lines(3, seq))
             await other.wait_for(12)
@@ -647,11 +651,11 @@ async def test_close_returns_when_the_sockets_are_closed_even_of_what_was_just_c
         writer.close()
 
     async def cancel_and_close() -> int:
-        tls = _server_context("127.0.0.1") if moment == "waiting over TLS" else None
+        tls = _server("127.0.0.1") if moment == "waiting over TLS" else None
         server = await asyncio.start_server(serve, "127.0.0.1", 0, ssl=tls)
         port = server.sockets[0].getsockname()[1]
         scheme = "http" if moment == "waiting" else "https"
-        client = http_client.Pool({}, client_context(_trust()), None, aio=aio, connections=2, seconds=60)
+        client = http_client.Pool({}, client_context(_TRUST), None, aio=aio, connections=2, seconds=60)
         await client.open()
         task = asyncio.create_task(client.request("POST", f"{scheme}://127.0.0.1:{port}", "/_bulk", [b"body"], {}, 1))
         if moment == "connecting":
@@ -805,7 +809,7 @@ async def test_nothing_is_written_before_it_is_stored_that_a_request_begins(
 async def test_no_request_begins_to_a_host_that_is_not_there_or_not_trusted(
     aio: Asyncio, destination: BulkDestination
 ) -> None:
-    async with open_destination(aio, tls=_server_context("127.0.0.1")) as other:
+    async with open_destination(aio, tls=_server("127.0.0.1")) as other:
         urls = [
             f"http://127.0.0.1:{free_port()}",
             other.url,
@@ -818,27 +822,14 @@ async def test_no_request_begins_to_a_host_that_is_not_there_or_not_trusted(
 # -- TLS ---------------------------------------------------------------------------------------------------------------
 
 
-def _server_context(*names: str, ask: bool = False) -> ssl.SSLContext:
-    context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
-    _CA.issue_cert(*names).configure_cert(context)
-    if ask:
-        context.verify_mode = ssl.CERT_REQUIRED
-        _CA.configure_trust(context)
-    return context
-
-
-def _trust(**settings: Any) -> ClientTls:
-    return ClientTls(ca=Material("ca", _CA.cert_pem.bytes().decode()), **settings)
-
-
 @pytest.mark.parametrize(
     ("name", "tls"),
-    [("127.0.0.1", _trust()), ("es.test", _trust(server_name="es.test"))],
+    [("127.0.0.1", _TRUST), ("es.test", certificates.trust(_CA, server_name="es.test"))],
     ids=["the host's", "the one that was set"],
 )
 async def test_events_go_over_tls_to_a_server_with_the_right_name(aio: Asyncio, name: str, tls: ClientTls) -> None:
     async with (
-        open_destination(aio, keys={_KEY}, tls=_server_context(name)) as other,
+        open_destination(aio, keys={_KEY}, tls=_server(name)) as other,
         sender(aio, other.url, tls=tls) as main,
     ):
         await main.send(lines(2))
@@ -850,15 +841,22 @@ async def test_events_go_over_tls_to_a_server_with_the_right_name(aio: Asyncio, 
     ("tls", "names", "cause"),
     [
         (ClientTls(), ["127.0.0.1"], "certificate verify failed: unable to get local issuer certificate"),
-        (_trust(), ["es.test"], "certificate verify failed: IP address mismatch"),
-        (_trust(server_name="other.test"), ["es.test"], "certificate verify failed: Hostname mismatch"),
+        (_TRUST, ["es.test"], "certificate verify failed: IP address mismatch"),
+        (
+            certificates.trust(_CA, server_name="other.test"),
+            ["es.test"],
+            "certificate verify failed: Hostname mismatch",
+        ),
     ],
     ids=["unknown authority", "wrong address", "wrong name"],
 )
 async def test_a_server_that_is_not_trusted_gets_nothing(
     aio: Asyncio, tls: ClientTls, names: list[str], cause: str
 ) -> None:
-    async with open_destination(aio, tls=_server_context(*names)) as other, sender(aio, other.url, tls=tls) as main:
+    async with (
+        open_destination(aio, tls=_server(*names)) as other,
+        sender(aio, other.url, tls=tls) as main,
+    ):
         with pytest.raises(Later, match=cause) as error:
             await main.send(lines(1))
 
@@ -874,13 +872,11 @@ async def test_a_server_that_speaks_no_tls_is_told(aio: Asyncio, destination: Bu
 
 
 async def test_a_certificate_is_a_credential(aio: Asyncio) -> None:
-    made = _CA.issue_cert("shipper-1.test", common_name="shipper-1")
-    chain = b"".join(blob.bytes() for blob in made.cert_chain_pems).decode()
-    credential = Credential.parse({"certificate": chain, "key": made.private_key_pem.bytes().decode()})
-    async with open_destination(aio, keys={"CN=shipper-1"}, tls=_server_context("127.0.0.1", ask=True)) as other:
-        async with sender(aio, other.url, tls=_trust(), credential=credential) as main:
+    credential = certificates.credential(_CA, "shipper-1")
+    async with open_destination(aio, keys={"CN=shipper-1"}, tls=_server("127.0.0.1", ask=True)) as other:
+        async with sender(aio, other.url, tls=_TRUST, credential=credential) as main:
             await main.send(lines(2))
-        async with sender(aio, other.url, tls=_trust(), credential=None) as main:
+        async with sender(aio, other.url, tls=_TRUST, credential=None) as main:
             with pytest.raises(Later):
                 await main.send(lines(2, seq=2))
 

@@ -24,12 +24,10 @@ from opentelemetry.proto.collector.logs.v1.logs_service_pb2_grpc import (
 from shipper.plugin import (
     BadOption,
     Batch,
-    ClientTls,
     Code,
     Credential,
     Held,
     Later,
-    Material,
     NotBegun,
     Outcome,
     OutputContext,
@@ -47,6 +45,7 @@ from shipper_plugins.otlp.status import HTTP_OF, Grpc
 from shipper_plugins.outputs import otlp as module
 from shipper_plugins.outputs import otlp_channel
 from shipper_plugins.outputs.otlp import OtlpOutput
+from tests import certificates
 
 TOKEN = Credential.parse({"bearer_token": "secret.of-the-test"})
 KEY = Credential.parse({"token": "raw-key"})
@@ -666,21 +665,23 @@ def ca():
     return trustme.CA()
 
 
+def identity(ca):
+    certificate, key = certificates.identity(ca, "localhost")
+    return key.encode(), certificate.encode()
+
+
 @pytest.mark.parametrize("is_mutual", [False, True])
 async def test_grpc_goes_over_tls(ca, is_mutual):
-    issued, client = ca.issue_cert("localhost"), ca.issue_cert("client")
-    pair = issued.private_key_pem.bytes(), issued.cert_chain_pems[0].bytes()
-    trusted = ca.cert_pem.bytes() if is_mutual else None
-    credentials = grpc.ssl_server_credentials([pair], trusted, is_mutual)
-    shown = {"certificate": client.cert_chain_pems[0].bytes().decode(), "key": client.private_key_pem.bytes().decode()}
+    trusted = certificates.pem(ca).encode() if is_mutual else None
+    credentials = grpc.ssl_server_credentials([identity(ca)], trusted, is_mutual)
     receiver = Receiver()
     with over_grpc(receiver, credentials) as port:
         async with opened(
             "grpc",
             port,
-            Credential.parse(shown) if is_mutual else TOKEN,
+            certificates.credential(ca, "client") if is_mutual else TOKEN,
             endpoint=f"https://localhost:{port}",
-            tls=ClientTls(ca=Material("ca.pem", ca.cert_pem.bytes().decode())),
+            tls=certificates.trust(ca),
         ) as sender:
             for _ in range(3):
                 assert not (await sender.send(BATCH)).others
@@ -690,9 +691,7 @@ async def test_grpc_goes_over_tls(ca, is_mutual):
 
 
 async def test_a_certificate_of_a_stranger_is_refused(ca):
-    issued = ca.issue_cert("localhost")
-    credentials = grpc.ssl_server_credentials([(issued.private_key_pem.bytes(), issued.cert_chain_pems[0].bytes())])
-    with over_grpc(Receiver(), credentials) as port:
+    with over_grpc(Receiver(), grpc.ssl_server_credentials([identity(ca)])) as port:
         async with opened("grpc", port, endpoint=f"https://localhost:{port}") as sender:
             with pytest.raises(Unreachable, match="certificate verify failed") as why:
                 await sender.send(BATCH)

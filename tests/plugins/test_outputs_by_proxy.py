@@ -35,6 +35,7 @@ from shipper_demo.ports import free_port
 from shipper_plugins.inputs.relay import RelayTls
 from shipper_plugins.otlp import protobuf
 from shipper_plugins.outputs.otlp import OtlpOutput
+from tests import certificates
 from tests.plugins import relay
 from tests.plugins.test_output_otlp import BATCH, Receiver, over_grpc
 from tests.proxy import ForwardProxy, open_proxy
@@ -42,7 +43,7 @@ from tests.raw_http import http, raw_server, read_request
 
 pytestmark = pytest.mark.usefixtures("no_proxy_of_the_machine")
 CA = trustme.CA()
-TRUST = ClientTls(ca=Material("ca.pem", CA.cert_pem.bytes().decode()))
+TRUST = certificates.trust(CA)
 HOST = "far.test:4317"
 KEY = Credential.parse({"bearer_token": "canary-of-the-key"})
 LOGIN = Credential.parse({"username": "ann", "password": "canary-pröxy"})
@@ -68,10 +69,10 @@ async def sender(aio: Asyncio, **settings: Any) -> AsyncIterator[Sender]:
 @asynccontextmanager
 async def behind_a_proxy(tls: bool = True, **options: Any) -> AsyncIterator[tuple[Receiver, ForwardProxy]]:
     """A receiver of gRPC at `HOST`, which only the proxy knows."""
-    issued = CA.issue_cert(HOST.partition(":")[0])
-    pair = issued.private_key_pem.bytes(), issued.cert_chain_pems[0].bytes()
+    certificate, key = certificates.identity(CA, HOST.partition(":")[0])
+    credentials = grpc.ssl_server_credentials([(key.encode(), certificate.encode())])
     receiver = Receiver()
-    with over_grpc(receiver, grpc.ssl_server_credentials([pair]) if tls else None) as port:
+    with over_grpc(receiver, credentials if tls else None) as port:
         async with open_proxy({HOST: port}, **options) as proxy:
             yield receiver, proxy
 
@@ -196,9 +197,8 @@ PRINCIPAL = "principal.test:6789"
 @asynccontextmanager
 async def principal_behind_a_proxy(aio: Asyncio, **options: Any) -> AsyncIterator[tuple[relay.Principal, ForwardProxy]]:
     """A principal at `PRINCIPAL`, which only the proxy knows."""
-    own = CA.issue_cert("principal.test")
-    chain = b"".join(part.bytes() for part in own.cert_chain_pems).decode()
-    tls = RelayTls(certificate=Material("c", chain), key=Material("k", own.private_key_pem.bytes().decode()))
+    certificate, key = certificates.identity(CA, "principal.test")
+    tls = RelayTls(certificate=Material("c", certificate), key=Material("k", key))
     async with (
         relay.principal(aio, tls=tls) as door,
         open_proxy({PRINCIPAL: int(door.url.rpartition(":")[2])}, **options) as proxy,
