@@ -180,7 +180,6 @@ async def test_opensearch_is_asked_by_a_document_that_it_must_refuse(item, verdi
 @pytest.mark.parametrize(
     ("root", "who"),
     [
-        ((200, {}, b"<html>"), (200, {}, b"<html>")),
         ((200, {}, {"version": 7}), (404, {}, {})),
         ((503, {}, b""), (503, {}, b"")),
         ((302, {"Location": "/x"}, b""), (302, {"Location": "/x"}, b"")),
@@ -198,7 +197,6 @@ async def test_what_is_no_elasticsearch_gives_findings_and_no_traceback(root, wh
     "answers",
     [
         {"GET /": (200, {}, b"<html>welcome")},
-        {"GET /": (404, {}, b"<html>not found")},
         {"GET /": (200, {}, b"<html>"), OPEN_WHO: (200, {}, b"<html>")},
         {"GET /": (200, {}, {"version": "1.2"}), OPEN_WHO: (200, {}, {})},
     ],

@@ -44,10 +44,13 @@ from tests.proxy import ForwardProxy, open_proxy
 from tests.raw_http import http, raw_server, read_request
 
 pytestmark = pytest.mark.usefixtures("no_proxy_of_the_machine")
+CA = trustme.CA()
+TRUST = certificates.trust(CA)
 KEY = Credential.parse({"api_key": "id:canary-secret"})
 GATEWAY = Credential.parse({"token": "canary-of-the-gateway"})
 PROXY = Credential.parse({"username": "ann", "password": "pröxy"})
-CREDENTIALS = {CredentialId("es"): KEY, CredentialId("gateway"): GATEWAY, CredentialId("proxy"): PROXY}
+OWN = certificates.credential(CA, "shipper-1")
+CREDENTIALS = {CredentialId(id): one for id, one in (("es", KEY), ("gateway", GATEWAY), ("proxy", PROXY), ("own", OWN))}
 SECRET: dict[str, Any] = {"secret_headers": {"X-Gateway": CredentialId("gateway")}}
 CREATED = b'{"errors":false,"items":[{"create":{"status":201}}]}'
 
@@ -57,10 +60,11 @@ def documents(*texts: bytes, seq: int = 1) -> Batch:
 
 
 @asynccontextmanager
-async def sender(aio: Asyncio, *hosts: str, credential: str | None = "es", **settings: Any) -> AsyncIterator[Sender]:
-    id = None if credential is None else CredentialId(credential)
-    output = ElasticsearchOutput(hosts=hosts, credential=id, **settings)
-    async with output.open(OutputContext("main", aio, CREDENTIALS)) as opened:
+async def sender(
+    aio: Asyncio, *hosts: str, credential: str = "es", of_context: Any = None, **settings: Any
+) -> AsyncIterator[Sender]:
+    output = ElasticsearchOutput(hosts=hosts, credential=CredentialId(credential), **settings)
+    async with output.open(OutputContext("main", aio, CREDENTIALS, **(of_context or {}))) as opened:
         yield opened
 
 
@@ -153,9 +157,6 @@ def test_an_output_has_either_hosts_or_a_cloud_id(hosts: str, path: str) -> None
 
 # -- fingerprints ------------------------------------------------------------------------------------------------------
 
-CA = trustme.CA()
-TRUST = certificates.trust(CA)
-
 
 def fingerprint(ca: trustme.CA | trustme.LeafCert) -> str:
     pem = ca.cert_pem if isinstance(ca, trustme.CA) else ca.cert_chain_pems[0]
@@ -199,15 +200,13 @@ async def test_an_authority_is_trusted_by_its_fingerprint(aio: Asyncio, spelling
 
 async def test_the_chain_of_another_authority_gets_nothing(aio: Asyncio) -> None:
     requests = Requests()
-    context = OutputContext("main", aio, CREDENTIALS, requests=requests)
-    async with open_destination(aio, tls=showing(trustme.CA(), "127.0.0.1")) as destination:
-        output = ElasticsearchOutput(
-            hosts=(destination.url,), credential=CredentialId("es"), ca_fingerprint=fingerprint(CA)
-        )
-        async with output.open(context) as main:
-            for _ in range(2):
-                with pytest.raises(Later, match=r"no certificate of its chain has the ca_fingerprint$") as why:
-                    await main.send(documents(b"{}"))
+    async with (
+        open_destination(aio, tls=showing(trustme.CA(), "127.0.0.1")) as destination,
+        sender(aio, destination.url, ca_fingerprint=fingerprint(CA), of_context={"requests": requests}) as main,
+    ):
+        for _ in range(2):
+            with pytest.raises(Later, match=r"no certificate of its chain has the ca_fingerprint$") as why:
+                await main.send(documents(b"{}"))
 
     assert (destination.log, why.value.code) == ([], "tls_failed")
     assert requests.failures == {"tls": 2}
@@ -242,16 +241,12 @@ async def test_the_name_is_checked_as_ever(aio: Asyncio) -> None:
 
 @pytest.mark.parametrize("version", [ssl.TLSVersion.TLSv1_2, ssl.TLSVersion.TLSv1_3])
 async def test_a_host_that_wants_a_certificate_is_looked_at_without_one(aio: Asyncio, version: ssl.TLSVersion) -> None:
-    async with open_destination(
-        aio, keys={"CN=shipper-1"}, tls=showing(CA, "127.0.0.1", ask=True, version=version)
-    ) as destination:
-        output = ElasticsearchOutput(
-            hosts=(destination.url,), credential=CredentialId("own"), ca_fingerprint=fingerprint(CA)
-        )
-        async with output.open(
-            OutputContext("main", aio, {CredentialId("own"): certificates.credential(CA, "shipper-1")})
-        ) as main:
-            await main.send(documents(b"{}"))
+    tls = showing(CA, "127.0.0.1", ask=True, version=version)
+    async with (
+        open_destination(aio, keys={"CN=shipper-1"}, tls=tls) as destination,
+        sender(aio, destination.url, credential="own", ca_fingerprint=fingerprint(CA)) as main,
+    ):
+        await main.send(documents(b"{}"))
 
     assert destination.total == 1
 
@@ -387,14 +382,12 @@ async def test_a_proxy_that_makes_no_tunnel_is_named(aio: Asyncio, refusal: byte
     async def begins() -> None:
         told.append(None)
 
-    async with behind_a_proxy(aio, login="ann:other", refusal=refusal) as (destination, proxy):
-        output = ElasticsearchOutput(
-            hosts=(f"https://{ES}",), credential=CredentialId("es"), tls=TRUST, proxy=proxy.url
-        )
-        context = OutputContext("main", aio, CREDENTIALS, begins=begins)
-        async with output.open(context) as main:
-            with pytest.raises(Later) as why:
-                await main.send(documents(b"{}"))
+    async with (
+        behind_a_proxy(aio, login="ann:other", refusal=refusal) as (destination, proxy),
+        sender(aio, f"https://{ES}", tls=TRUST, proxy=proxy.url, of_context={"begins": begins}) as main,
+    ):
+        with pytest.raises(Later) as why:
+            await main.send(documents(b"{}"))
 
     assert str(why.value) == f"{ES} by the proxy {proxy.url.removeprefix('http://')}: {reason}"
     assert (destination.total, told) == (0, [])
@@ -417,11 +410,9 @@ async def test_the_certificate_is_checked_through_a_tunnel(aio: Asyncio) -> None
 async def test_a_proxy_gets_no_credential_once_nothing_may_begin_any_more(aio: Asyncio) -> None:
     may = iter([True])  # before the connection is made
     async with behind_a_proxy(aio, login="ann:pröxy") as (_, proxy):
-        output = ElasticsearchOutput(
-            hosts=(f"https://{ES}",), tls=TRUST, proxy=proxy.url, proxy_credential=CredentialId("proxy")
-        )
-        context = OutputContext("main", aio, CREDENTIALS, may_begin=lambda: next(may, False))
-        async with output.open(context) as main:
+        settings = {"tls": TRUST, "proxy": proxy.url, "proxy_credential": CredentialId("proxy")}
+        fence = {"may_begin": lambda: next(may, False)}
+        async with sender(aio, f"https://{ES}", of_context=fence, **settings) as main:
             with pytest.raises(NotBegun):
                 await main.send(documents(b"{}"))
 

@@ -262,106 +262,56 @@ def test_what_an_index_is_the_cause_of_holds_for_all_its_events() -> None:
 
 
 _ARGUMENT = "illegal_argument_exception"
-_OF_THE_CLUSTER = [
-    (
-        Outcome.LATER,
-        "validation_exception",
+_OF_THE_CLUSTER = {
+    (Outcome.LATER, "validation_exception"): [
         "Validation Failed: 1: this action would add [2] shards, but this cluster currently has [63]/[1]"
         " maximum normal shards open; for more information, see https://www.elastic.co/guide;",
-    ),
-    (
-        Outcome.LATER,
-        "validation_exception",
-        "Validation Failed: 1: this action would add [2] total shards, but this cluster currently has [67]/[1]"
-        " maximum shards open;",
-    ),
-    (Outcome.LATER, _ARGUMENT, _NO_WRITE_INDEX),
-    (
-        Outcome.LATER,
-        _ARGUMENT,
+        "Validation Failed: 1: this action would add [2] total shards, but this cluster currently has"
+        " [67]/[1] maximum shards open;",
+    ],
+    (Outcome.LATER, _ARGUMENT): [
+        _NO_WRITE_INDEX,
         "alias [logs] has more than one index associated with it [logs-1, logs-2], can't execute a single index op",
-    ),
-    (
-        Outcome.LATER,
-        _ARGUMENT,
         "Alias [logs] has more than one index associated with it [[logs-1, logs-2]], can't execute a single index op",
-    ),
-    (Outcome.LATER, _ARGUMENT, "Number of documents in the index can't exceed [2147483519]"),
-    (
-        Outcome.LATER,
-        _ARGUMENT,
+        "Number of documents in the index can't exceed [2147483519]",
         "Number of documents in the shard cannot exceed [2147483519]; for more information, see [https://…]",
-    ),
-    (
-        Outcome.LATER,
-        _ARGUMENT,
         "Number of documents in shard [logs][0] exceeds the limit of [2147483519] documents per shard",
-    ),
-    (
-        Outcome.LATER,
-        "mapper_parsing_exception",
+        "the number of source shards [4] must be a factor of [7]",
+        "unknown setting [index.knn] please check that any required plugins are installed, or check the"
+        " breaking changes documentation for removed settings",
+        "Unknown filter type [pattern_capture] for [email]",
+    ],
+    (Outcome.LATER, "mapper_parsing_exception"): [
         "Failed to parse mapping: unknown parameter [properties] on mapper [a] of type [keyword]",
-    ),
-    (
-        Outcome.LATER,
-        "mapper_parsing_exception",
         "Failed to parse mapping [_doc]: unknown parameter [properties] on mapper [a] of type [keyword]",
-    ),
-    (Outcome.LATER, _ARGUMENT, "the number of source shards [4] must be a factor of [7]"),
-    (
-        Outcome.LATER,
-        _ARGUMENT,
-        "unknown setting [index.knn] please check that any required plugins are installed, or check the breaking"
-        " changes documentation for removed settings",
-    ),
-    (Outcome.LATER, _ARGUMENT, "Unknown filter type [pattern_capture] for [email]"),
-    (
-        Outcome.LATER,
-        "invalid_alias_name_exception",
+    ],
+    (Outcome.LATER, "invalid_alias_name_exception"): [
         "Invalid alias name [taken]: an index or data stream exists with the same name as the alias",
-    ),
-    (
-        Outcome.LATER,
-        "invalid_alias_name_exception",
         "Invalid alias name [taken], an index exists with the same name as the alias",
-    ),
-    (Outcome.HELD, _ARGUMENT, "pipeline with id [geoip] does not exist"),
-    (Outcome.HELD, _ARGUMENT, "only write ops with an op_type of create are allowed in data streams"),
-    (
-        Outcome.HELD,
-        _ARGUMENT,
-        "index request with op_type=create targeting backing indices is disallowed, target corresponding data stream"
-        " [logs-app-prod] instead",
-    ),
-    (
-        Outcome.HELD,
-        _ARGUMENT,
-        "index request with op_type=index and no if_primary_term and if_seq_no set targeting backing indices is"
-        " disallowed, target corresponding data stream [logs-app-prod] instead",
-    ),
-    (
-        Outcome.HELD,
-        "validation_exception",
-        "Validation Failed: 1: Operation [INDEX] is not allowed with a custom document id :c:a key as setting"
-        " `index.append_only.enabled` is enabled for this index: state-c;",
-    ),
-    (
-        Outcome.HELD,
-        "validation_exception",
-        "Validation Failed: 1: Operation [DELETE] is not allowed as setting `index.append_only.enabled` is enabled for"
-        " this index: state-c;",
-    ),
-    (Outcome.HELD, _ARGUMENT, "no matching index template found for data stream [logs-app-prod]"),
-    (
-        Outcome.HELD,
-        _ARGUMENT,
+    ],
+    (Outcome.HELD, _ARGUMENT): [
+        "pipeline with id [geoip] does not exist",
+        "only write ops with an op_type of create are allowed in data streams",
+        "index request with op_type=create targeting backing indices is disallowed, target corresponding"
+        " data stream [logs-app-prod] instead",
+        "index request with op_type=index and no if_primary_term and if_seq_no set targeting backing"
+        " indices is disallowed, target corresponding data stream [logs-app-prod] instead",
+        "no matching index template found for data stream [logs-app-prod]",
         "matching index template [logs] for data stream [logs-app-prod] has no data stream template",
-    ),
-]
+    ],
+    (Outcome.HELD, "validation_exception"): [
+        "Validation Failed: 1: Operation [INDEX] is not allowed with a custom document id :c:a key as"
+        " setting `index.append_only.enabled` is enabled for this index: state-c;",
+        "Validation Failed: 1: Operation [DELETE] is not allowed as setting `index.append_only.enabled` is"
+        " enabled for this index: state-c;",
+    ],
+}
 """As Elasticsearch 8.19 and OpenSearch 2.19 say it, where they could be brought to say it."""
 
 
-@pytest.mark.parametrize(("outcome", "type", "reason"), _OF_THE_CLUSTER)
+@pytest.mark.parametrize(
+    ("outcome", "type", "reason"), [(*of, reason) for of, reasons in _OF_THE_CLUSTER.items() for reason in reasons]
+)
 def test_a_400_that_says_nothing_of_the_event_makes_no_dead_letter(outcome: Outcome, type: str, reason: str) -> None:
     found = settlement(400, type, reason)
 
