@@ -142,27 +142,30 @@ async def check_receiver(aio: Asyncio, path: Path) -> type[Input]:
     body = b"".join(b'{"create":{}}\n{"message":"line %d"}\n' % number for number in range(5))
     head = f"POST /_bulk HTTP/1.1\r\nHost: localhost\r\nAuthorization: {KEY.authorization()}\r\n"
     head += f"Content-Type: application/x-ndjson\r\nContent-Length: {len(body)}\r\nConnection: close\r\n\r\n"
-
-    async def feed(context: RecordingInputContext) -> None:
-        place = await address(context, "tcp")
-        while not context.count:
-            try:
-                async with await trio.open_tcp_stream(*place) as stream:
-                    await stream.send_all(head.encode() + body)
-                    while await stream.receive_some():
-                        pass
-            except (OSError, trio.BrokenResourceError):
-                pass
-            await trio.sleep(0.01)
-
     await check_input(
         ElasticsearchInput(address="127.0.0.1:0", credentials=("key",)),
         5,
         context=lambda stored: RecordingInputContext(positions=stored, credentials={"key": KEY}, aio=aio),
-        feed=feed,
+        feed=asking(head.encode() + body),
         resumes=False,
     )
     return ElasticsearchInput
+
+
+def asking(request: bytes) -> Callable[[RecordingInputContext], Awaitable[None]]:
+    """A client that sends a request, and sends it again if it was cut off, until something is stored."""
+
+    async def feed(context: RecordingInputContext) -> None:
+        while not context.count:
+            with suppress(OSError, trio.BrokenResourceError):
+                async with await trio.open_tcp_stream(*await address(context, "tcp")) as stream:
+                    await stream.send_all(request)
+                    with trio.move_on_after(0.1):
+                        while not context.count and await stream.receive_some():
+                            pass
+            await trio.sleep(0.01)
+
+    return feed
 
 
 def over_http(body: bytes) -> bytes:
@@ -183,25 +186,13 @@ def over_grpc(body: bytes) -> bytes:
 
 async def check_otlp_receiver(aio: Asyncio, path: Path) -> type[Input]:
     body = protobuf.encoded([Group(records=[Record(body=f"line {number}") for number in range(5)])])
-    free = Endpoint("tcp", "127.0.0.1")
 
     for protocol, send in (("http", over_http), ("grpc", over_grpc)):
-
-        async def feed(context: RecordingInputContext, request: bytes = send(body)) -> None:
-            address = (await context.listen(free)).getsockname()[:2]
-            while not context.count:
-                with suppress(OSError, trio.BrokenResourceError):
-                    async with await trio.open_tcp_stream(*address) as stream:
-                        await stream.send_all(request)
-                        with trio.move_on_after(0.1):
-                            while not context.count and await stream.receive_some():
-                                pass
-
         await check_input(
             OtlpInput(**{"grpc": None, "http": None, protocol: "127.0.0.1:0", "credentials": ("key",)}),  # type: ignore[arg-type]
             5,
             context=lambda stored: RecordingInputContext(positions=stored, credentials={"key": BEARER}),
-            feed=feed,
+            feed=asking(send(body)),
             key=lambda event: str(event["body"]),
             resumes=False,
         )
@@ -215,19 +206,11 @@ async def check_http_receiver(aio: Asyncio, path: Path) -> type[Input]:
         b"Authorization: %b\r\nContent-Length: %d\r\n\r\n%b" % (BEARER.authorization().encode(), len(body), body)
     )
 
-    async def feed(context: RecordingInputContext) -> None:
-        while not context.count:
-            with suppress(OSError, trio.BrokenResourceError):
-                async with await trio.open_tcp_stream(*await address(context, "tcp")) as stream:
-                    await stream.send_all(request)
-                    with trio.move_on_after(0.1):
-                        await stream.receive_some()
-
     await check_input(
         HttpInput(address="127.0.0.1:0", credentials=(CredentialId("key"),)),
         5,
         context=lambda stored: RecordingInputContext(positions=stored, credentials={"key": BEARER}),
-        feed=feed,
+        feed=asking(request),
         resumes=False,
     )
     return HttpInput

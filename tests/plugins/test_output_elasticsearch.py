@@ -896,6 +896,7 @@ async def test_opening_contacts_nobody(aio: Asyncio) -> None:
     [
         ({"api_key": "no base64, canary-secret"}, "api_key"),
         ({"bearer_token": "canary-secret-é"}, "no HTTP header"),
+        ({"bearer_token": "canary-secret\r\nHost: other"}, "no HTTP header"),
         ({"certificate": "canary-secret", "key": "canary-secret"}, "bad TLS material"),
     ],
 )
@@ -903,7 +904,7 @@ async def test_a_credential_that_cannot_be_used_is_told_at_once_and_not_shown(
     aio: Asyncio, credential: dict[str, str], message: str
 ) -> None:
     with pytest.raises(StartFailed, match=f"output main: .*{message}") as error:
-        async with sender(aio, "https://127.0.0.1:1", credential=Credential.parse(credential)):
+        async with sender(aio, "https://127.0.0.1:1", credential=Credential(credential)):
             pass
 
     assert "canary" not in str(error.value)
@@ -912,14 +913,6 @@ async def test_a_credential_that_cannot_be_used_is_told_at_once_and_not_shown(
 async def test_a_certificate_needs_tls(aio: Asyncio) -> None:
     with pytest.raises(StartFailed, match="https"):
         async with sender(aio, "http://h", credential=Credential.parse({"certificate": "c", "key": "k"})):
-            pass
-
-
-async def test_a_credential_cannot_smuggle_a_header(aio: Asyncio) -> None:
-    credential = Credential({"bearer_token": "x\r\nHost: other"})
-
-    with pytest.raises(StartFailed, match="no HTTP header"):
-        async with sender(aio, "http://h", credential=credential):
             pass
 
 

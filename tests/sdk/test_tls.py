@@ -200,7 +200,7 @@ def test_material_that_cannot_be_looked_at_is_not_called_bad(monkeypatch: pytest
 
 
 def test_a_file_whose_file_system_hangs_is_refused_in_time_however_often_it_is_named(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(tls, "READ_SECONDS", 0.05)
     monkeypatch.setattr(tls, "_readers", threading.BoundedSemaphore(2))

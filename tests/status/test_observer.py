@@ -172,9 +172,7 @@ async def test_a_full_queue_names_who_holds_it(tmp_path: Path) -> None:
         assert codes(observed)["inputs.in"] == "queue_full"
 
 
-async def test_an_input_that_failed_is_failed_and_one_that_ended_is_stopped(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_an_input_that_failed_is_failed_and_one_that_ended_is_stopped(tmp_path: Path) -> None:
     async def bug(context: InputContext) -> None:
         raise ZeroDivisionError("a secret")
 
