@@ -22,7 +22,6 @@ from h2.events import DataReceived, StreamEnded
 from shipper.plugin import (
     Asyncio,
     Batch,
-    Condition,
     Credential,
     CredentialId,
     Endpoint,
@@ -31,7 +30,6 @@ from shipper.plugin import (
     Later,
     Output,
     OutputContext,
-    Processor,
     Scheme,
     Size,
     Version,
@@ -65,25 +63,10 @@ from shipper_plugins.outputs.file import FileOutput
 from shipper_plugins.outputs.kafka import KafkaOutput, Sasl
 from shipper_plugins.outputs.otlp import OtlpOutput
 from shipper_plugins.outputs.relay import RelayOutput
-from shipper_plugins.processors.add_fields import AddFields
-from shipper_plugins.processors.add_host_metadata import AddHostMetadata
-from shipper_plugins.processors.aggregate import Aggregate
-from shipper_plugins.processors.convert import Convert
-from shipper_plugins.processors.copy import Copy
-from shipper_plugins.processors.dedupe import Dedupe
-from shipper_plugins.processors.dissect import Dissect
-from shipper_plugins.processors.drop import Drop
-from shipper_plugins.processors.drop_fields import DropFields
-from shipper_plugins.processors.parse import Parse
-from shipper_plugins.processors.redact import Redact
-from shipper_plugins.processors.rename import Rename
-from shipper_plugins.processors.route import Case as RouteCase
-from shipper_plugins.processors.route import Route
-from shipper_plugins.processors.throttle import Throttle
-from shipper_plugins.processors.timestamp import Timestamp
 from tests.plugins.journal import journal
 from tests.plugins.kafka_broker import open_cluster
 from tests.plugins.relay import KEYS, principal
+from tests.plugins.test_processor_batches import CASES
 
 KEY = Credential.parse({"api_key": "conformance:a-secret-of-the-test"})
 BEARER = Credential.parse({"bearer_token": "a-secret-of-the-test"})
@@ -282,36 +265,16 @@ async def test_an_input_holds_the_contract(type: str, aio: Asyncio, tmp_path: Pa
 
 # -- processors --------------------------------------------------------------------------------------------------------
 
-PROCESSORS: dict[str, list[Processor]] = {
-    "add_fields": [AddFields(fields={"service.name": "shop"})],
-    "add_host_metadata": [AddHostMetadata(), AddHostMetadata(netinfo=False)],
-    "aggregate": [Aggregate(), Aggregate(group_by=("message",), fields={"n": "sum", "log.offset": "last"})],
-    "convert": [Convert(fields={"message": "integer", "log.offset": "string"})],
-    "copy": [Copy(fields={"message": "event.original"})],
-    "dedupe": [Dedupe(), Dedupe(fields=("host.name",))],
-    "dissect": [Dissect(tokenizer="%{first} %{second}")],
-    "drop": [Drop(when=Condition(equals={"message": "first line"}))],
-    "drop_fields": [DropFields(fields=("host", "log.offset"))],
-    "parse": [
-        *(Parse(format="json"), Parse(format="nginx"), Parse(format="kv", value_split=":")),
-        *(Parse(format="apache"), Parse(format="syslog"), Parse(format="cri"), Parse(format="nginx", dashboards=True)),
-        *(Parse(format="csv", columns=("a",)), Parse(format="regex", pattern="(?P<first>li.*)")),
-    ],
-    "redact": [Redact(patterns=("line",))],
-    "rename": [Rename(fields={"message": "text"})],
-    "route": [Route(routes=(RouteCase(when=Condition(equals={"message": "first line"}), outputs=("main",)),))],
-    "throttle": [Throttle(rate=1), Throttle(rate=2, fields=("host.name",), when_over="tag")],
-    "timestamp": [Timestamp(field="log.offset", layouts=("UNIX",)), Timestamp(field="message", layouts=("UNIX",))],
-}
+
 MAKE_PARTS = {"route"}
 """Of those that are not opened."""
 
 
 async def test_a_processor_holds_the_contract() -> None:
     for type in of("processors"):
-        assert type in PROCESSORS, "give this processor a case in PROCESSORS"
-        for processor in PROCESSORS[type]:
-            assert isinstance(processor, found("processors", type))
+        own = [case.processor for case in CASES.values() if isinstance(case.processor, found("processors", type))]
+        assert own, "give this processor a case in test_processor_batches.py"
+        for processor in own:
             if processor.is_stage or type in MAKE_PARTS:
                 await check_stage(processor, [BATCH, replace(BATCH, seq=8)])
             else:
