@@ -167,14 +167,6 @@ def problems(text):
     return [(p.line, p.column, p.path, p.message) for p in caught.value.problems]
 
 
-def refusals(text):
-    try:
-        parse(text, REGISTRY)
-    except PolicyError as error:
-        return error.problems
-    return ()
-
-
 def only(text):
     (problem,) = problems(text)
     return problem
@@ -492,42 +484,6 @@ def test_an_id_is_not_taken_for_a_secret(id):
     assert parse(f"{SINK}    credential: {id}", REGISTRY).outputs["main"].config.credential == id
 
 
-# -- any text ----------------------------------------------------------------------------------------------------------
-
-STRUCTS = (type(parse(MINIMUM, REGISTRY)), Sink, Tag, Tail, Limit, ClientTls)
-KEYS = st.sampled_from([name for struct in STRUCTS for name in (*struct.__struct_fields__, "type", "from", "api_key")])
-VALUES = st.sampled_from(
-    [None, True, 1, 0.5, "main", "sink", "tail", "tag", "1KiB", "5s", "never", "https://a", "\0", "/"]
-)
-TREES = st.recursive(
-    VALUES | st.text(max_size=5),
-    lambda inner: st.lists(inner, max_size=4) | st.dictionaries(KEYS | st.text(max_size=3), inner, max_size=5),
-    max_leaves=25,
-)
-
-
-def parts(type, *keys):
-    return st.fixed_dictionaries({"type": st.just(type)}, optional=dict.fromkeys(keys, TREES))
-
-
-SECTIONS = st.fixed_dictionaries(
-    {"version": st.just(1)},
-    optional={
-        "inputs": st.dictionaries(st.just("a"), parts("tail", "paths", "from", "outputs", "processors", "data_stream")),
-        "outputs": st.dictionaries(st.just("main"), parts("sink", "hosts", "tls", "extra", "sets", "timeout", "batch")),
-        "processors": st.lists(parts("tag", "fields", "limits", "nested")),
-        "drain": TREES,
-    },
-)
-
-
-@given(TREES | SECTIONS)
-def test_any_structure_is_a_policy_or_refused_at_places_inside_the_text(tree):
-    text = write(tree)
-
-    assert all(1 <= p.line <= text.count("\n") + 1 and p.column >= 1 for p in refusals(text))
-
-
 # -- digests, and what is kept -----------------------------------------------------------------------------------------
 
 
@@ -698,29 +654,26 @@ def test_a_tree_of_a_policy_written_and_read_again_means_the_same():
     assert meaning(parse(write(plain(read(text))), REGISTRY)) == meaning(parse(text, REGISTRY))
 
 
-def test_an_output_that_takes_no_state_refuses_a_policy_that_gives_it_some():
-    text = "version: 1\ninputs:\n  a: {type: facts}\noutputs:\n  main: {type: console}\n  shelf: {type: shelf}\n"
+def test_an_input_gives_nothing_that_an_output_of_it_does_not_take():
+    for inputs, outputs, told in [
+        ("{type: facts}", "main: {type: console}, shelf: {type: shelf}", "keyed state, which outputs.main (console)"),
+        ("{type: facts}", "shelf: {type: shelf, fails: true}", "keyed state, which outputs.shelf (shelf)"),
+        ("{type: tail, paths: [b]}", "shelf: {type: shelf}", "log events, which outputs.shelf (shelf)"),
+        ("{type: both}", "shelf: {type: shelf}", "log events, which outputs.shelf (shelf)"),
+        (
+            "{type: both, outputs: [shelf]}, c: {type: both}",
+            "shelf: {type: shelf}, other: {type: shelf, only: false}",
+            "log events, which outputs.shelf (shelf)",
+        ),
+        (
+            "{type: both}",
+            "main: {type: console}, other: {type: shelf, only: false}",
+            "keyed state, which outputs.main (console)",
+        ),
+    ]:
+        text = f"{MINIMUM}inputs: {{a: {inputs}}}\noutputs: {{{outputs}}}\n"
 
-    assert problems(text) == [
-        (3, 6, "inputs.a", "this input gives keyed state, which outputs.main (console) does not take")
-    ]
-
-
-def test_an_output_that_fails_to_say_what_it_takes_takes_nothing():
-    text = "version: 1\ninputs:\n  a: {type: facts}\noutputs:\n  shelf: {type: shelf, fails: true}\n"
-
-    assert problems(text) == [
-        (3, 6, "inputs.a", "this input gives keyed state, which outputs.shelf (shelf) does not take")
-    ]
-
-
-def test_an_output_that_takes_state_only_refuses_log_events():
-    text = "version: 1\ninputs:\n  a: {type: tail, paths: [b]}\n  c: {type: both}\noutputs: {shelf: {type: shelf}}\n"
-
-    assert problems(text) == [
-        (3, 6, "inputs.a", "this input gives log events, which outputs.shelf (shelf) does not take"),
-        (4, 6, "inputs.c", "this input gives log events, which outputs.shelf (shelf) does not take"),
-    ]
+        assert problems(text) == [(2, 13, "inputs.a", f"this input gives {told} does not take")]
 
 
 @pytest.mark.parametrize(
@@ -735,24 +688,6 @@ def test_an_output_that_takes_state_only_refuses_log_events():
 )
 def test_state_goes_where_it_is_taken(text):
     parse(MINIMUM + text, REGISTRY)
-
-
-def test_an_output_that_takes_state_only_refuses_log_events_that_only_another_input_has_an_output_for():
-    inputs = "  a: {type: both, outputs: [shelf]}\n  c: {type: both}\n"
-    text = f"version: 1\ninputs:\n{inputs}outputs: {{shelf: {{type: shelf}}, other: {{type: shelf, only: false}}}}\n"
-
-    assert problems(text) == [
-        (3, 6, "inputs.a", "this input gives log events, which outputs.shelf (shelf) does not take")
-    ]
-
-
-def test_state_of_an_input_of_both_goes_to_all_its_outputs_but_where_one_is_for_state_alone():
-    outputs = "outputs: {main: {type: console}, other: {type: shelf, only: false}}\n"
-    text = f"version: 1\ninputs:\n  a: {{type: both}}\n{outputs}"
-
-    assert problems(text) == [
-        (3, 6, "inputs.a", "this input gives keyed state, which outputs.main (console) does not take")
-    ]
 
 
 def test_a_processor_sends_no_log_events_to_an_output_that_takes_state_only():
