@@ -43,19 +43,6 @@ COMBINED = f'192.168.33.1 - ann [26/Dec/2016:16:22:13 +0000] "GET /hello?a=1 HTT
 def test_a_line_of_apache_becomes_ecs_fields() -> None:
     for text, fields in [
         (
-            COMMON,
-            {
-                "@timestamp": "2016-12-26T14:16:29.000Z",
-                "source": {"address": "::1", "ip": "::1"},
-                "http": {
-                    "request": {"method": "GET"},
-                    "version": "1.1",
-                    "response": {"status_code": 404, "body": {"bytes": 209}},
-                },
-                "url": {"original": "/favicon.ico"},
-            },
-        ),
-        (
             COMBINED,
             {
                 "@timestamp": "2016-12-26T16:22:13.000Z",
