@@ -112,17 +112,6 @@ async def test_events_arrive_under_their_ids(aio: Asyncio, destination: BulkDest
     assert [json.loads(document) for document in documents.values()] == batch.whole()
 
 
-async def test_sending_again_makes_no_copy(aio: Asyncio, destination: BulkDestination) -> None:
-    async with sender(aio, destination.url) as main:
-        await main.send(lines(3))
-        answers = await main.send(lines(3))
-
-    assert {position: answer.outcome for position, answer in answers.others.items()} == dict.fromkeys(
-        range(3), Outcome.DUPLICATE
-    )
-    assert destination.total == 3
-
-
 async def test_a_request_says_what_it_is_and_nothing_else(aio: Asyncio) -> None:
     requests = []
 
