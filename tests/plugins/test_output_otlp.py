@@ -9,7 +9,6 @@ import traceback
 from concurrent import futures
 from contextlib import ExitStack, asynccontextmanager, contextmanager
 from dataclasses import replace
-from functools import partial
 
 import grpc
 import pytest
@@ -46,6 +45,7 @@ from shipper_plugins.outputs import otlp as module
 from shipper_plugins.outputs import otlp_channel
 from shipper_plugins.outputs.otlp import OtlpOutput
 from tests import certificates
+from tests.raw_http import raw_server
 
 TOKEN = Credential.parse({"bearer_token": "secret.of-the-test"})
 KEY = Credential.parse({"token": "raw-key"})
@@ -481,6 +481,10 @@ async def test_what_was_answered_before_trouble_counts(protocol):
     assert answers.retry_after == 3
 
 
+def port_of(url):
+    return int(url.rpartition(":")[2])
+
+
 @asynccontextmanager
 async def answered(*, status=200, kind=None, body=b"", encoding="protobuf"):
     """A sender whose requests get this answer over HTTP."""
@@ -492,11 +496,8 @@ async def answered(*, status=200, kind=None, body=b"", encoding="protobuf"):
         await stream.send_all(head.encode() + b"\r\n" + body)
         await stream.aclose()
 
-    async with trio.open_nursery() as nursery:
-        [listener] = await nursery.start(partial(trio.serve_tcp, talk, 0, host="127.0.0.1"))
-        async with opened("http", listener.socket.getsockname()[1], encoding=encoding, compression="none") as sender:
-            yield sender
-        nursery.cancel_scope.cancel()
+    async with raw_server(talk) as url, opened("http", port_of(url), encoding=encoding, compression="none") as sender:
+        yield sender
 
 
 @pytest.mark.parametrize("encoding", ["protobuf", "json"])
@@ -599,12 +600,9 @@ async def test_what_is_no_answer_comes_later(protocol, words):
         await stream.send_all(words)
         await stream.aclose()
 
-    async with trio.open_nursery() as nursery:
-        [listener] = await nursery.start(partial(trio.serve_tcp, talk, 0, host="127.0.0.1"))
-        async with opened(protocol, listener.socket.getsockname()[1]) as sender:
-            with pytest.raises((Later, Held)):
-                await sender.send(BATCH)
-        nursery.cancel_scope.cancel()
+    async with raw_server(talk) as url, opened(protocol, port_of(url)) as sender:
+        with pytest.raises((Later, Held)):
+            await sender.send(BATCH)
 
 
 async def test_a_connection_that_its_server_has_closed_is_not_used_again():

@@ -96,6 +96,7 @@ def test_what_is_picked_of_a_batch_that_was_joined_can_be_stored_with_its_route_
             {"tenant": name},
             [joined.whole()[at]],
         )
+    assert rows(joined) == joined.whole()
     assert joined.pick([0, 1, 4]).each_route() == ["to-a"] * 3
     assert joined.pick([0, 2]).each_route() == ["to-a", "to-b"]
 
