@@ -17,6 +17,7 @@ import trio
 import trustme
 
 from shipper.plugin import Credential, server_context
+from tests import certificates
 from tests.readme import Block
 
 PATIENCE = 60.0
@@ -24,11 +25,7 @@ ACCESS = '203.0.113.9 - - [02/Jan/2026:13:55:36 +0000] "GET /cart HTTP/1.1" 200 
 OLD = Credential.parse({"api_key": "key1:s3cret"})
 NEW = Credential.parse({"api_key": "key2:s3cret"})
 AUTHORITY = trustme.CA()
-CERTIFICATE = AUTHORITY.issue_cert("127.0.0.1")
-TLS = server_context(
-    b"".join(part.bytes() for part in CERTIFICATE.cert_chain_pems).decode(),
-    CERTIFICATE.private_key_pem.bytes().decode(),
-)
+TLS = server_context(*certificates.identity(AUTHORITY, "127.0.0.1"))
 
 
 def furnish(place: Path, files: Mapping[str, str]) -> Path:

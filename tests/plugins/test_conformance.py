@@ -22,7 +22,6 @@ from h2.events import DataReceived, StreamEnded
 from shipper.plugin import (
     Asyncio,
     Batch,
-    Condition,
     Credential,
     CredentialId,
     Endpoint,
@@ -31,7 +30,6 @@ from shipper.plugin import (
     Later,
     Output,
     OutputContext,
-    Processor,
     Scheme,
     Size,
     Version,
@@ -65,25 +63,10 @@ from shipper_plugins.outputs.file import FileOutput
 from shipper_plugins.outputs.kafka import KafkaOutput, Sasl
 from shipper_plugins.outputs.otlp import OtlpOutput
 from shipper_plugins.outputs.relay import RelayOutput
-from shipper_plugins.processors.add_fields import AddFields
-from shipper_plugins.processors.add_host_metadata import AddHostMetadata
-from shipper_plugins.processors.aggregate import Aggregate
-from shipper_plugins.processors.convert import Convert
-from shipper_plugins.processors.copy import Copy
-from shipper_plugins.processors.dedupe import Dedupe
-from shipper_plugins.processors.dissect import Dissect
-from shipper_plugins.processors.drop import Drop
-from shipper_plugins.processors.drop_fields import DropFields
-from shipper_plugins.processors.parse import Parse
-from shipper_plugins.processors.redact import Redact
-from shipper_plugins.processors.rename import Rename
-from shipper_plugins.processors.route import Case as RouteCase
-from shipper_plugins.processors.route import Route
-from shipper_plugins.processors.throttle import Throttle
-from shipper_plugins.processors.timestamp import Timestamp
 from tests.plugins.journal import journal
 from tests.plugins.kafka_broker import open_cluster
 from tests.plugins.relay import KEYS, principal
+from tests.plugins.test_processor_batches import CASES
 
 KEY = Credential.parse({"api_key": "conformance:a-secret-of-the-test"})
 BEARER = Credential.parse({"bearer_token": "a-secret-of-the-test"})
@@ -142,27 +125,30 @@ async def check_receiver(aio: Asyncio, path: Path) -> type[Input]:
     body = b"".join(b'{"create":{}}\n{"message":"line %d"}\n' % number for number in range(5))
     head = f"POST /_bulk HTTP/1.1\r\nHost: localhost\r\nAuthorization: {KEY.authorization()}\r\n"
     head += f"Content-Type: application/x-ndjson\r\nContent-Length: {len(body)}\r\nConnection: close\r\n\r\n"
-
-    async def feed(context: RecordingInputContext) -> None:
-        place = await address(context, "tcp")
-        while not context.count:
-            try:
-                async with await trio.open_tcp_stream(*place) as stream:
-                    await stream.send_all(head.encode() + body)
-                    while await stream.receive_some():
-                        pass
-            except (OSError, trio.BrokenResourceError):
-                pass
-            await trio.sleep(0.01)
-
     await check_input(
         ElasticsearchInput(address="127.0.0.1:0", credentials=("key",)),
         5,
         context=lambda stored: RecordingInputContext(positions=stored, credentials={"key": KEY}, aio=aio),
-        feed=feed,
+        feed=asking(head.encode() + body),
         resumes=False,
     )
     return ElasticsearchInput
+
+
+def asking(request: bytes) -> Callable[[RecordingInputContext], Awaitable[None]]:
+    """A client that sends a request, and sends it again if it was cut off, until something is stored."""
+
+    async def feed(context: RecordingInputContext) -> None:
+        while not context.count:
+            with suppress(OSError, trio.BrokenResourceError):
+                async with await trio.open_tcp_stream(*await address(context, "tcp")) as stream:
+                    await stream.send_all(request)
+                    with trio.move_on_after(0.1):
+                        while not context.count and await stream.receive_some():
+                            pass
+            await trio.sleep(0.01)
+
+    return feed
 
 
 def over_http(body: bytes) -> bytes:
@@ -183,25 +169,13 @@ def over_grpc(body: bytes) -> bytes:
 
 async def check_otlp_receiver(aio: Asyncio, path: Path) -> type[Input]:
     body = protobuf.encoded([Group(records=[Record(body=f"line {number}") for number in range(5)])])
-    free = Endpoint("tcp", "127.0.0.1")
 
     for protocol, send in (("http", over_http), ("grpc", over_grpc)):
-
-        async def feed(context: RecordingInputContext, request: bytes = send(body)) -> None:
-            address = (await context.listen(free)).getsockname()[:2]
-            while not context.count:
-                with suppress(OSError, trio.BrokenResourceError):
-                    async with await trio.open_tcp_stream(*address) as stream:
-                        await stream.send_all(request)
-                        with trio.move_on_after(0.1):
-                            while not context.count and await stream.receive_some():
-                                pass
-
         await check_input(
             OtlpInput(**{"grpc": None, "http": None, protocol: "127.0.0.1:0", "credentials": ("key",)}),  # type: ignore[arg-type]
             5,
             context=lambda stored: RecordingInputContext(positions=stored, credentials={"key": BEARER}),
-            feed=feed,
+            feed=asking(send(body)),
             key=lambda event: str(event["body"]),
             resumes=False,
         )
@@ -215,19 +189,11 @@ async def check_http_receiver(aio: Asyncio, path: Path) -> type[Input]:
         b"Authorization: %b\r\nContent-Length: %d\r\n\r\n%b" % (BEARER.authorization().encode(), len(body), body)
     )
 
-    async def feed(context: RecordingInputContext) -> None:
-        while not context.count:
-            with suppress(OSError, trio.BrokenResourceError):
-                async with await trio.open_tcp_stream(*await address(context, "tcp")) as stream:
-                    await stream.send_all(request)
-                    with trio.move_on_after(0.1):
-                        await stream.receive_some()
-
     await check_input(
         HttpInput(address="127.0.0.1:0", credentials=(CredentialId("key"),)),
         5,
         context=lambda stored: RecordingInputContext(positions=stored, credentials={"key": BEARER}),
-        feed=feed,
+        feed=asking(request),
         resumes=False,
     )
     return HttpInput
@@ -299,36 +265,16 @@ async def test_an_input_holds_the_contract(type: str, aio: Asyncio, tmp_path: Pa
 
 # -- processors --------------------------------------------------------------------------------------------------------
 
-PROCESSORS: dict[str, list[Processor]] = {
-    "add_fields": [AddFields(fields={"service.name": "shop"})],
-    "add_host_metadata": [AddHostMetadata(), AddHostMetadata(netinfo=False)],
-    "aggregate": [Aggregate(), Aggregate(group_by=("message",), fields={"n": "sum", "log.offset": "last"})],
-    "convert": [Convert(fields={"message": "integer", "log.offset": "string"})],
-    "copy": [Copy(fields={"message": "event.original"})],
-    "dedupe": [Dedupe(), Dedupe(fields=("host.name",))],
-    "dissect": [Dissect(tokenizer="%{first} %{second}")],
-    "drop": [Drop(when=Condition(equals={"message": "first line"}))],
-    "drop_fields": [DropFields(fields=("host", "log.offset"))],
-    "parse": [
-        *(Parse(format="json"), Parse(format="nginx"), Parse(format="kv", value_split=":")),
-        *(Parse(format="apache"), Parse(format="syslog"), Parse(format="cri"), Parse(format="nginx", dashboards=True)),
-        *(Parse(format="csv", columns=("a",)), Parse(format="regex", pattern="(?P<first>li.*)")),
-    ],
-    "redact": [Redact(patterns=("line",))],
-    "rename": [Rename(fields={"message": "text"})],
-    "route": [Route(routes=(RouteCase(when=Condition(equals={"message": "first line"}), outputs=("main",)),))],
-    "throttle": [Throttle(rate=1), Throttle(rate=2, fields=("host.name",), when_over="tag")],
-    "timestamp": [Timestamp(field="log.offset", layouts=("UNIX",)), Timestamp(field="message", layouts=("UNIX",))],
-}
+
 MAKE_PARTS = {"route"}
 """Of those that are not opened."""
 
 
 async def test_a_processor_holds_the_contract() -> None:
     for type in of("processors"):
-        assert type in PROCESSORS, "give this processor a case in PROCESSORS"
-        for processor in PROCESSORS[type]:
-            assert isinstance(processor, found("processors", type))
+        own = [case.processor for case in CASES.values() if isinstance(case.processor, found("processors", type))]
+        assert own, "give this processor a case in test_processor_batches.py"
+        for processor in own:
             if processor.is_stage or type in MAKE_PARTS:
                 await check_stage(processor, [BATCH, replace(BATCH, seq=8)])
             else:
@@ -342,7 +288,7 @@ async def check_bulk(aio: Asyncio, path: Path) -> type[Output]:
     context = OutputContext("main", aio, {"key": KEY})
     async with open_destination(aio, keys={KEY}) as destination:
         output = ElasticsearchOutput(hosts=(destination.url,), credential=CredentialId("key"))
-        await check_output(output, context, [BATCH])
+        await check_output(output, context, [BATCH, Batch.documents([])])
         await check_output(output, context, [STATE, STATE])
     await check_close(
         lambda host, port: ElasticsearchOutput(hosts=(f"http://{host}:{port}",), credential=CredentialId("key")),
@@ -390,8 +336,8 @@ async def answer_http(stream: trio.SocketStream) -> None:
 
 
 async def check_otlp(aio: Asyncio, path: Path) -> type[Output]:
+    """Its end is in test_output_otlp.py."""
     context = OutputContext("main", aio, {"key": BEARER})
-    large = Batch.documents([b'{"n":"%s"}' % os.urandom(1 << 19).hex().encode() for _ in range(4)])
 
     async def quietly(answer: Callable[[trio.SocketStream], Awaitable[None]], stream: trio.SocketStream) -> None:
         async with stream:
@@ -406,13 +352,6 @@ async def check_otlp(aio: Asyncio, path: Path) -> type[Output]:
             output = OtlpOutput(endpoint=f"http://127.0.0.1:{port}", protocol=protocol, credential="key")  # type: ignore[arg-type]
             await check_output(output, context, [BATCH])
             nursery.cancel_scope.cancel()
-        await check_close(
-            lambda host, port, protocol=protocol: OtlpOutput(  # type: ignore[misc]
-                endpoint=f"http://{host}:{port}", protocol=protocol, credential="key"
-            ),
-            context,
-            replace(large, origin=b"0123456789abcdef", seq=8),
-        )
     return OtlpOutput
 
 

@@ -126,7 +126,7 @@ def test_another_document_at_the_same_place_is_superseded(documents: Documents, 
     assert found(directory, "a") == b'{"n":5}'
 
 
-def test_the_same_version_again_is_a_duplicate_over_a_restart(documents: Documents, directory: Path) -> None:
+def test_the_same_version_again_is_a_duplicate_over_a_restart(documents: Documents) -> None:
     put(documents, ("a", 5, b'{"n":5}'), ("b", 6, None))
     documents.close()
 

@@ -25,14 +25,12 @@ from shipper.plugin import (
     CredentialId,
     Finding,
     Later,
-    Material,
     NotBegun,
     OutputContext,
     Prepared,
     Question,
     Requests,
     Sender,
-    StartFailed,
 )
 from shipper.policy.policy import parse
 from shipper.policy.registry import Registry
@@ -41,14 +39,18 @@ from shipper.sdk.errors import PolicyError
 from shipper.testing import BulkDestination, open_destination
 from shipper_demo.ports import free_port
 from shipper_plugins.outputs.elasticsearch import ElasticsearchOutput
+from tests import certificates
 from tests.proxy import ForwardProxy, open_proxy
 from tests.raw_http import http, raw_server, read_request
 
 pytestmark = pytest.mark.usefixtures("no_proxy_of_the_machine")
+CA = trustme.CA()
+TRUST = certificates.trust(CA)
 KEY = Credential.parse({"api_key": "id:canary-secret"})
 GATEWAY = Credential.parse({"token": "canary-of-the-gateway"})
 PROXY = Credential.parse({"username": "ann", "password": "pröxy"})
-CREDENTIALS = {CredentialId("es"): KEY, CredentialId("gateway"): GATEWAY, CredentialId("proxy"): PROXY}
+OWN = certificates.credential(CA, "shipper-1")
+CREDENTIALS = {CredentialId(id): one for id, one in (("es", KEY), ("gateway", GATEWAY), ("proxy", PROXY), ("own", OWN))}
 SECRET: dict[str, Any] = {"secret_headers": {"X-Gateway": CredentialId("gateway")}}
 CREATED = b'{"errors":false,"items":[{"create":{"status":201}}]}'
 
@@ -58,10 +60,11 @@ def documents(*texts: bytes, seq: int = 1) -> Batch:
 
 
 @asynccontextmanager
-async def sender(aio: Asyncio, *hosts: str, credential: str | None = "es", **settings: Any) -> AsyncIterator[Sender]:
-    id = None if credential is None else CredentialId(credential)
-    output = ElasticsearchOutput(hosts=hosts, credential=id, **settings)
-    async with output.open(OutputContext("main", aio, CREDENTIALS)) as opened:
+async def sender(
+    aio: Asyncio, *hosts: str, credential: str = "es", of_context: Any = None, **settings: Any
+) -> AsyncIterator[Sender]:
+    output = ElasticsearchOutput(hosts=hosts, credential=CredentialId(credential), **settings)
+    async with output.open(OutputContext("main", aio, CREDENTIALS, **(of_context or {}))) as opened:
         yield opened
 
 
@@ -154,9 +157,6 @@ def test_an_output_has_either_hosts_or_a_cloud_id(hosts: str, path: str) -> None
 
 # -- fingerprints ------------------------------------------------------------------------------------------------------
 
-CA = trustme.CA()
-TRUST = ClientTls(ca=Material("ca", CA.cert_pem.bytes().decode()))
-
 
 def fingerprint(ca: trustme.CA | trustme.LeafCert) -> str:
     pem = ca.cert_pem if isinstance(ca, trustme.CA) else ca.cert_chain_pems[0]
@@ -200,15 +200,13 @@ async def test_an_authority_is_trusted_by_its_fingerprint(aio: Asyncio, spelling
 
 async def test_the_chain_of_another_authority_gets_nothing(aio: Asyncio) -> None:
     requests = Requests()
-    context = OutputContext("main", aio, CREDENTIALS, requests=requests)
-    async with open_destination(aio, tls=showing(trustme.CA(), "127.0.0.1")) as destination:
-        output = ElasticsearchOutput(
-            hosts=(destination.url,), credential=CredentialId("es"), ca_fingerprint=fingerprint(CA)
-        )
-        async with output.open(context) as main:
-            for _ in range(2):
-                with pytest.raises(Later, match=r"no certificate of its chain has the ca_fingerprint$") as why:
-                    await main.send(documents(b"{}"))
+    async with (
+        open_destination(aio, tls=showing(trustme.CA(), "127.0.0.1")) as destination,
+        sender(aio, destination.url, ca_fingerprint=fingerprint(CA), of_context={"requests": requests}) as main,
+    ):
+        for _ in range(2):
+            with pytest.raises(Later, match=r"no certificate of its chain has the ca_fingerprint$") as why:
+                await main.send(documents(b"{}"))
 
     assert (destination.log, why.value.code) == ([], "tls_failed")
     assert requests.failures == {"tls": 2}
@@ -243,17 +241,12 @@ async def test_the_name_is_checked_as_ever(aio: Asyncio) -> None:
 
 @pytest.mark.parametrize("version", [ssl.TLSVersion.TLSv1_2, ssl.TLSVersion.TLSv1_3])
 async def test_a_host_that_wants_a_certificate_is_looked_at_without_one(aio: Asyncio, version: ssl.TLSVersion) -> None:
-    made = CA.issue_cert("shipper-1.test", common_name="shipper-1")
-    chain = b"".join(blob.bytes() for blob in made.cert_chain_pems).decode()
-    own = Credential.parse({"certificate": chain, "key": made.private_key_pem.bytes().decode()})
-    async with open_destination(
-        aio, keys={"CN=shipper-1"}, tls=showing(CA, "127.0.0.1", ask=True, version=version)
-    ) as destination:
-        output = ElasticsearchOutput(
-            hosts=(destination.url,), credential=CredentialId("own"), ca_fingerprint=fingerprint(CA)
-        )
-        async with output.open(OutputContext("main", aio, {CredentialId("own"): own})) as main:
-            await main.send(documents(b"{}"))
+    tls = showing(CA, "127.0.0.1", ask=True, version=version)
+    async with (
+        open_destination(aio, keys={"CN=shipper-1"}, tls=tls) as destination,
+        sender(aio, destination.url, credential="own", ca_fingerprint=fingerprint(CA)) as main,
+    ):
+        await main.send(documents(b"{}"))
 
     assert destination.total == 1
 
@@ -334,12 +327,6 @@ def test_what_is_no_fingerprint_or_has_no_use_is_refused_at_its_place(before: st
 ES = "es.test:9200"
 
 
-def server_context(*names: str) -> ssl.SSLContext:
-    context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
-    CA.issue_cert(*names).configure_cert(context)
-    return context
-
-
 def port_of(destination: BulkDestination) -> int:
     return int(destination.url.rpartition(":")[2])
 
@@ -348,7 +335,7 @@ def port_of(destination: BulkDestination) -> int:
 async def behind_a_proxy(aio: Asyncio, **options: Any) -> AsyncIterator[tuple[BulkDestination, ForwardProxy]]:
     """A destination over TLS named es.test:9200, which only the proxy knows."""
     async with (
-        open_destination(aio, keys={KEY}, tls=server_context("es.test")) as destination,
+        open_destination(aio, keys={KEY}, tls=certificates.server(CA, "es.test")) as destination,
         open_proxy({ES: port_of(destination)}, **options) as proxy,
     ):
         yield destination, proxy
@@ -387,12 +374,7 @@ async def test_a_proxy_is_shown_its_own_credential_alone(aio: Asyncio) -> None:
 
 
 @pytest.mark.parametrize(
-    ("refusal", "reason"),
-    [
-        (b"", "the proxy answered 407"),
-        (b"HTTP/1.1 502 Bad Gateway\r\nContent-Length: 0\r\n\r\n", "the proxy answered 502"),
-        (b"SSH-2.0-x\r\n\r\n", "the answer is not HTTP"),
-    ],
+    ("refusal", "reason"), [(b"", "the proxy answered 407"), (b"SSH-2.0-x\r\n\r\n", "the answer is not HTTP")]
 )
 async def test_a_proxy_that_makes_no_tunnel_is_named(aio: Asyncio, refusal: bytes, reason: str) -> None:
     told: list[None] = []
@@ -400,14 +382,12 @@ async def test_a_proxy_that_makes_no_tunnel_is_named(aio: Asyncio, refusal: byte
     async def begins() -> None:
         told.append(None)
 
-    async with behind_a_proxy(aio, login="ann:other", refusal=refusal) as (destination, proxy):
-        output = ElasticsearchOutput(
-            hosts=(f"https://{ES}",), credential=CredentialId("es"), tls=TRUST, proxy=proxy.url
-        )
-        context = OutputContext("main", aio, CREDENTIALS, begins=begins)
-        async with output.open(context) as main:
-            with pytest.raises(Later) as why:
-                await main.send(documents(b"{}"))
+    async with (
+        behind_a_proxy(aio, login="ann:other", refusal=refusal) as (destination, proxy),
+        sender(aio, f"https://{ES}", tls=TRUST, proxy=proxy.url, of_context={"begins": begins}) as main,
+    ):
+        with pytest.raises(Later) as why:
+            await main.send(documents(b"{}"))
 
     assert str(why.value) == f"{ES} by the proxy {proxy.url.removeprefix('http://')}: {reason}"
     assert (destination.total, told) == (0, [])
@@ -415,7 +395,10 @@ async def test_a_proxy_that_makes_no_tunnel_is_named(aio: Asyncio, refusal: byte
 
 async def test_the_certificate_is_checked_through_a_tunnel(aio: Asyncio) -> None:
     async with behind_a_proxy(aio) as (destination, proxy):
-        for tls, cause in ((ClientTls(), "unable to get local issuer"), (replaced("other.test"), "Hostname mismatch")):
+        for tls, cause in (
+            (ClientTls(), "unable to get local issuer"),
+            (certificates.trust(CA, server_name="other.test"), "Hostname mismatch"),
+        ):
             async with sender(aio, f"https://{ES}", tls=tls, proxy=proxy.url) as main:
                 with pytest.raises(Later, match=cause) as why:
                     await main.send(documents(b"{}"))
@@ -424,18 +407,12 @@ async def test_the_certificate_is_checked_through_a_tunnel(aio: Asyncio) -> None
     assert destination.log == []
 
 
-def replaced(name: str) -> ClientTls:
-    return ClientTls(ca=TRUST.ca, server_name=name)
-
-
 async def test_a_proxy_gets_no_credential_once_nothing_may_begin_any_more(aio: Asyncio) -> None:
     may = iter([True])  # before the connection is made
     async with behind_a_proxy(aio, login="ann:pröxy") as (_, proxy):
-        output = ElasticsearchOutput(
-            hosts=(f"https://{ES}",), tls=TRUST, proxy=proxy.url, proxy_credential=CredentialId("proxy")
-        )
-        context = OutputContext("main", aio, CREDENTIALS, may_begin=lambda: next(may, False))
-        async with output.open(context) as main:
+        settings = {"tls": TRUST, "proxy": proxy.url, "proxy_credential": CredentialId("proxy")}
+        fence = {"may_begin": lambda: next(may, False)}
+        async with sender(aio, f"https://{ES}", of_context=fence, **settings) as main:
             with pytest.raises(NotBegun):
                 await main.send(documents(b"{}"))
 
@@ -481,30 +458,6 @@ async def test_the_proxy_of_the_environment_is_used_unless_the_policy_says_none(
     assert (destination.total, len(proxy.heads)) == (1, 1)
     assert f"{ES} is asked by the environment's proxy {proxy.url.removeprefix('http://')}" in caplog.text
     assert "canary" not in caplog.text
-
-
-async def test_a_wrong_variable_is_told_at_the_start(aio: Asyncio, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("HTTPS_PROXY", "socks5://canary@proxy")
-    with pytest.raises(StartFailed, match=r"output main: the variable HTTPS_PROXY: a proxy is asked by ") as why:
-        async with sender(aio, f"https://{ES}"):
-            pass
-
-    assert "canary" not in str(why.value)
-
-
-def test_what_is_no_proxy_is_refused_at_its_place() -> None:
-    for options, path in [
-        ("proxy: ftp://p", "outputs.main.proxy"),
-        ("proxy: 'http://ann:pass@p'", "outputs.main.proxy"),
-        ("proxy: 'http://p/x'", "outputs.main.proxy"),
-        ("proxy_credential: p", "outputs.main.proxy_credential"),
-        ("proxy: none\n    proxy_credential: p", "outputs.main.proxy_credential"),
-    ]:
-        with pytest.raises(PolicyError) as refused:
-            parse(POLICY + f"    {options}\n", Registry.installed())
-
-        assert [problem.path for problem in refused.value.problems] == [path]
-        assert "pass" not in str(refused.value)
 
 
 # -- indices and pipelines by condition --------------------------------------------------------------------------------

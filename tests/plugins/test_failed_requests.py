@@ -39,7 +39,7 @@ _SILENT = ("silent", "unread")
 
 def within(what: str = "") -> Duration:
     """The time for a request; a short one only where no answer comes."""
-    return Duration(0.5 if what in _SILENT else 60)
+    return Duration(0.1 if what in _SILENT else 60)
 
 
 def batch(seq: int = 1) -> Batch:

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from shipper.plugin import Batch, Condition
 from shipper_plugins.outputs import encoding
 from shipper_plugins.outputs.elasticsearch import ElasticsearchOutput
-from shipper_plugins.outputs.index_cases import Case, IndexCase, PipelineCase
+from shipper_plugins.outputs.index_cases import Case, IndexCase
 
 AUDIT = Condition(equals={"kind": "audit"})
 ERRORS = Condition(has_fields=["error"])
@@ -78,16 +78,6 @@ def test_lines_are_asked_like_documents() -> None:
     ]
 
 
-def test_a_document_that_is_no_json_goes_where_it_would_have_gone() -> None:
-    batch = a_batch({"kind": "audit"}, b"{", {"n": 1})
-
-    assert [index for index, _ in destinations(batch, index="all", indices=[(AUDIT, "audit")])] == [
-        "audit",
-        "all",
-        "all",
-    ]
-
-
 @given(st.lists(st.sampled_from(["audit", "error", "other"]), max_size=30), st.sampled_from([100, 300, 1 << 20]))
 def test_each_event_gets_its_own_however_they_are_mixed_and_split(kinds: list[str], limit: int) -> None:
     batch = a_batch(*({"kind": kind} | ({"error": 1} if kind == "error" else {}) for kind in kinds))
@@ -131,8 +121,3 @@ def test_the_places_of_events_are_those_of_the_conditions() -> None:
 def test_names_that_cannot_be_are_refused(options: dict[str, Any]) -> None:
     with pytest.raises(ValueError, match="index"):
         ElasticsearchOutput(hosts=("http://es",), **options)
-
-
-def test_a_case_is_its_condition_and_its_name() -> None:
-    assert IndexCase(index="i", when=AUDIT).case == (AUDIT, "i")
-    assert PipelineCase(pipeline="p", when=ERRORS).case == (ERRORS, "p")

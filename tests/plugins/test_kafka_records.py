@@ -1,7 +1,7 @@
 """Record batches, read back by the library's reader."""
 
 from aiokafka.record.memory_records import MemoryRecords
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from shipper_plugins.outputs.kafka_records import Chunk, Compression, Places, chunks, oversized, place_of
@@ -56,7 +56,6 @@ def test_a_record_above_the_limit_is_told() -> None:
     assert oversized(rows(b"x", b"y" * 1024, b"z"), 1024) == [1]
 
 
-@settings(deadline=None)
 @given(
     st.lists(st.tuples(st.none() | st.binary(max_size=4), st.binary(max_size=300)), max_size=60),
     st.integers(500, 2000),

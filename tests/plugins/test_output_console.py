@@ -10,7 +10,6 @@ import trio
 
 from shipper.plugin import Batch, OutputContext
 from shipper.sdk.aio import open_asyncio
-from shipper.testing import check_output
 from shipper_plugins.outputs.console import ConsoleOutput
 
 EVENTS = Batch.lines(b"one\ntwo\n", offset=0, shared={"service": {"name": "shop"}})
@@ -23,11 +22,6 @@ async def shown(output: ConsoleOutput, capfd: pytest.CaptureFixture[str]) -> str
 
     assert out == ""
     return err
-
-
-async def test_it_keeps_the_contract(capfd: pytest.CaptureFixture[str]) -> None:
-    async with open_asyncio() as aio:
-        await check_output(ConsoleOutput(), OutputContext("console", aio), [EVENTS])
 
 
 async def test_events_are_lines_on_standard_error(capfd: pytest.CaptureFixture[str]) -> None:

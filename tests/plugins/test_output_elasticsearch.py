@@ -8,12 +8,12 @@ import itertools
 import json
 import os
 import socket
-import ssl
 import subprocess
 import sys
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager, suppress
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 import msgspec
@@ -21,7 +21,6 @@ import pytest
 import trio
 import trio.testing
 import trustme
-from isal import isal_zlib
 
 from shipper.plugin import (
     Asyncio,
@@ -33,7 +32,6 @@ from shipper.plugin import (
     Duration,
     Held,
     Later,
-    Material,
     NotBegun,
     Outcome,
     OutputContext,
@@ -45,17 +43,19 @@ from shipper.plugin import (
     client_context,
 )
 from shipper.sdk import http as http_client
-from shipper.sdk.connection import RESET
-from shipper.testing import BulkDestination, Reply, check_output, open_destination
+from shipper.testing import BulkDestination, Reply, open_destination
 from shipper_demo.ports import free_port
 from shipper_plugins.outputs import bulk, host_rotation
-from shipper_plugins.outputs.elasticsearch import Backoff, ElasticsearchOutput
+from shipper_plugins.outputs.elasticsearch import ElasticsearchOutput
+from tests import certificates
 from tests.raw_http import Talk, http, raw_server, read_request, saying, some
 
 pytestmark = pytest.mark.usefixtures("no_proxy_of_the_machine")
 _KEY = Credential.parse({"api_key": "id:canary-secret"})
 _STREAM = {"type": "logs", "dataset": "nginx", "namespace": "prod"}
 _CA = trustme.CA()
+_TRUST = certificates.trust(_CA)
+_server = partial(certificates.server, _CA)
 
 
 @pytest.fixture(autouse=True)
@@ -112,23 +112,6 @@ async def test_events_arrive_under_their_ids(aio: Asyncio, destination: BulkDest
     assert [json.loads(document) for document in documents.values()] == batch.whole()
 
 
-async def test_sending_again_makes_no_copy(aio: Asyncio, destination: BulkDestination) -> None:
-    async with sender(aio, destination.url) as main:
-        await main.send(lines(3))
-        answers = await main.send(lines(3))
-
-    assert {position: answer.outcome for position, answer in answers.others.items()} == dict.fromkeys(
-        range(3), Outcome.DUPLICATE
-    )
-    assert destination.total == 3
-
-
-async def test_it_keeps_the_contract_of_an_output(aio: Asyncio, destination: BulkDestination) -> None:
-    output = ElasticsearchOutput(credential=ID, hosts=(destination.url,))
-
-    await check_output(output, OutputContext("main", aio, {ID: _KEY}), [lines(3), lines(2, seq=2), Batch.documents([])])
-
-
 async def test_a_request_says_what_it_is_and_nothing_else(aio: Asyncio) -> None:
     requests = []
 
@@ -173,23 +156,6 @@ async def test_it_authenticates_as_it_was_told(aio: Asyncio, credential: Credent
     assert other.total == 2
 
 
-async def test_connections_are_kept_between_requests(aio: Asyncio) -> None:
-    connections = 0
-
-    async def talk(stream: trio.SocketStream) -> None:
-        nonlocal connections
-        connections += 1
-        while True:
-            await read_request(stream)
-            await stream.send_all(http(b'{"errors":false,"items":[{"create":{"status":201}}]}'))
-
-    async with raw_server(talk) as url, sender(aio, url) as main:
-        for seq in range(5):
-            await main.send(lines(1, seq))
-
-    assert connections == 1
-
-
 async def test_a_large_batch_goes_as_several_requests(aio: Asyncio, destination: BulkDestination) -> None:
     async with sender(aio, destination.url, bulk_max_bytes=Size(4096)) as main:
         answers = await main.send(lines(200))
@@ -208,24 +174,6 @@ async def test_a_body_of_megabytes_arrives(aio: Asyncio, destination: BulkDestin
 
 
 # -- answers -----------------------------------------------------------------------------------------------------------
-
-
-async def test_each_item_has_its_own_answer(aio: Asyncio, destination: BulkDestination) -> None:
-    items = {
-        0: (429, "rejected_execution_exception"),
-        2: (400, "mapper_parsing_exception"),
-        3: (403, "security_exception"),
-    }
-    destination.script = lambda request, documents: Reply(items=items)
-    async with sender(aio, destination.url) as main:
-        answers = await main.send(lines(5))
-
-    assert {position: answer.outcome for position, answer in answers.others.items()} == {
-        0: Outcome.LATER,
-        2: Outcome.REJECTED,
-        3: Outcome.HELD,
-    }
-    assert destination.total == 2
 
 
 def test_the_places_of_events_are_their_indices_and_data_streams() -> None:
@@ -248,9 +196,7 @@ async def test_a_key_that_was_revoked_holds_the_batch(aio: Asyncio, destination:
             await main.send(lines(1, seq=2))
 
 
-@pytest.mark.parametrize(
-    ("status", "kind"), [(429, Later), (503, Later), (413, TooLarge), (403, Held), (400, Held), (404, Held)]
-)
+@pytest.mark.parametrize(("status", "kind"), [(429, Later), (413, TooLarge), (403, Held)])
 async def test_a_refusal_of_the_whole_request_is_raised(
     aio: Asyncio, destination: BulkDestination, status: int, kind: type[Exception]
 ) -> None:
@@ -271,20 +217,10 @@ async def test_the_wish_to_wait_is_passed_on(aio: Asyncio, destination: BulkDest
     assert error.value.retry_after == 17
 
 
-async def test_a_redirection_is_not_followed(aio: Asyncio, destination: BulkDestination) -> None:
-    answer = http(b"", "307 Temporary Redirect", f"Location: {destination.url}/_bulk\r\n")
-    async with raw_server(saying(answer)) as url, sender(aio, url) as main:
-        with pytest.raises(Held, match="307"):
-            await main.send(lines(1))
-
-    assert destination.log == []
-
-
-@pytest.mark.parametrize("count", [0, 2])
 async def test_an_answer_with_items_missing_says_nothing_and_the_same_ids_go_again(
-    aio: Asyncio, destination: BulkDestination, count: int
+    aio: Asyncio, destination: BulkDestination
 ) -> None:
-    destination.script = lambda request, documents: Reply(count=count) if request.number == 0 else None
+    destination.script = lambda request, documents: Reply(count=2) if request.number == 0 else None
     async with sender(aio, destination.url) as main:
         with pytest.raises(Later):
             await main.send(lines(3))
@@ -292,37 +228,6 @@ async def test_an_answer_with_items_missing_says_nothing_and_the_same_ids_go_aga
 
     assert all(answer.outcome is Outcome.DUPLICATE for answer in answers.others.values())
     assert (len(answers.others), destination.total) == (3, 3)
-
-
-_BODY = b'{"errors":false,"items":[{"create":{"status":201}}]}'
-_UGLY = {
-    "nothing": b"",
-    "no HTTP": b"SSH-2.0-OpenSSH_9.6\r\n\r\n",
-    "half a header": b"HTTP/1.1 200 OK\r\nContent-Len",
-    "half a body": http(_BODY)[:-10],
-    "HTML": http(b"<html>It works!</html>", headers="Content-Type: text/html\r\n"),
-    "no body": http(b""),
-    "broken gzip": http(isal_zlib.compress(_BODY, 1, 31)[:-5], headers="Content-Encoding: gzip\r\n"),
-    "no gzip": http(_BODY, headers="Content-Encoding: gzip\r\n"),
-    "brotli": http(_BODY, headers="Content-Encoding: br\r\n"),
-    "broken chunks": b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\nzz\r\n",
-    "open chunks": b'HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n5\r\n{"err',
-    "two lengths": b"HTTP/1.1 200 OK\r\nContent-Length: 5\r\nContent-Length: 52\r\n\r\n" + _BODY,
-    "endless header": b"HTTP/1.1 200 OK\r\nX: " + b"x" * 100_000 + b"\r\n\r\n",
-    "many headers": b"HTTP/1.1 200 OK\r\n" + b"X: x\r\n" * 10_000 + b"\r\n",
-    "a status of no kind": b"HTTP/1.1 20000 OK\r\n\r\n",
-    "a bomb": http(isal_zlib.compress(bytes(90 << 20), 1, 31), headers="Content-Encoding: gzip\r\n"),
-}
-
-
-async def test_an_ugly_answer_says_nothing(aio: Asyncio) -> None:
-    for answer in _UGLY.values():
-        async with raw_server(saying(answer)) as url, sender(aio, url) as main:
-            with pytest.raises(Later) as error:
-                await main.send(lines(1))
-
-        assert url.removeprefix("http://") in str(error.value)
-        assert len(str(error.value)) < 150
 
 
 @pytest.mark.parametrize(("status", "reader"), [("200 OK", "read"), ("400 Bad Request", "refusal")])
@@ -359,30 +264,6 @@ async def test_an_answer_that_does_not_end_is_given_up(aio: Asyncio, monkeypatch
     async with raw_server(talk) as url, sender(aio, url) as main:
         with pytest.raises(Later, match="too large"):
             await main.send(lines(1))
-
-
-async def test_the_body_of_an_error_that_does_not_end_is_not_read(aio: Asyncio) -> None:
-    async def talk(stream: trio.SocketStream) -> None:
-        await read_request(stream)
-        await stream.send_all(b"HTTP/1.1 503 Service Unavailable\r\n\r\n")
-        while True:
-            await stream.send_all(b" " * 65536)
-
-    async with raw_server(talk) as url, sender(aio, url) as main:
-        with pytest.raises(Later, match="503"):
-            await main.send(lines(1))
-
-
-async def test_a_413_that_comes_before_the_body_was_read_is_seen(aio: Asyncio) -> None:
-    async def talk(stream: trio.SocketStream) -> None:
-        await some(stream)
-        await stream.send_all(http(b"", "413 Payload Too Large", "Connection: close\r\n"))
-        while True:
-            await some(stream)
-
-    async with raw_server(talk) as url, sender(aio, url, compression="none") as main:
-        with pytest.raises(TooLarge):
-            await main.send(lines(2000, size=3000))
 
 
 # -- several requests for one batch ------------------------------------------------------------------------------------
@@ -426,13 +307,6 @@ async def test_an_id_that_is_too_long_is_rejected_here_and_its_neighbours_go(
 # -- connections that fail ---------------------------------------------------------------------------------------------
 
 
-async def test_a_port_where_nobody_listens_is_refused(aio: Asyncio) -> None:
-    port = free_port()
-    async with sender(aio, f"http://127.0.0.1:{port}") as main:
-        with pytest.raises(Later, match=f"^127.0.0.1:{port}: connection refused$"):
-            await main.send(lines(1))
-
-
 async def test_a_name_that_does_not_exist_is_told(aio: Asyncio, monkeypatch: pytest.MonkeyPatch) -> None:
     def unknown(*_: object, **__: object) -> None:
         raise socket.gaierror(socket.EAI_NONAME, "Name or service not known")
@@ -464,17 +338,6 @@ trio.run(main)
     ended = subprocess.run([sys.executable, "-c", script], timeout=60, check=False, capture_output=True)
 
     assert (ended.returncode, ended.stderr) == (0, b"")
-
-
-async def test_a_connection_that_is_reset_in_the_answer_says_later(aio: Asyncio) -> None:
-    async def talk(stream: trio.SocketStream) -> None:
-        await read_request(stream)
-        await stream.send_all(http(_BODY)[:-20])
-        stream.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, RESET)
-
-    async with raw_server(talk) as url, sender(aio, url) as main:
-        with pytest.raises(Later):
-            await main.send(lines(1))
 
 
 @pytest.mark.parametrize("drip", [False, True], ids=["silent", "dripping"])
@@ -530,17 +393,6 @@ async def counted(aio: Asyncio, *hosts: str, **settings: Any) -> AsyncIterator[t
         yield opened, context.requests
 
 
-async def test_every_answer_is_counted_by_its_status(aio: Asyncio) -> None:
-    for status in [200, 201, 301, 401, 403, 413, 429, 503, 999]:
-        talk = saying(http(b"{}", f"{status} Whatever"))
-        async with raw_server(talk) as url, counted(aio, url) as (main, requests):
-            with pytest.raises((Later, Held, TooLarge)):
-                await main.send(lines(1))
-
-        assert (requests.responses, requests.failures) == ({str(status): 1}, {})
-        assert requests.count == 1
-
-
 async def test_a_dead_host_is_counted_though_the_next_one_takes_the_events(
     aio: Asyncio, destination: BulkDestination
 ) -> None:
@@ -568,9 +420,7 @@ async def silence(stream: trio.SocketStream) -> None:
     ("talk", "scheme", "failure"),
     [
         (silence, "http", "timeout"),
-        (silence, "https", "timeout"),
         (greeting(b"no TLS here\n" * 9), "https", "tls"),
-        (saying(b"SSH-2.0-x\r\n"), "http", "broken"),
         (saying(b""), "http", "broken"),
     ],
 )
@@ -585,22 +435,6 @@ async def test_a_request_without_an_answer_is_counted_by_what_it_met(
             await main.send(lines(1))
 
     assert (requests.responses, requests.failures, requests.count) == ({}, {failure: 1}, 1)
-
-
-async def test_a_request_that_is_cancelled_is_not_counted(aio: Asyncio) -> None:
-    begun = trio.Event()
-
-    async def talk(stream: trio.SocketStream) -> None:
-        await read_request(stream)
-        begun.set()
-        await trio.sleep_forever()
-
-    async with raw_server(talk) as url, counted(aio, url) as (main, requests), trio.open_nursery() as nursery:
-        nursery.start_soon(main.send, lines(1))
-        await begun.wait()
-        nursery.cancel_scope.cancel()
-
-    assert requests.count == 0
 
 
 # -- nothing begins that may not ---------------------------------------------------------------------------------------
@@ -756,12 +590,14 @@ def _sockets() -> set[str]:
 
 @pytest.mark.parametrize("tls", [False, True], ids=["http", "https"])
 async def test_when_the_block_is_left_no_socket_is_open(aio: Asyncio, tls: bool) -> None:
-    server = _server_context("127.0.0.1") if tls else None
-    trusting = ClientTls(ca=Material("ca", _CA.cert_pem.bytes().decode()))
+    server = _server("127.0.0.1") if tls else None
     async with open_destination(aio, keys={_KEY}, tls=server) as other:
         port = int(other.url.rsplit(":", 1)[1])
         before = _ends_at(port)
-        async with sender(aio, other.url, tls=trusting, workers=4) as main, trio.open_nursery() as nursery:
+        async with (
+            sender(aio, other.url, tls=_TRUST, workers=4) as main,
+            trio.open_nursery() as nursery,
+        ):
             for seq in range(4):
                 nursery.start_soon(main.send, lines(3, seq))
             await other.wait_for(12)
@@ -804,11 +640,11 @@ async def test_close_returns_when_the_sockets_are_closed_even_of_what_was_just_c
         writer.close()
 
     async def cancel_and_close() -> int:
-        tls = _server_context("127.0.0.1") if moment == "waiting over TLS" else None
+        tls = _server("127.0.0.1") if moment == "waiting over TLS" else None
         server = await asyncio.start_server(serve, "127.0.0.1", 0, ssl=tls)
         port = server.sockets[0].getsockname()[1]
         scheme = "http" if moment == "waiting" else "https"
-        client = http_client.Pool({}, client_context(_trust()), None, aio=aio, connections=2, seconds=60)
+        client = http_client.Pool({}, client_context(_TRUST), None, aio=aio, connections=2, seconds=60)
         await client.open()
         task = asyncio.create_task(client.request("POST", f"{scheme}://127.0.0.1:{port}", "/_bulk", [b"body"], {}, 1))
         if moment == "connecting":
@@ -864,18 +700,7 @@ async def test_an_answer_that_nobody_waited_for_is_no_answer_to_the_next_request
     assert outcomes == [f"{http_client.address(url)}: connection closed before the answer", {}]
 
 
-async def test_after_a_failure_the_next_attempt_asks_another_host(aio: Asyncio, destination: BulkDestination) -> None:
-    destination.script = lambda request, documents: Reply(status=503)
-    async with open_destination(aio, keys={_KEY}) as other, sender(aio, other.url, destination.url) as main:
-        with pytest.raises(Later, match="503"):
-            await main.send(lines(1))
-        for seq in range(4):
-            await main.send(lines(1, seq))
-
-    assert (len(destination.log), other.total) == (1, 4)
-
-
-async def test_a_host_that_answers_503_gets_no_request_until_a_probe_succeeds(
+async def test_a_host_that_answers_503_gets_no_request_until_a_probe_which_nobody_counts_succeeds(
     aio: Asyncio, destination: BulkDestination, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(host_rotation, "PROBE_FIRST", 0.01)
@@ -890,15 +715,17 @@ async def test_a_host_that_answers_503_gets_no_request_until_a_probe_succeeds(
             if not is_down:
                 back.set()
 
-    settings = {"compression": "none"}
-    async with raw_server(talk) as url, sender(aio, destination.url, url, **settings) as main:
+    async with (
+        raw_server(talk) as url,
+        counted(aio, destination.url, url, compression="none") as (main, requests),
+    ):
         for seq in range(2):
             with suppress(Later):
                 await main.send(lines(1, seq))
         with trio.fail_after(60):
             while len(probes) < 3:
                 await main.send(lines(1, 2))
-        assert len(bulks) == 1
+        assert len(bulks) == requests.responses["503"] == 1
         assert _KEY.authorization().encode() in probes[0]
 
         is_down = False
@@ -926,28 +753,6 @@ async def test_while_all_hosts_are_down_an_attempt_asks_each_of_them_once(aio: A
                 await main.send(lines(1))
 
     assert requests.failures == {"unreachable": 12}
-
-
-async def test_probes_are_not_counted_among_the_requests(
-    aio: Asyncio, destination: BulkDestination, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(host_rotation, "PROBE_FIRST", 0.01)
-    probed = trio.Event()
-
-    async def talk(stream: trio.SocketStream) -> None:
-        request = await read_request(stream)
-        if request.startswith(b"GET"):
-            probed.set()
-        await stream.send_all(http(b"", "503 Service Unavailable"))
-
-    async with raw_server(talk) as url, counted(aio, url, destination.url) as (main, requests):
-        for seq in range(2):
-            with suppress(Later):
-                await main.send(lines(1, seq))
-        with trio.fail_after(60):
-            await probed.wait()
-
-    assert requests.responses == {"200": 1, "503": 1}
 
 
 # -- whether a request began -------------------------------------------------------------------------------------------
@@ -993,7 +798,7 @@ async def test_nothing_is_written_before_it_is_stored_that_a_request_begins(
 async def test_no_request_begins_to_a_host_that_is_not_there_or_not_trusted(
     aio: Asyncio, destination: BulkDestination
 ) -> None:
-    async with open_destination(aio, tls=_server_context("127.0.0.1")) as other:
+    async with open_destination(aio, tls=_server("127.0.0.1")) as other:
         urls = [
             f"http://127.0.0.1:{free_port()}",
             other.url,
@@ -1006,27 +811,14 @@ async def test_no_request_begins_to_a_host_that_is_not_there_or_not_trusted(
 # -- TLS ---------------------------------------------------------------------------------------------------------------
 
 
-def _server_context(*names: str, ask: bool = False) -> ssl.SSLContext:
-    context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
-    _CA.issue_cert(*names).configure_cert(context)
-    if ask:
-        context.verify_mode = ssl.CERT_REQUIRED
-        _CA.configure_trust(context)
-    return context
-
-
-def _trust(**settings: Any) -> ClientTls:
-    return ClientTls(ca=Material("ca", _CA.cert_pem.bytes().decode()), **settings)
-
-
 @pytest.mark.parametrize(
     ("name", "tls"),
-    [("127.0.0.1", _trust()), ("es.test", _trust(server_name="es.test"))],
+    [("127.0.0.1", _TRUST), ("es.test", certificates.trust(_CA, server_name="es.test"))],
     ids=["the host's", "the one that was set"],
 )
 async def test_events_go_over_tls_to_a_server_with_the_right_name(aio: Asyncio, name: str, tls: ClientTls) -> None:
     async with (
-        open_destination(aio, keys={_KEY}, tls=_server_context(name)) as other,
+        open_destination(aio, keys={_KEY}, tls=_server(name)) as other,
         sender(aio, other.url, tls=tls) as main,
     ):
         await main.send(lines(2))
@@ -1038,15 +830,22 @@ async def test_events_go_over_tls_to_a_server_with_the_right_name(aio: Asyncio, 
     ("tls", "names", "cause"),
     [
         (ClientTls(), ["127.0.0.1"], "certificate verify failed: unable to get local issuer certificate"),
-        (_trust(), ["es.test"], "certificate verify failed: IP address mismatch"),
-        (_trust(server_name="other.test"), ["es.test"], "certificate verify failed: Hostname mismatch"),
+        (_TRUST, ["es.test"], "certificate verify failed: IP address mismatch"),
+        (
+            certificates.trust(_CA, server_name="other.test"),
+            ["es.test"],
+            "certificate verify failed: Hostname mismatch",
+        ),
     ],
     ids=["unknown authority", "wrong address", "wrong name"],
 )
 async def test_a_server_that_is_not_trusted_gets_nothing(
     aio: Asyncio, tls: ClientTls, names: list[str], cause: str
 ) -> None:
-    async with open_destination(aio, tls=_server_context(*names)) as other, sender(aio, other.url, tls=tls) as main:
+    async with (
+        open_destination(aio, tls=_server(*names)) as other,
+        sender(aio, other.url, tls=tls) as main,
+    ):
         with pytest.raises(Later, match=cause) as error:
             await main.send(lines(1))
 
@@ -1062,13 +861,11 @@ async def test_a_server_that_speaks_no_tls_is_told(aio: Asyncio, destination: Bu
 
 
 async def test_a_certificate_is_a_credential(aio: Asyncio) -> None:
-    made = _CA.issue_cert("shipper-1.test", common_name="shipper-1")
-    chain = b"".join(blob.bytes() for blob in made.cert_chain_pems).decode()
-    credential = Credential.parse({"certificate": chain, "key": made.private_key_pem.bytes().decode()})
-    async with open_destination(aio, keys={"CN=shipper-1"}, tls=_server_context("127.0.0.1", ask=True)) as other:
-        async with sender(aio, other.url, tls=_trust(), credential=credential) as main:
+    credential = certificates.credential(_CA, "shipper-1")
+    async with open_destination(aio, keys={"CN=shipper-1"}, tls=_server("127.0.0.1", ask=True)) as other:
+        async with sender(aio, other.url, tls=_TRUST, credential=credential) as main:
             await main.send(lines(2))
-        async with sender(aio, other.url, tls=_trust(), credential=None) as main:
+        async with sender(aio, other.url, tls=_TRUST, credential=None) as main:
             with pytest.raises(Later):
                 await main.send(lines(2, seq=2))
 
@@ -1088,6 +885,7 @@ async def test_opening_contacts_nobody(aio: Asyncio) -> None:
     [
         ({"api_key": "no base64, canary-secret"}, "api_key"),
         ({"bearer_token": "canary-secret-é"}, "no HTTP header"),
+        ({"bearer_token": "canary-secret\r\nHost: other"}, "no HTTP header"),
         ({"certificate": "canary-secret", "key": "canary-secret"}, "bad TLS material"),
     ],
 )
@@ -1095,7 +893,7 @@ async def test_a_credential_that_cannot_be_used_is_told_at_once_and_not_shown(
     aio: Asyncio, credential: dict[str, str], message: str
 ) -> None:
     with pytest.raises(StartFailed, match=f"output main: .*{message}") as error:
-        async with sender(aio, "https://127.0.0.1:1", credential=Credential.parse(credential)):
+        async with sender(aio, "https://127.0.0.1:1", credential=Credential(credential)):
             pass
 
     assert "canary" not in str(error.value)
@@ -1104,14 +902,6 @@ async def test_a_credential_that_cannot_be_used_is_told_at_once_and_not_shown(
 async def test_a_certificate_needs_tls(aio: Asyncio) -> None:
     with pytest.raises(StartFailed, match="https"):
         async with sender(aio, "http://h", credential=Credential.parse({"certificate": "c", "key": "k"})):
-            pass
-
-
-async def test_a_credential_cannot_smuggle_a_header(aio: Asyncio) -> None:
-    credential = Credential({"bearer_token": "x\r\nHost: other"})
-
-    with pytest.raises(StartFailed, match="no HTTP header"):
-        async with sender(aio, "http://h", credential=credential):
             pass
 
 
@@ -1125,13 +915,6 @@ def configured(**settings: Any) -> ElasticsearchOutput:
         ElasticsearchOutput,
         dec_hook=lambda kind, value: quantities[kind](value),
     )
-
-
-def test_the_defaults_are_those_of_the_reference() -> None:
-    output = configured()
-
-    assert (output.compression, str(output.bulk_max_bytes), str(output.timeout)) == ("gzip", "8MiB", "1m")
-    assert output.backoff == Backoff(first=Duration(1), longest=Duration(60))
 
 
 def test_what_a_policy_writes_is_taken() -> None:

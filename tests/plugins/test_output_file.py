@@ -54,12 +54,6 @@ def largest_file(size: int) -> Iterator[None]:
         resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
 
 
-async def test_it_keeps_the_contract(context: OutputContext, path: Path) -> None:
-    (answers,) = await check_output(FileOutput(path=str(path)), context, [numbers(1, 2)])
-
-    assert answers.others == {}
-
-
 async def test_events_are_lines_of_json_with_what_they_share(context: OutputContext, path: Path) -> None:
     batch = Batch.lines(b'say "hi"\n\n', offset=0, shared={"service": {"name": "shop"}})
     async with FileOutput(path=str(path)).open(context) as sender:

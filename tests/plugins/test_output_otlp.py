@@ -9,10 +9,8 @@ import traceback
 from concurrent import futures
 from contextlib import ExitStack, asynccontextmanager, contextmanager
 from dataclasses import replace
-from functools import partial
 
 import grpc
-import orjson
 import pytest
 import trio
 import trustme
@@ -25,12 +23,10 @@ from opentelemetry.proto.collector.logs.v1.logs_service_pb2_grpc import (
 from shipper.plugin import (
     BadOption,
     Batch,
-    ClientTls,
     Code,
     Credential,
     Held,
     Later,
-    Material,
     NotBegun,
     Outcome,
     OutputContext,
@@ -48,15 +44,15 @@ from shipper_plugins.otlp.status import HTTP_OF, Grpc
 from shipper_plugins.outputs import otlp as module
 from shipper_plugins.outputs import otlp_channel
 from shipper_plugins.outputs.otlp import OtlpOutput
+from tests import certificates
+from tests.raw_http import raw_server
 
 TOKEN = Credential.parse({"bearer_token": "secret.of-the-test"})
 KEY = Credential.parse({"token": "raw-key"})
 PROTOCOLS = ["grpc", "http"]
 both = pytest.mark.parametrize("protocol", PROTOCOLS)
-GROUPS = [
-    Group(resource=Resource(attributes={"service.name": "shop"}), scope=Scope(name="lib"), records=[Record(body=n)])
-    for n in range(3)
-]
+
+
 BATCH = replace(events.batches([Group(records=[Record(body=n, time=n + 1) for n in range(8)])])[0], origin=b"o" * 16)
 
 
@@ -485,6 +481,10 @@ async def test_what_was_answered_before_trouble_counts(protocol):
     assert answers.retry_after == 3
 
 
+def port_of(url):
+    return int(url.rpartition(":")[2])
+
+
 @asynccontextmanager
 async def answered(*, status=200, kind=None, body=b"", encoding="protobuf"):
     """A sender whose requests get this answer over HTTP."""
@@ -496,11 +496,8 @@ async def answered(*, status=200, kind=None, body=b"", encoding="protobuf"):
         await stream.send_all(head.encode() + b"\r\n" + body)
         await stream.aclose()
 
-    async with trio.open_nursery() as nursery:
-        [listener] = await nursery.start(partial(trio.serve_tcp, talk, 0, host="127.0.0.1"))
-        async with opened("http", listener.socket.getsockname()[1], encoding=encoding, compression="none") as sender:
-            yield sender
-        nursery.cancel_scope.cancel()
+    async with raw_server(talk) as url, opened("http", port_of(url), encoding=encoding, compression="none") as sender:
+        yield sender
 
 
 @pytest.mark.parametrize("encoding", ["protobuf", "json"])
@@ -603,12 +600,9 @@ async def test_what_is_no_answer_comes_later(protocol, words):
         await stream.send_all(words)
         await stream.aclose()
 
-    async with trio.open_nursery() as nursery:
-        [listener] = await nursery.start(partial(trio.serve_tcp, talk, 0, host="127.0.0.1"))
-        async with opened(protocol, listener.socket.getsockname()[1]) as sender:
-            with pytest.raises((Later, Held)):
-                await sender.send(BATCH)
-        nursery.cancel_scope.cancel()
+    async with raw_server(talk) as url, opened(protocol, port_of(url)) as sender:
+        with pytest.raises((Later, Held)):
+            await sender.send(BATCH)
 
 
 async def test_a_connection_that_its_server_has_closed_is_not_used_again():
@@ -669,21 +663,23 @@ def ca():
     return trustme.CA()
 
 
+def identity(ca):
+    certificate, key = certificates.identity(ca, "localhost")
+    return key.encode(), certificate.encode()
+
+
 @pytest.mark.parametrize("is_mutual", [False, True])
 async def test_grpc_goes_over_tls(ca, is_mutual):
-    issued, client = ca.issue_cert("localhost"), ca.issue_cert("client")
-    pair = issued.private_key_pem.bytes(), issued.cert_chain_pems[0].bytes()
-    trusted = ca.cert_pem.bytes() if is_mutual else None
-    credentials = grpc.ssl_server_credentials([pair], trusted, is_mutual)
-    shown = {"certificate": client.cert_chain_pems[0].bytes().decode(), "key": client.private_key_pem.bytes().decode()}
+    trusted = certificates.pem(ca).encode() if is_mutual else None
+    credentials = grpc.ssl_server_credentials([identity(ca)], trusted, is_mutual)
     receiver = Receiver()
     with over_grpc(receiver, credentials) as port:
         async with opened(
             "grpc",
             port,
-            Credential.parse(shown) if is_mutual else TOKEN,
+            certificates.credential(ca, "client") if is_mutual else TOKEN,
             endpoint=f"https://localhost:{port}",
-            tls=ClientTls(ca=Material("ca.pem", ca.cert_pem.bytes().decode())),
+            tls=certificates.trust(ca),
         ) as sender:
             for _ in range(3):
                 assert not (await sender.send(BATCH)).others
@@ -693,9 +689,7 @@ async def test_grpc_goes_over_tls(ca, is_mutual):
 
 
 async def test_a_certificate_of_a_stranger_is_refused(ca):
-    issued = ca.issue_cert("localhost")
-    credentials = grpc.ssl_server_credentials([(issued.private_key_pem.bytes(), issued.cert_chain_pems[0].bytes())])
-    with over_grpc(Receiver(), credentials) as port:
+    with over_grpc(Receiver(), grpc.ssl_server_credentials([identity(ca)])) as port:
         async with opened("grpc", port, endpoint=f"https://localhost:{port}") as sender:
             with pytest.raises(Unreachable, match="certificate verify failed") as why:
                 await sender.send(BATCH)
@@ -737,10 +731,6 @@ def test_a_page_of_a_proxy_rejects_nothing():
         check_http(Response(400, {"Content-Type": "text/html"}, b"<html>"), "x:1")
     with pytest.raises(Later):
         check_http(Response(500, {"Content-Type": "text/html"}, b"<html>"), "x:1")
-
-
-def test_json_is_what_the_encoding_says():
-    assert orjson.loads(jsons.encoded(GROUPS))["resourceLogs"][0]["scopeLogs"][0]["scope"] == {"name": "lib"}
 
 
 async def findings(protocol, receiver, **settings):

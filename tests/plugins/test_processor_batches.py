@@ -1,4 +1,7 @@
-"""Odd events in a batch: what each processor makes of the ordinary ones is what it makes of each alone."""
+"""Odd events in a batch: what each processor makes of the ordinary ones is what it makes of each alone.
+
+`test_conformance` takes the processors of `CASES`, too.
+"""
 
 from __future__ import annotations
 

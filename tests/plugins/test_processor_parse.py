@@ -1,10 +1,8 @@
-import json
 from datetime import UTC, datetime, timedelta, timezone
 from typing import Any
 
 import orjson
-import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from shipper.plugin import Batch, Fields
@@ -55,10 +53,6 @@ def test_a_target_holds_the_fields() -> None:
     assert event["log"] == {"file": {"path": "/a"}, "offset": 10}
 
 
-def test_a_message_in_the_object_becomes_the_message() -> None:
-    assert parsed('{"message":"hello"}', format="json")["message"] == "hello"
-
-
 def test_a_text_that_is_no_object_is_tagged_and_kept() -> None:
     for text in ["", "no", "[1]", "7", "null", '{"a":1', '{"a":1} {"b":2}', '{"a":"\\ud800"}', "[" * 5000]:
         event = parsed(text, format="json")
@@ -93,23 +87,6 @@ def test_an_object_that_is_too_deep_below_its_target_leaves_the_others_of_its_ba
             assert "a" in second
 
 
-@pytest.mark.parametrize("text", ['{"log":"x"}', '{"data_stream":{"dataset":"audit"}}', '{"data_stream":"x","a":1}'])
-def test_an_object_may_not_take_the_events_own_groups_away(text: str) -> None:
-    event = parsed(text, format="json")
-
-    assert "message" not in event
-    assert (event["log"], event["data_stream"]) == ({"file": {"path": "/a"}, "offset": 10}, {"dataset": "x"})
-    assert len(event["labels"]) == 1
-
-
-def test_a_group_of_the_object_is_merged_with_the_events_own() -> None:
-    assert parsed('{"log":{"level":"warn"}}', format="json")["log"] == {
-        "file": {"path": "/a"},
-        "offset": 10,
-        "level": "warn",
-    }
-
-
 def test_another_field_can_hold_the_text() -> None:
     batch = Batch.documents([b'{"event":{"original":"{\\"a\\":1}","id":"7"}}', b'{"x":1}', b'{"event":{"original":5}}'])
     first, second, third = check_processor(Parse(format="json", field="event.original"), batch).whole()
@@ -119,29 +96,6 @@ def test_another_field_can_hold_the_text() -> None:
     assert error_of(second) == error_of(third) == "parse: there is no text in event.original"
 
 
-NAMES = st.text(st.characters(codec="utf-8", exclude_characters="."), min_size=1, max_size=4).filter(str.strip)
-JSON = st.recursive(
-    st.none()
-    | st.booleans()
-    | st.integers(-(2**63), 2**64 - 1)
-    | st.floats(allow_nan=False, allow_infinity=False)
-    | st.text(),
-    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(NAMES, inner, max_size=3),
-    max_leaves=6,
-)
-
-
-@settings(deadline=None)
-@given(st.lists(st.dictionaries(NAMES, JSON, max_size=4), min_size=1, max_size=4))
-def test_every_object_arrives_whole(objects: list[Fields]) -> None:
-    batch = Batch.lines("".join(json.dumps(o) + "\n" for o in objects).encode(), offset=0, shared={})
-    result = check_processor(Parse(format="json", target="made"), batch).whole()
-
-    for event, made in zip(result, objects, strict=True):
-        assert event["made"] == orjson.loads(json.dumps(made)) or event["labels"]
-
-
-@settings(deadline=None)
 @given(st.lists(st.text(st.characters(exclude_characters="\n", codec="utf-8"), max_size=30), min_size=1, max_size=5))
 def test_no_text_whatever_is_lost(texts: list[str]) -> None:
     for processor in (Parse(format="json"), Parse(format="nginx")):
@@ -256,7 +210,6 @@ def written_by_nginx(text: str) -> str:
 TEXTS = st.text(st.characters(codec="utf-8"), max_size=20).filter(lambda text: text != "-")
 
 
-@settings(deadline=None)
 @given(
     address=st.ip_addresses(v=4),
     user=TEXTS.filter(lambda text: text.strip() == text),
@@ -284,16 +237,3 @@ def test_every_access_line_that_nginx_writes_is_read_back(
     assert event["http"]["response"] == {"status_code": status, "body": {"bytes": size}}
     assert event["http"]["request"].get("referrer", "") == referrer
     assert event.get("user_agent", {}).get("original", "") == agent
-
-
-@pytest.mark.parametrize(
-    ("options", "complaint"),
-    [
-        ({"format": "nginx", "target": "x"}, "target"),
-        ({"format": "json", "field": "a..b"}, "no name"),
-        ({"format": "json", "target": ""}, "no name"),
-    ],
-)
-def test_options_that_do_not_fit_are_refused(options: dict[str, Any], complaint: str) -> None:
-    with pytest.raises(ValueError, match=complaint):
-        Parse(**options)

@@ -6,15 +6,15 @@ from collections.abc import AsyncIterator
 from dataclasses import replace
 from typing import Any
 
-import orjson
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from shipper.plugin import Batch, Fields, Part, Stage, StageContext
 from shipper.sdk.aio import open_asyncio
 from shipper_plugins.processors.containers import LARGEST, LONGEST_HELD, LONGEST_UNSTORED, Containers
 from shipper_plugins.processors.parse import Parse
+from tests.plugins.parsing import sorted_json
 
 SHARED: Fields = {"@timestamp": "2026-01-01T00:00:00.000Z", "log": {"file": {"path": "/a"}}, "host": {"name": "h"}}
 TIME = "2026-05-17T12:34:56.789012345Z"
@@ -232,7 +232,6 @@ DOCKER = st.builds(
 )
 
 
-@settings(deadline=None)
 @given(
     st.lists(PIECES.map("".join) | DOCKER | st.sampled_from(["", "[1]", "{}"]), max_size=6)
     | st.lists(DOCKER, max_size=4)
@@ -246,10 +245,6 @@ def test_lines_become_what_they_become_in_batches_of_one(lines: list[str]) -> No
     alone = events(*[[line] for line in lines])
 
     assert sorted_json(events(lines) if lines else []) == sorted_json(alone)
-
-
-def sorted_json(events: list[Fields]) -> bytes:
-    return orjson.dumps(events, option=orjson.OPT_SORT_KEYS)
 
 
 # -- what would fail all lines with it, or lose the parts that are held ------------------------------------------------

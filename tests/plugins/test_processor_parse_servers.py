@@ -8,15 +8,15 @@ import tracemalloc
 from datetime import UTC, datetime, timedelta, timezone
 from typing import Any
 
-import orjson
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from shipper.plugin import Batch, Fields
 from shipper.sdk.fields import find
 from shipper.testing import check_processor
 from shipper_plugins.processors.parse import Parse
+from tests.plugins.parsing import assert_as_alone, assert_documents_as_alone
 
 SHARED: Fields = {
     "@timestamp": "2026-01-01T00:00:00.000Z",
@@ -42,19 +42,6 @@ COMBINED = f'192.168.33.1 - ann [26/Dec/2016:16:22:13 +0000] "GET /hello?a=1 HTT
 
 def test_a_line_of_apache_becomes_ecs_fields() -> None:
     for text, fields in [
-        (
-            COMMON,
-            {
-                "@timestamp": "2016-12-26T14:16:29.000Z",
-                "source": {"address": "::1", "ip": "::1"},
-                "http": {
-                    "request": {"method": "GET"},
-                    "version": "1.1",
-                    "response": {"status_code": 404, "body": {"bytes": 209}},
-                },
-                "url": {"original": "/favicon.ico"},
-            },
-        ),
         (
             COMBINED,
             {
@@ -153,7 +140,6 @@ def written_by_apache(text: str) -> str:
 TEXTS = st.text(st.characters(codec="utf-8"), min_size=1, max_size=20).filter(lambda text: text != "-")
 
 
-@settings(deadline=None)
 @given(
     time=st.datetimes(datetime(1971, 1, 1), datetime(2100, 1, 1)),
     minutes=st.integers(-14 * 60, 14 * 60),
@@ -218,7 +204,6 @@ ORDINARY = [
 LINES = st.lists(st.sampled_from(ORDINARY) | st.lists(PARTS, max_size=6).map("".join), max_size=6)
 
 
-@settings(deadline=None)
 @given(
     LINES,
     st.sampled_from(["apache", "nginx"]),
@@ -228,15 +213,7 @@ LINES = st.lists(st.sampled_from(ORDINARY) | st.lists(PARTS, max_size=6).map("".
 def test_lines_of_a_server_become_what_each_alone_becomes(
     lines: list[str], format: Any, dashboards: bool, shared: Fields
 ) -> None:
-    parse = Parse(format=format, dashboards=dashboards)
-    batch = Batch.lines("".join(f"{line}\n" for line in lines).encode(), offset=10, shared=shared)
-
-    assert sorted_json(check_processor(parse, batch).whole()) == sorted_json(one_by_one(parse, batch))
-
-
-def one_by_one(parse: Parse, batch: Batch) -> list[Fields]:
-    """What the reading of single events makes of them, by which the others are judged."""
-    return batch.replace([parse._parsed(event, batch.shared) for event in batch.own()]).whole()
+    assert_as_alone(Parse(format=format, dashboards=dashboards), lines, shared)
 
 
 OWN = st.fixed_dictionaries(
@@ -253,7 +230,6 @@ OWN = st.fixed_dictionaries(
 PLAIN = st.fixed_dictionaries({"log": st.sampled_from([{"offset": 3}, {"offset": 4, "flags": ["x"]}])})
 
 
-@settings(deadline=None)
 @given(
     LINES,
     st.lists(PLAIN, min_size=6, max_size=6) | st.lists(OWN, min_size=6, max_size=6),
@@ -264,15 +240,8 @@ PLAIN = st.fixed_dictionaries({"log": st.sampled_from([{"offset": 3}, {"offset":
 def test_lines_in_documents_become_what_each_alone_becomes(
     lines: list[str], owns: list[Fields], format: Any, dashboards: bool, shared: Fields
 ) -> None:
-    parse = Parse(format=format, dashboards=dashboards)
     events = [{"message": line, **own} for line, own in zip(lines, owns, strict=False)]
-    batch = Batch.events(events, shared=shared)
-
-    assert sorted_json(check_processor(parse, batch).whole()) == sorted_json(one_by_one(parse, batch))
-
-
-def sorted_json(events: list[Fields]) -> bytes:
-    return orjson.dumps(events, option=orjson.OPT_SORT_KEYS)
+    assert_documents_as_alone(Parse(format=format, dashboards=dashboards), events, shared)
 
 
 # -- dashboards --------------------------------------------------------------------------------------------------------

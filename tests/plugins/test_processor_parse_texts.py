@@ -8,13 +8,13 @@ from typing import Any
 
 import orjson
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from shipper.plugin import Batch, Fields
 from shipper.testing import check_processor
-from shipper_plugins.processors import json_lines
 from shipper_plugins.processors.parse import LONGEST_SEARCHED, Parse
+from tests.plugins.parsing import assert_as_alone
 
 SHARED: list[Fields] = [
     {},
@@ -30,16 +30,6 @@ def of(*texts: str, shared: Fields | None = None, **options: Any) -> list[Fields
 
 def made(event: Fields) -> Fields:
     return {key: value for key, value in event.items() if key not in ("message", "log")}
-
-
-def assert_as_alone(parse: Parse, lines: list[str], shared: Fields) -> None:
-    batch = Batch.lines("".join(f"{line}\n" for line in lines).encode(), offset=10, shared=shared)
-    at_once = check_processor(parse, batch)
-    shape = json_lines.shape(shared)
-    alone = [Batch.events([parse._parsed(own, shape)], shared=shared).whole()[0] for own in batch.own()]
-    wire = [json.loads(row) for row in at_once.json_lines().split(b"\n")[:-1]]
-
-    assert at_once.whole() == alone == wire
 
 
 # -- kv ----------------------------------------------------------------------------------------------------------------
@@ -137,7 +127,6 @@ def simply_read(text: str) -> Fields:
 PIECES = st.sampled_from(["a", "b", "é", "=", " ", '"', "\\", "n", '="', '" ', "\x7f", "a=1", 'b="x y"', "\\u00e9"])
 
 
-@settings(deadline=None)
 @given(st.lists(PIECES, max_size=14).map("".join))
 def test_pairs_are_what_a_simple_reading_finds(text: str) -> None:
     (event,) = of(text, format="kv", target="t")
@@ -149,7 +138,6 @@ def test_pairs_are_what_a_simple_reading_finds(text: str) -> None:
 KEYS = st.text(st.sampled_from("abcé_-"), min_size=1, max_size=5)
 
 
-@settings(deadline=None)
 @given(st.dictionaries(KEYS, st.text(st.characters(codec="utf-8"), min_size=1, max_size=10), min_size=1, max_size=6))
 def test_pairs_that_a_logger_writes_are_read_back(pairs: dict[str, str]) -> None:
     text = " ".join(f"{key}={orjson.dumps(value).decode()}" for key, value in pairs.items())
@@ -168,7 +156,6 @@ KV_LINES = st.lists(
 TARGETS = st.sampled_from([None, None, "app", "log", "a.b", "message", "labels.x"])
 
 
-@settings(deadline=None)
 @given(KV_LINES, st.sampled_from(SHARED), TARGETS)
 def test_pairs_of_many_lines_are_those_of_each_alone(lines: list[str], shared: Fields, target: str | None) -> None:
     assert_as_alone(Parse(format="kv", target=target), lines, shared)
@@ -204,7 +191,6 @@ def test_a_quote_that_another_line_closes_moves_nothing_to_another_event() -> No
 VALUES = st.text(st.characters(codec="utf-8", exclude_characters="\r\n"), max_size=6) | st.sampled_from(['"', ";", ""])
 
 
-@settings(deadline=None)
 @given(st.lists(st.lists(VALUES, min_size=3, max_size=3), min_size=1, max_size=5))
 def test_rows_that_pythons_csv_writes_are_read_back(rows: list[list[str]]) -> None:
     stream = io.StringIO()
@@ -227,7 +213,6 @@ NAMES = st.lists(
 ).filter(any)
 
 
-@settings(deadline=None)
 @given(CSV_LINES, NAMES, st.sampled_from(SHARED), TARGETS)
 def test_values_of_many_lines_are_those_of_each_alone(
     lines: list[str], columns: list[str], shared: Fields, target: str | None
@@ -262,7 +247,6 @@ def test_a_text_is_searched_up_to_a_length() -> None:
     assert "error" in second
 
 
-@settings(deadline=None)
 @given(st.lists(st.text(st.sampled_from("AB [é]0 "), max_size=12), min_size=1, max_size=5))
 def test_groups_are_those_of_pythons_re(lines: list[str]) -> None:
     for event, line in zip(of(*lines, format="regex", pattern=PATTERN, target="t"), lines, strict=True):
@@ -272,7 +256,6 @@ def test_groups_are_those_of_pythons_re(lines: list[str]) -> None:
         assert event.get("t", {}) == groups
 
 
-@settings(deadline=None)
 @given(
     st.lists(st.lists(st.sampled_from(["h", "m", "é", "1", " ", "\x7f"]), max_size=4).map("".join), max_size=6),
     st.sampled_from([r"(?P<host>h)?(?P<message>m)?(?P<n>\d)?", r"(?P<a>é)", r"(?P<log>h) |(?P<tags>m)"]),

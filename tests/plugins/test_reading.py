@@ -60,7 +60,7 @@ def test_what_is_before_a_bad_byte_can_be_read_and_the_byte_itself_cannot(file, 
             read(file, offset, 500)
 
 
-def test_a_size_that_is_no_lie_any_more_is_no_error(file, monkeypatch):
+def test_a_size_that_is_no_lie_any_more_is_no_error(file):
     """The file is truncated after its size was asked for, and before it is read."""
     os.truncate(file, 1000)
 

@@ -177,11 +177,6 @@ def test_any_text_is_read_or_refused_at_a_place_inside_it(text):
     assert all(1 <= problem.line <= lines(text) and problem.column >= 1 for problem in refusals(text))
 
 
-@given(st.binary())
-def test_any_bytes_are_read_or_refused(raw):
-    assert all(problem.message for problem in refusals(raw))
-
-
 # -- writing, paths, suggestions ---------------------------------------------------------------------------------------
 
 

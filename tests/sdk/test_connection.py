@@ -22,6 +22,7 @@ from shipper.sdk import connection as module
 from shipper.sdk.connection import broken_off, connected_socket, open_stream, unreachable
 from shipper.sdk.http_answer import Unreachable
 from shipper.sdk.proxies import Proxy
+from tests import certificates
 
 AUTHORITY = trustme.CA()
 BIG = 32 << 20
@@ -58,12 +59,6 @@ class Slow:
         self.ended.set()
 
 
-def server_context(name: str = "localhost") -> ssl.SSLContext:
-    context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
-    AUTHORITY.issue_cert(name).configure_cert(context)
-    return context
-
-
 def trusting() -> ssl.SSLContext:
     context = ssl.create_default_context()
     AUTHORITY.configure_trust(context)
@@ -78,7 +73,7 @@ async def send_until_cancelled(stream: trio.abc.Stream) -> None:
 
 @pytest.mark.parametrize("tls", [False, True], ids=["plain", "TLS"])
 async def test_after_it_is_closed_the_peer_gets_a_reset_and_nothing_of_what_was_held_back(tls: bool) -> None:
-    peer = Slow(server_context() if tls else None)
+    peer = Slow(certificates.server(AUTHORITY, "localhost") if tls else None)
     async with listening(peer.talk) as endpoint:
         stream = await open_stream(endpoint, trusting() if tls else None, server_name="localhost")
         await send_until_cancelled(stream)
@@ -179,7 +174,7 @@ async def test_a_peer_that_says_nothing_in_the_handshake_is_left_after_a_time() 
 async def test_a_server_of_another_name_is_unreachable() -> None:
     async def talk(stream: trio.SocketStream) -> None:
         with pytest.raises(trio.BrokenResourceError):
-            await trio.SSLStream(stream, server_context("other.test"), server_side=True).do_handshake()
+            await trio.SSLStream(stream, certificates.server(AUTHORITY, "other.test"), server_side=True).do_handshake()
 
     async with listening(talk) as endpoint:
         with pytest.raises(Unreachable, match=r": certificate verify failed: ") as refused:

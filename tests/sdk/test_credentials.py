@@ -11,7 +11,6 @@ from rich.pretty import pretty_repr
 from shipper.sdk.credentials import (
     API_KEY,
     AWS,
-    BARE,
     BASIC,
     SHAPES,
     Credential,
@@ -239,10 +238,6 @@ def test_an_api_key_is_recognized_by_its_form_and_named_by_its_public_part(key):
 def test_another_text_is_not_recognized():
     for text in ["", "hunter2.x", "a: b", "{hunter2", "id:hunter 2", "h\xfcnter"]:
         assert recognized(text) is None
-
-
-def test_a_bare_text_can_have_the_shapes_of_one_field():
-    assert BARE == ("api_key", "bearer_token", "password", "token")
 
 
 def test_a_shape_has_optional_fields_and_no_others():

@@ -3,13 +3,7 @@
 from shipper.sdk.crowd import Crowd, origin
 
 
-def test_while_there_is_room_nobody_goes():
-    crowd = Crowd[int](3)
-
-    assert [crowd.add(n, "a") for n in range(3)] == [None] * 3
-
-
-def test_of_one_address_the_oldest_goes():
+def test_of_one_address_the_oldest_goes_once_there_is_no_room():
     crowd = Crowd[int](3)
 
     assert [crowd.add(n, "a") for n in range(6)] == [None] * 3 + [(0, "a"), (1, "a"), (2, "a")]

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import ssl
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from typing import Any, get_args
@@ -11,10 +10,11 @@ import pytest
 import trio
 import trustme
 
-from shipper.plugin import Asyncio, ClientTls, Code, Credential, Material, NotBegun, Requests, client_context
+from shipper.plugin import Asyncio, Code, NotBegun, Requests, client_context
 from shipper.sdk.aio import open_asyncio
 from shipper.sdk.http import _SMALL, Client, Method, _Body, open_client
 from shipper.sdk.http_answer import USER_AGENT, NoAnswer, Unreachable
+from tests import certificates
 from tests.raw_http import http, raw_server, read_request, some
 
 BIG = 16 << 20
@@ -223,11 +223,12 @@ async def test_a_connection_without_requests_is_closed_after_its_time(aio: Async
 
 async def test_many_requests_go_over_one_connection_that_shows_a_certificate(aio: Asyncio) -> None:
     authority = trustme.CA()
-    asked, answer = 0, http(bytes(3 << 20))
+    connections, asked, answer = 0, 0, http(bytes(3 << 20))
 
     async def talk(plain: trio.SocketStream) -> None:
-        nonlocal asked
-        stream = trio.SSLStream(plain, _server_context(authority), server_side=True)
+        nonlocal connections, asked
+        connections += 1
+        stream = trio.SSLStream(plain, certificates.server(authority, "127.0.0.1", ask=True), server_side=True)
         await stream.do_handshake()
         assert stream.getpeercert()
         for _ in range(20):
@@ -235,8 +236,7 @@ async def test_many_requests_go_over_one_connection_that_shows_a_certificate(aio
             asked += 1
             await stream.send_all(answer if asked % 5 == 0 else http(b"ok"))
 
-    tls = ClientTls(ca=Material("ca", authority.cert_pem.bytes().decode()))
-    context = client_context(tls, _certificate(authority))
+    context = client_context(certificates.trust(authority), certificates.credential(authority, "client"))
     async with (
         raw_server(talk) as url,
         open_client(aio, {}, context, connections=1, seconds=20) as asking,
@@ -245,21 +245,7 @@ async def test_many_requests_go_over_one_connection_that_shows_a_certificate(aio
         sizes = [len((await asking.post(secure, f"/{n}", [b"x"], most=4 << 20)).body) for n in range(20)]
 
     assert sizes.count(3 << 20) == 4
-    assert asked == 20
-
-
-def _server_context(authority: trustme.CA) -> ssl.SSLContext:
-    context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
-    context.verify_mode = ssl.CERT_REQUIRED
-    authority.configure_trust(context)
-    authority.issue_cert("127.0.0.1").configure_cert(context)
-    return context
-
-
-def _certificate(authority: trustme.CA) -> Credential:
-    issued = authority.issue_cert("client.test")
-    chain = b"".join(blob.bytes() for blob in issued.cert_chain_pems).decode()
-    return Credential.parse({"certificate": chain, "key": issued.private_key_pem.bytes().decode()})
+    assert (connections, asked) == (1, 20)
 
 
 @pytest.mark.parametrize(("size", "writes"), [(_SMALL // 4, 1), (_SMALL // 4 + 1, 4)])

@@ -11,22 +11,6 @@ from shipper.sdk.event import COLUMNS, Batch
 from shipper.sdk.joining import kind, strung, together, way
 from tests.sdk.batches import BATCHES, columns, exact, rows, typed_batches, with_columns
 
-
-@given(st.lists(BATCHES, min_size=1, max_size=4) | st.lists(with_columns(typed_batches()), min_size=1, max_size=4))
-def test_batches_that_go_together_keep_their_events_ids_and_columns(batches: list[Batch]) -> None:
-    batches = [
-        replace(batch, seq=n, route=None, shared={**batch.shared, "data_stream": {}}) for n, batch in enumerate(batches)
-    ]
-
-    joined = together(batches, ("data_stream",))
-
-    assert rows(joined) == [row for batch in batches for row in rows(batch)]
-    assert columns(joined) == [row for batch in batches for row in columns(batch)]
-    assert exact(joined.whole()) == exact([event for batch in batches for event in batch.whole()])
-    assert joined.count == sum(batch.count for batch in batches)
-    assert joined.shared["data_stream"] == {}
-
-
 _RESOURCE = {"attributes": [{"key": "k8s.pod.name", "values": ["a", 1, None]}], "scope": {"name": "n"}}
 
 
@@ -65,9 +49,17 @@ def test_lines_that_are_grouped_by_what_differs_from_line_to_line_go_alone() -> 
     assert way(batch, ["log.file.path"]) != way(batch, ["log.file.path"])
 
 
-@given(st.lists(BATCHES, min_size=1, max_size=4) | st.lists(with_columns(typed_batches()), min_size=1, max_size=4))
-def test_batches_that_differ_in_what_an_output_groups_by_go_together_in_one_that_mixes(batches: list[Batch]) -> None:
-    ways = [("theirs" if n % 2 else None, {"data_stream": {"dataset": f"d{n % 3}"}}) for n in range(len(batches))]
+@given(
+    st.lists(BATCHES, min_size=1, max_size=4) | st.lists(with_columns(typed_batches()), min_size=1, max_size=4),
+    st.integers(1, 3),
+)
+def test_batches_that_go_together_keep_their_events_ids_and_columns_though_they_differ_in_what_groups_them(
+    batches: list[Batch], kinds: int
+) -> None:
+    ways = [
+        ("theirs" if n % kinds % 2 else None, {"data_stream": {"dataset": f"d{n % kinds}"}})
+        for n in range(len(batches))
+    ]
     batches = [
         replace(batch, seq=n, route=route, shared={**batch.shared, **shared})
         for n, (batch, (route, shared)) in enumerate(zip(batches, ways, strict=True))
@@ -78,6 +70,7 @@ def test_batches_that_differ_in_what_an_output_groups_by_go_together_in_one_that
     assert rows(joined) == [row for batch in batches for row in rows(batch)]
     assert columns(joined) == [row for batch in batches for row in columns(batch)]
     assert exact(joined.whole()) == exact([event for batch in batches for event in batch.whole()])
+    assert joined.count == sum(batch.count for batch in batches)
     assert joined.each_route() == [batch.route for batch in batches for _ in range(batch.count)]
     assert [shared["data_stream"] for shared in joined.each_shared()] == [
         batch.shared["data_stream"] for batch in batches for _ in range(batch.count)
@@ -103,6 +96,7 @@ def test_what_is_picked_of_a_batch_that_was_joined_can_be_stored_with_its_route_
             {"tenant": name},
             [joined.whole()[at]],
         )
+    assert rows(joined) == joined.whole()
     assert joined.pick([0, 1, 4]).each_route() == ["to-a"] * 3
     assert joined.pick([0, 2]).each_route() == ["to-a", "to-b"]
 

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 import trustme
 
-from tests.sdk.test_tls import identity, pem
+from tests.certificates import identity, pem
 
 ASKING = """import asyncio, ssl, sys
 from shipper.sdk import http

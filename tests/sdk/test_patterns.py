@@ -52,11 +52,8 @@ def test_an_ordinary_pattern_is_taken() -> None:
 def test_a_refusal_says_what_to_write_instead() -> None:
     for pattern, instead in [
         ("(?=a)b", "use not or negate"),
-        ("(?!a)b", "use not or negate"),
         ("(?<=a)b", "use not or negate"),
-        ("(?<!a)b", "use not or negate"),
         (r"(a)\1", "such as aa|bb for (a|b)\\1"),
-        (r"(a)\10", "such as aa|bb for (a|b)\\1"),
         (r"(?P<q>a)(?P=q)", "such as aa|bb for (a|b)\\1"),
         ("(?>a+)b", "write (?:…)"),
         ("a++b", "write one, or (?:a{2})* for a{2}*"),
@@ -67,7 +64,6 @@ def test_a_refusal_says_what_to_write_instead() -> None:
         (r"a\Z", r"write \z for the end"),
         (r"\u00e9", r"\x{e9} for a character"),
         ("a{,3}", "write {0,3} for {,3}"),
-        ("a{,}", "write {0,3} for {,3}"),
         ("a{1001}", "at most 1000 times"),
         ("(?:(?:a{100}){100}){100}", "at most 1000 times"),
         ("(", "write ) at its end"),
@@ -119,7 +115,7 @@ KNOWN_TO_BOTH = st.recursive(
 )
 
 
-@settings(max_examples=examples(5), deadline=None)
+@settings(max_examples=examples(5))
 @given(KNOWN_TO_BOTH, st.sampled_from(["", "(?i)", "(?s)", "(?m)"]), st.text("abAB .1\n_", max_size=8))
 def test_a_pattern_that_re_knows_too_finds_the_same(pattern: str, flags: str, text: str) -> None:
     """`re.ASCII`, since classes are of ASCII; `$` is left out, which takes a line feed in `re`."""

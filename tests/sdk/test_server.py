@@ -12,15 +12,14 @@ import trustme
 from shipper.sdk import server as module
 from shipper.sdk.server import Limits, Server
 from shipper.sdk.tls import server_context
+from tests import certificates
 
 PATIENCE = 60
 AUTHORITY = trustme.CA()
 
 
 def a_context():
-    made = AUTHORITY.issue_cert("127.0.0.1")
-    chain = b"".join(blob.bytes() for blob in made.cert_chain_pems)
-    return server_context(chain.decode(), made.private_key_pem.bytes().decode())
+    return server_context(*certificates.identity(AUTHORITY, "127.0.0.1"))
 
 
 class Talk:
@@ -137,7 +136,7 @@ async def test_when_it_is_cancelled_all_connections_are_closed_and_the_listening
             pass
 
 
-async def test_newcomers_displace_their_own_kind_and_that_is_told(monkeypatch):
+async def test_newcomers_displace_their_own_kind_and_that_is_told():
     async with serving(newcomers=2) as on:
         client = await on.said(b"+")
         first, second, third = [await on.said(b"x") for _ in range(3)]
@@ -202,7 +201,7 @@ async def test_a_handshake_that_does_not_end_is_given_up():
 
 
 async def test_what_is_no_handshake_ends_that_connection_only():
-    trust = ssl.create_default_context(cadata=AUTHORITY.cert_pem.bytes().decode())
+    trust = ssl.create_default_context(cadata=certificates.pem(AUTHORITY))
     async with serving(a_context()) as on:
         plain = await on.connect()
         await plain.send_all(b"GET / HTTP/1.1\r\n\r\n")
@@ -229,7 +228,7 @@ async def test_after_a_renewal_no_connection_of_before_is_open(to_tls):
         if to_tls:
             before = await on.said(b"+")
         else:
-            trust = ssl.create_default_context(cadata=AUTHORITY.cert_pem.bytes().decode())
+            trust = ssl.create_default_context(cadata=certificates.pem(AUTHORITY))
             before = trio.SSLStream(await on.connect(), trust, server_hostname="127.0.0.1")
             await ask(before, b"+")
         on.server.tls = a_context()

@@ -14,28 +14,14 @@ import trustme
 from cryptography.hazmat.primitives import serialization
 
 from shipper.sdk import tls
-from shipper.sdk.credentials import Credential
 from shipper.sdk.tls import ClientTls, Material, NotNow, check_identity, client_context, server_context
+from tests.certificates import credential, identity, pem, trust
 
 _CA = trustme.CA()
 _OTHER_CA = trustme.CA()
 
 
-def pem(authority: trustme.CA) -> str:
-    return authority.cert_pem.bytes().decode()
-
-
-def identity(authority: trustme.CA, *names: str, common_name: str | None = None) -> tuple[str, str]:
-    """A certificate with its chain, and the key."""
-    made = authority.issue_cert(*names, common_name=common_name)
-    return b"".join(blob.bytes() for blob in made.cert_chain_pems).decode(), made.private_key_pem.bytes().decode()
-
-
 _SERVER = identity(_CA, "es-1.test")
-
-
-def trusting(authority: trustme.CA = _CA, **settings: str) -> ClientTls:
-    return ClientTls(ca=Material("ca.pem", pem(authority)), **settings)  # type: ignore[arg-type]
 
 
 def shake_hands(client: ssl.SSLContext, server: ssl.SSLContext, name: str) -> tuple[ssl.SSLObject, ssl.SSLObject]:
@@ -58,7 +44,7 @@ def shake_hands(client: ssl.SSLContext, server: ssl.SSLContext, name: str) -> tu
 
 
 def test_a_server_of_the_named_authority_is_trusted() -> None:
-    client, _ = shake_hands(client_context(trusting()), server_context(*_SERVER), "es-1.test")
+    client, _ = shake_hands(client_context(trust(_CA)), server_context(*_SERVER), "es-1.test")
 
     assert client.version() == "TLSv1.3"
 
@@ -70,7 +56,7 @@ def test_a_client_cannot_ask_a_listener_for_one_handshake_after_the_other() -> N
 
 def test_a_server_of_another_authority_is_not() -> None:
     with pytest.raises(ssl.SSLCertVerificationError, match="unable to get local issuer"):
-        shake_hands(client_context(trusting(_OTHER_CA)), server_context(*_SERVER), "es-1.test")
+        shake_hands(client_context(trust(_OTHER_CA)), server_context(*_SERVER), "es-1.test")
 
 
 def test_without_an_authority_those_of_the_system_are_trusted_and_no_other() -> None:
@@ -80,14 +66,14 @@ def test_without_an_authority_those_of_the_system_are_trusted_and_no_other() -> 
 
 def test_a_server_of_another_name_is_refused() -> None:
     with pytest.raises(ssl.SSLCertVerificationError, match="Hostname mismatch"):
-        shake_hands(client_context(trusting()), server_context(*_SERVER), "es-2.test")
+        shake_hands(client_context(trust(_CA)), server_context(*_SERVER), "es-2.test")
 
 
 def test_verification_of_the_certificate_alone_takes_any_name_and_no_other_authority() -> None:
-    shake_hands(client_context(trusting(verification="certificate")), server_context(*_SERVER), "es-2.test")
+    shake_hands(client_context(trust(_CA, verification="certificate")), server_context(*_SERVER), "es-2.test")
 
     with pytest.raises(ssl.SSLCertVerificationError):
-        shake_hands(client_context(trusting(_OTHER_CA, verification="certificate")), server_context(*_SERVER), "x")
+        shake_hands(client_context(trust(_OTHER_CA, verification="certificate")), server_context(*_SERVER), "x")
 
 
 def test_verification_none_takes_all() -> None:
@@ -95,23 +81,15 @@ def test_verification_none_takes_all() -> None:
 
 
 def test_a_client_certificate_is_shown_to_the_server() -> None:
-    certificate, key = identity(_CA, "shipper-1.test", common_name="shipper-1")
-    credential = Credential.parse({"certificate": certificate, "key": key})
     context = server_context(*_SERVER)
     context.verify_mode = ssl.CERT_REQUIRED
     context.load_verify_locations(cadata=pem(_CA))
 
-    _, server = shake_hands(client_context(trusting(), credential), context, "es-1.test")
+    _, server = shake_hands(client_context(trust(_CA), credential(_CA, "shipper-1")), context, "es-1.test")
 
     shown = server.getpeercert()
     assert shown is not None
     assert (("commonName", "shipper-1"),) in shown["subject"]
-
-
-def test_a_credential_of_another_shape_changes_nothing() -> None:
-    context = client_context(trusting(), Credential.parse({"api_key": "id:secret"}))
-
-    shake_hands(context, server_context(*_SERVER), "es-1.test")
 
 
 # -- bad material ------------------------------------------------------------------------------------------------------
@@ -204,11 +182,6 @@ def test_a_file_that_is_no_pem_is_refused(content: bytes, message: str, tmp_path
         Material.read(str(file))
 
 
-def test_a_file_that_is_missing_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(ValueError, match=r"cannot read this file: No such file"):
-        Material.read(str(tmp_path / "none.pem"))
-
-
 def test_a_relative_path_that_is_missing_says_from_where_it_counts(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -227,7 +200,7 @@ def test_material_that_cannot_be_looked_at_is_not_called_bad(monkeypatch: pytest
 
 
 def test_a_file_whose_file_system_hangs_is_refused_in_time_however_often_it_is_named(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(tls, "READ_SECONDS", 0.05)
     monkeypatch.setattr(tls, "_readers", threading.BoundedSemaphore(2))

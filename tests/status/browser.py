@@ -22,6 +22,7 @@ _COMMAND = (
     *("--no-first-run", "--disable-extensions", "--disable-background-networking", "--disable-sync"),
     *("--disable-component-update", "--disable-features=OptimizationHints,MediaRouter", "--remote-debugging-pipe"),
 )
+_HASTY = "{ const wait = setTimeout; window.setTimeout = (then, pause) => wait(then, pause / 10) }"
 
 
 @contextmanager
@@ -79,12 +80,13 @@ class Browser:
 
     @contextmanager
     def tab(self, *, width: int = 1280, height: int = 900, dark: bool = False, scripts: bool = True) -> Iterator[Tab]:
-        """Opens a tab of its own."""
+        """Opens a tab of its own, in which a page waits a tenth as long as for people."""
         target = self.ask("Target.createTarget", url="about:blank")["targetId"]
         session = self.ask("Target.attachToTarget", targetId=target, flatten=True)["sessionId"]
         tab = Tab(self, session)
         for domain in ("Page", "Runtime", "Log", "Network"):
             tab.ask(f"{domain}.enable")
+        tab.ask("Page.addScriptToEvaluateOnNewDocument", source=_HASTY)
         tab.ask("Emulation.setFocusEmulationEnabled", enabled=True)
         tab.resize(width, height)
         scheme = {"name": "prefers-color-scheme", "value": "dark" if dark else "light"}
@@ -140,7 +142,7 @@ class Tab:
         ends = time.monotonic() + PATIENCE
         while not (found := holds()):
             assert time.monotonic() < ends, self.text("body")
-            select.select([], [], [], 0.2)
+            select.select([], [], [], 0.05)
         return found
 
     def picture(self, path: Path) -> None:

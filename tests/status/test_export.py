@@ -147,7 +147,6 @@ async def test_a_line_of_another_thread_ends_the_wait_for_lines() -> None:
             await trio.to_thread.run_sync(lines.take, b"{}")
 
     assert lines.first() == [b"{}"]
-    assert export.AT_ONCE < export.MOST_LINES
 
 
 # -- what cannot be sent -----------------------------------------------------------------------------------------------

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import os
 import time
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from pathlib import Path
 
 import msgspec
@@ -19,6 +21,8 @@ from shipper.status.observer import Observer
 from shipper.values import Revision, StateFigures
 from tests.disks import small_disk
 from tests.fakes import DESTINATIONS, PATIENCE, SPRINGS, Spring, Theatre, active_again, events, policy, theatre
+
+POLICY = policy()
 
 
 def observing(on: Theatre, deadline: str | None = None) -> Observer:
@@ -47,15 +51,22 @@ def states(observed: Observed) -> dict[str, str]:
     return {unit.id: f"{unit.state} {unit.message}".rstrip() for unit in observed.units}
 
 
+@asynccontextmanager
+async def running(path: Path, text: str = POLICY, *credentials: str, stage: str = "drained") -> AsyncIterator[Theatre]:
+    """A shipper whose first policy has reached this stage."""
+    async with theatre(path) as on:
+        await on.offer(1, text, *credentials)
+        await on.ack(1, stage)
+        yield on
+
+
 async def test_before_a_policy_it_is_starting(tmp_path: Path) -> None:
     async with theatre(tmp_path) as on:
         assert (await look(on)).state == "STARTING"
 
 
 async def test_an_input_that_goes_on_after_a_batch_that_cannot_be_is_degraded(tmp_path: Path) -> None:
-    async with theatre(tmp_path) as on:
-        await on.offer(1, policy())
-        await on.ack(1, "active")
+    async with running(tmp_path, stage="active") as on:
         await SPRINGS["in"].until(lambda: bool(SPRINGS["in"].contexts))
         with pytest.raises(PluginFault):
             await SPRINGS["in"].context.emit(Batch.documents([b"1"]))
@@ -99,9 +110,7 @@ async def test_a_plugin_that_held_up_all_others_is_degraded(tmp_path: Path, monk
 
 
 async def test_what_drains_is_named_with_its_reason(tmp_path: Path) -> None:
-    async with theatre(tmp_path) as on:
-        await on.offer(1, policy(credential="k1"), "k1")
-        await on.ack(1, "drained")
+    async with running(tmp_path, policy(credential="k1"), "k1") as on:
         script = DESTINATIONS["main"]
         script.send = script.raising(Held("401"))
         await SPRINGS["in"].context.emit(events(1, 2, 3))
@@ -136,9 +145,7 @@ async def test_what_drains_on_an_output_that_is_active_again_is_named_until_it_i
 
 async def test_an_output_whose_order_made_old_letters_give_way_is_degraded(tmp_path: Path) -> None:
     store = "dead_letters: {max_bytes: 400B}\n"
-    async with theatre(tmp_path) as on:
-        await on.offer(1, policy(credential="k1", more=store), "k1")
-        await on.ack(1, "drained")
+    async with running(tmp_path, policy(credential="k1", more=store), "k1") as on:
         script = DESTINATIONS["main"]
         script.send = script.raising(Held("401"))
         await SPRINGS["in"].context.emit(events(*range(9)))
@@ -156,9 +163,7 @@ async def test_an_output_whose_order_made_old_letters_give_way_is_degraded(tmp_p
 
 
 async def test_a_full_queue_names_who_holds_it(tmp_path: Path) -> None:
-    async with theatre(tmp_path) as on:
-        await on.offer(1, policy(more="queue: {max_bytes: 1B}\n"))
-        await on.ack(1, "drained")
+    async with running(tmp_path, policy(more="queue: {max_bytes: 1B}\n")) as on:
         DESTINATIONS["main"].send = DESTINATIONS["main"].hang
         await SPRINGS["in"].context.emit(events(1))
         async with trio.open_nursery() as nursery:
@@ -172,9 +177,7 @@ async def test_a_full_queue_names_who_holds_it(tmp_path: Path) -> None:
         assert codes(observed)["inputs.in"] == "queue_full"
 
 
-async def test_an_input_that_failed_is_failed_and_one_that_ended_is_stopped(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_an_input_that_failed_is_failed_and_one_that_ended_is_stopped(tmp_path: Path) -> None:
     async def bug(context: InputContext) -> None:
         raise ZeroDivisionError("a secret")
 
@@ -234,9 +237,7 @@ async def fill() -> None:
 
 
 async def test_what_an_input_says_in_numbers_stands_at_its_unit(tmp_path: Path) -> None:
-    async with theatre(tmp_path) as on:
-        await on.offer(1, policy())
-        await on.ack(1, "active")
+    async with running(tmp_path, stage="active") as on:
         SPRINGS["in"].on_figures = lambda: {"files": 3, "unread_bytes": 120}
         units = {unit.id: unit for unit in (await look(on)).units}
 
@@ -245,9 +246,7 @@ async def test_what_an_input_says_in_numbers_stands_at_its_unit(tmp_path: Path) 
 
 
 async def test_what_plugins_count_stands_at_their_units_and_goes_on_over_revisions(tmp_path: Path) -> None:
-    async with theatre(tmp_path) as on:
-        await on.offer(1, policy())
-        await on.ack(1, "active")
+    async with running(tmp_path, stage="active") as on:
         SPRINGS["in"].context.meters.counter("lost", "Lost.").add(2)
         SPRINGS["in"].on_figures = lambda: {"files": 3}
         await SPRINGS["in"].context.emit(Batch.events([{"n": 1}]))
@@ -266,9 +265,7 @@ async def test_an_input_that_fails_to_say_its_numbers_is_looked_at_all_the_same(
     def fail() -> dict[str, int]:
         raise ZeroDivisionError("a secret")
 
-    async with theatre(tmp_path) as on:
-        await on.offer(1, policy())
-        await on.ack(1, "active")
+    async with running(tmp_path, stage="active") as on:
         SPRINGS["in"].on_figures = fail
         units = {unit.id: unit for unit in (await look(on)).units}
 
@@ -276,9 +273,7 @@ async def test_an_input_that_fails_to_say_its_numbers_is_looked_at_all_the_same(
 
 
 async def test_what_is_left_of_a_lease_is_said_and_its_lapse_is_the_output_s(tmp_path: Path) -> None:
-    async with theatre(tmp_path) as on:
-        await on.offer(1, policy())
-        await on.ack(1, "drained")
+    async with running(tmp_path) as on:
         assert (await look(on)).lease_seconds is None
         on.delivery.renew_lease(boottime() + 3600)
         assert 3590 < msgspec.to_builtins(await look(on))["lease_seconds"] <= 3600
@@ -291,9 +286,8 @@ async def test_what_is_left_of_a_lease_is_said_and_its_lapse_is_the_output_s(tmp
 
 
 async def test_an_input_whose_credential_was_withdrawn_is_degraded(tmp_path: Path) -> None:
-    async with theatre(tmp_path) as on:
-        await on.offer(1, policy(inputs="inputs:\n  in: {type: scripted, credentials: [w1, w2]}\n"), "w1", "w2")
-        await on.ack(1, "drained")
+    text = policy(inputs="inputs:\n  in: {type: scripted, credentials: [w1, w2]}\n")
+    async with running(tmp_path, text, "w1", "w2") as on:
         await on.rollout.supply({"w2": None})
 
         assert states(await look(on))["inputs.in"] == "DEGRADED credential w2 was withdrawn"

@@ -7,7 +7,6 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-import click
 import pytest
 from click.testing import CliRunner
 from hypothesis import given
@@ -22,7 +21,6 @@ from shipper.status.remedies import (
     all_of_letters,
     of_batch,
     of_drain,
-    of_letters,
     of_refusal,
     passing,
 )
@@ -207,9 +205,3 @@ def test_a_shell_and_the_program_read_from_a_command_what_was_meant(
     else:
         expected = [("dead_letter", params), ("drop", params), *expected]
     assert given == [(str(Path(directory)), name, params) for name, params in expected]
-
-
-def test_every_order_that_is_proposed_but_for_those_to_come_is_one_of_the_program() -> None:
-    assert isinstance(order.command, click.Group)
-    assert {"rebind", "dead-letter", "drop", "dead-letters"} <= order.command.commands.keys()
-    assert of_letters("DIR").command.split()[2:4] == ["dead-letters", "requeue"]
