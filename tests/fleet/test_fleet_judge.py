@@ -101,13 +101,6 @@ def test_answers_about_two_versions_do_not_touch_each_other():
     assert seven.verdict(after).counts == {"waiting": 2}
 
 
-def test_an_answer_has_the_revision_and_the_triple():
-    verdict = ask(view(report("a", v(7))))
-
-    assert (verdict.at, verdict.version, verdict.triple) == (42, "7", v(7))
-    assert msgspec.json.decode(msgspec.json.encode(verdict))["state"] == "open"
-
-
 def test_a_member_that_is_away_after_it_had_reached_the_version_does_not_close_it():
     assert ask(view(report("a", v(7)), away={"a": 99.0})).counts == {"reached": 1}
 
@@ -252,17 +245,6 @@ def test_another_nack_counts_after_the_grace():
     assert due(later, 7, "drained", 10.0) is None
 
 
-def test_a_later_stage_clears_a_nack():
-    cleared = refusing("invalid", stages={"received": v(7), "active": v(7), "drained": v(6)})
-
-    assert kinds(ask(view(cleared, refused={"a": 0.0}))) == {"a": "waiting"}
-
-
-def test_a_nack_of_an_older_version_or_of_one_that_is_not_in_the_history_never_counts():
-    assert ask(view(refusing("invalid", v(6)), refused={"a": 0.0})).state == "closed"
-    assert ask(view(refusing("invalid", v(7, sha256="another")), refused={"a": 0.0})).state == "closed"
-
-
 def test_a_nack_of_a_newer_version_counts_after_the_grace_unless_this_one_was_received():
     refused = refusing("invalid", v(7))
 
@@ -377,10 +359,6 @@ def test_a_directory_that_was_forgotten_before_another_one_took_its_name_is_name
     seen = view(report("a", v(7), lost=[lost]))
 
     assert (ask(seen).state, kinds(ask(seen))) == ("open", {"a/old": "forgotten"})
-
-
-def test_a_lost_directory_that_had_reached_the_version_does_not_close_it():
-    assert ask(view(report("a", v(7), lost=[Lost("old", 3.0, {"drained": v(7)}, Undelivered())]))).state == "open"
 
 
 def test_t152_8_a_joiner_has_not_yet_answered():
