@@ -143,6 +143,12 @@ def test_a_drained_that_is_true_is_taken_back_when_a_member_is_found_behind():
     assert says(found)["Drained"] == "False"
 
 
+def test_a_joining_member_keeps_drained_from_becoming_true():
+    found = judged(policy(), member("a", entry(7)), member("b", entry(7, "active", first=True)))
+
+    assert says(found)["Drained"] == "False"
+
+
 def test_a_member_that_has_said_nothing_keeps_any_drained_from_becoming_true():
     found = judged(policy(), member("a", entry(7)), registering={"c"})
 
@@ -158,7 +164,8 @@ def test_a_name_that_registers_again_holds_drained_up_whatever_its_last_process_
     of = policy(ended_members="ignore")
     known = {"ended": {"a"}, "registering": {"a"}}
 
-    assert says(judged(of, member("a", entry(6), undelivered=3), **known))["Drained"] == "False"
+    found = condition(judged(of, member("a", entry(6), undelivered=3), **known), "Drained")
+    assert (found.status, found.reason) == ("False", "Registering")
 
 
 def test_a_member_whose_status_cannot_be_read_delays_everything():
@@ -184,6 +191,7 @@ def test_a_policy_that_never_had_a_member_is_unknown_and_drained():
 def test_it_stays_so_at_its_next_generation():
     before = judged(policy(7))
 
+    assert judged(policy(7, before), now=LATER) == before
     assert says(judged(policy(8, before)))["Drained"] == "True"
     assert says(judged(policy(8, before)))["Active"] == "Unknown"
 
