@@ -18,16 +18,11 @@ from tests import forks
 from tests.limits import descriptors_at_most
 from tests.supervise.driver import Site
 
-COMMAND = [sys.executable, "-m", "shipper"]
 PAUSING = [sys.executable, "-m", "shipper_demo.leash", "--stopped", "999999999"]
 """It waits for a signal, and is not hardened, so that everybody may look."""
 PIPE = subprocess.PIPE
 
 pytestmark = pytest.mark.skipif(not forks.is_possible(), reason="everything is executed here")
-
-
-def run(*arguments: str, **more: Any) -> subprocess.CompletedProcess[str]:
-    return subprocess.run([*COMMAND, *arguments], capture_output=True, text=True, timeout=60, **more)
 
 
 def fields(pid: int) -> list[str]:
@@ -111,24 +106,6 @@ def test_it_has_our_limits_and_ignores_what_we_ignore() -> None:
             assert facts(forked.pid) == facts(executed.pid)
     finally:
         signal.signal(signal.SIGUSR2, before)
-
-
-def test_its_streams_are_those_of_a_fresh_interpreter(tmp_path: Path) -> None:
-    (tmp_path / "é.yaml").write_text("version: 2\n")
-    forked = run("validate", "é.yaml", cwd=tmp_path)
-    with forks.off():
-        executed = run("validate", "é.yaml", cwd=tmp_path)
-
-    assert "é.yaml:1" in forked.stderr + forked.stdout
-    assert (forked.returncode, forked.stdout, forked.stderr) == (executed.returncode, executed.stdout, executed.stderr)
-
-
-def test_a_signal_arrives_and_its_status_is_ours() -> None:
-    with pausing() as process:
-        assert process.poll() is None
-        process.send_signal(signal.SIGUSR1)
-
-        assert process.wait(60) == -signal.SIGUSR1
 
 
 @pytest.mark.root  # others cannot see the stack of a process that keeps itself from being traced

@@ -151,8 +151,11 @@ async def test_a_lack_of_rights_names_the_rule_to_grant():
     async with scripted(lambda exchange: exchange.refuse(403, "Forbidden")) as server, client_of(server) as client:
         with pytest.raises(errors.Forbidden) as caught:
             await client.patch(THINGS, "a", {}, subresource="status")
+        with pytest.raises(errors.Forbidden) as of_secret:
+            await client.get(SECRETS, "es")
 
     assert 'apiGroups: ["example.dev"], resources: ["things/status"], verbs: ["patch"]' in str(caught.value)
+    assert 'apiGroups: [""], resources: ["secrets"], verbs: ["get"], resourceNames: ["es"]' in str(of_secret.value)
 
 
 async def test_no_text_of_an_answer_about_a_secret_is_in_an_error():

@@ -17,7 +17,6 @@ from shipper.apiserver.config import find
 from shipper.apiserver.errors import (
     AlreadyExists,
     Conflict,
-    Forbidden,
     Invalid,
     NotFound,
     Unauthorized,
@@ -145,17 +144,6 @@ async def test_a_lease_needs_microseconds(kubernetes: Kubernetes, namespace: str
             await client.create(LEASES, {**lease("2026-01-02"), "metadata": {"name": "b"}})
 
 
-async def test_a_lack_of_rights_is_said_with_the_rule(kubernetes: Kubernetes, namespace: str):
-    async with as_user(kubernetes, namespace, 901) as client:
-        with pytest.raises(Forbidden, match=r'apiGroups: \[""\], resources: \["secrets"\], verbs: \["get"\]') as caught:
-            await client.get(SECRETS, "es")
-        assert 'resourceNames: ["es"]' in str(caught.value)
-        kubernetes.grant(namespace, "user-901", ALL)
-
-        with pytest.raises(NotFound):
-            await client.get(SECRETS, "es")
-
-
 async def test_pages_of_a_list_are_one_state(kubernetes: Kubernetes, namespace: str, monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr(client_module, "PAGE", 7)
     async with as_user(kubernetes, namespace) as client:
@@ -175,15 +163,6 @@ async def test_k8_the_version_of_a_list_is_that_of_no_item(kubernetes: Kubernete
 
     assert [version(item) for item in found.items] == [version(made)]
     assert is_older(version(made), found.version), "the writes of other kinds count"
-
-
-async def test_metadata_alone_is_listed_without_the_rest(kubernetes: Kubernetes, namespace: str):
-    async with as_user(kubernetes, namespace) as client:
-        await client.create(SECRETS, {"metadata": {"name": "s", "labels": {"a": "b"}}, "stringData": {"k": "hunter2"}})
-        [item] = (await client.list(SECRETS, labels="a=b", metadata_only=True)).items
-
-    assert name(item) == "s"
-    assert "data" not in item
 
 
 # -- credentials -------------------------------------------------------------------------------------------------------

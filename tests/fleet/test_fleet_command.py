@@ -177,19 +177,6 @@ def test_a_policy_that_is_not_valid_is_not_published(site):
     assert "policy.yaml:5" in err
 
 
-def test_a_directory_is_merged_into_one_text(site):
-    assert site.run("secret", "set", "es", "--file", site.secret)[0] == 0
-    folder = site.path / "policy.d"
-    folder.mkdir()
-    inputs, outputs = POLICY.split("outputs:")
-    (folder / "10.yaml").write_text(inputs)
-    (folder / "20.yaml").write_text(f"version: 1\noutputs:{outputs}")
-    status, out, _ = site.run("publish", folder)
-
-    assert status == 0
-    assert out.splitlines()[:2] == ["adds inputs.logs", "adds outputs.main"]
-
-
 def test_a_part_without_an_effect_is_told_and_published_all_the_same(site):
     assert site.run("secret", "set", "es", "--file", site.secret)[0] == 0
     folder = site.path / "policy.d"
@@ -584,20 +571,18 @@ def test_a_secret_that_nobody_names_is_removed(site):
     assert site.run("secret", "rm", "es")[:2] == (0, "es is removed\n")
 
 
-@pytest.mark.parametrize("content", [None, b"x" * ((1 << 20) + 1), b"", b"\n", b"\xff"])
+@pytest.mark.parametrize("content", [None, "a directory", b"x" * ((1 << 20) + 1), b"", b"\n", b"\xff"])
 def test_a_secret_that_cannot_be_read_is_78(site, content):
     site.secret.unlink()
-    if content is not None:
+    if content == "a directory":
+        site.secret.mkdir()
+    elif content is not None:
         site.secret.write_bytes(content)
     status, out, err = site.run("secret", "set", "es", "--file", site.secret)
 
     assert (status, out) == (78, "")
     assert err.startswith(f"shipper: --file {site.secret}: ")
     assert err.count("\n") == 1
-
-
-def test_a_secret_that_is_a_directory_is_78(site):
-    assert site.run("secret", "set", "es", "--file", site.path)[0] == 78
 
 
 @pytest.mark.parametrize(("given", "expected"), [("<&-", 78), ("< /dev/null", 78), ("<<< 'a:b'", 0)])
@@ -651,14 +636,3 @@ def test_leave_without_a_supervisor_is_an_error(site):
 
     assert status == 1
     assert err
-
-
-def test_a_wait_that_is_interrupted_ends_at_once(site):
-    site.published()
-    site.member("web-1", stages={})
-    with site.process("wait", "1") as process:
-        process.stdout.readline()
-        process.send_signal(signal.SIGINT)
-        process.communicate(timeout=PATIENCE)
-
-    assert process.returncode == 130

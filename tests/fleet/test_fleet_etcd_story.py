@@ -178,13 +178,6 @@ async def test_an_idle_connection_of_a_host_that_was_restarted_is_not_used(prefi
                 last = done.at
 
 
-async def test_a_host_that_is_down_costs_a_write_nothing(three: Etcd, prefix: str):
-    with trio.fail_after(PATIENCE):
-        for at in range(20):
-            async with open_etcd(["http://127.0.0.1:1", *three.urls], prefix) as store:
-                assert (await store.swap(f"key/{at}", b"1", expected=ABSENT)).done
-
-
 async def test_a_watch_of_a_store_that_was_restored_is_ended(prefix: str):
     with own() as etcd, trio.fail_after(PATIENCE):
         async with open_etcd(etcd.urls, prefix) as store:

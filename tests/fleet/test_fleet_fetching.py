@@ -35,14 +35,6 @@ async def test_a_forged_secret_is_refused_and_the_next_version_clears_that(fleet
         await until(lambda: fleet.report().refusal is None, 1)
 
 
-async def test_a_missing_text_is_refused_by_name(fleet, place, autojump_clock):
-    bad = fleet.publish()
-    fleet.put(VERSIONS + bad.sha256, None)
-    async with running(fleet, place):
-        await until(lambda: fleet.report() is not None and fleet.report().refusal is not None)
-        assert fleet.report().refusal.version == bad
-
-
 async def test_a_store_in_which_a_renewal_takes_a_third_of_the_lease_still_gives_versions(fleet, place, autojump_clock):
     async with running(fleet, place) as one:
         await one.offered(fleet.publish())

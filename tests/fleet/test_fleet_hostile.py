@@ -1,7 +1,5 @@
 """Who can write to the store, and has no key of the fleet: what it may delay, and what it can never bring about."""
 
-import stat
-
 import pytest
 import trio
 
@@ -144,14 +142,3 @@ async def test_an_older_report_in_its_own_place_is_replaced_by_its_member(fleet,
         await until(lambda: fleet.report().write > written + 1)
 
         assert one.member.status()["state"] == "member"
-
-
-async def test_what_a_member_keeps_of_its_fleet_is_its_own(fleet, tmp_path, autojump_clock):
-    newest = fleet.publish(pins={"es": "es-1"})
-    async with running(fleet, tmp_path / "state") as one:
-        await one.offered(newest)
-        files = [*(tmp_path / "state").glob("fleet.*")]
-
-    assert {"fleet.json", "fleet.version.json"} <= {file.name for file in files}
-    assert {stat.S_IMODE(file.stat().st_mode) for file in files} == {0o600}
-    assert not any(b"content of es-1" in file.read_bytes() for file in files)

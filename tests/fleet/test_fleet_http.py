@@ -107,13 +107,6 @@ async def test_a_question_has_its_path_and_its_query():
     assert json.loads(body) == {"path": "/fleet/versions/7", "query": {"stage": "drained", "wait": "30s"}}
 
 
-async def test_a_connection_serves_many_questions():
-    async with serving() as client:
-        answers = [(await client.get(f"/fleet/{number}"))[0] for number in range(5)]
-
-    assert answers == [200] * 5
-
-
 async def test_head_has_the_headers_of_get_and_no_body():
     async with serving() as client:
         _, expected, _ = await client.get("/fleet/members")

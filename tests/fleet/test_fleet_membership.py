@@ -1,5 +1,7 @@
 """One member of a fleet, on a store in memory: it joins, follows the head, and leaves."""
 
+import stat
+
 import pytest
 import trio
 from msgspec.structs import replace
@@ -331,6 +333,7 @@ async def test_a_version_without_its_text_is_a_trouble_until_another_one_can_be_
         text = one.host.troubles["version_unusable"]
         assert f"version 2 cannot be used: the store has no record versions/{bad.sha256}" in text
         assert "shipper fleet publish" in text
+        await until(lambda: fleet.report().refusal is not None and fleet.report().refusal.version == bad, LEASE)
         await trio.sleep(4 * LEASE)
         assert "version_unusable" in one.host.troubles
         await one.offered(fleet.publish("c: 3"))
@@ -373,7 +376,10 @@ async def test_no_secret_and_no_policy_is_in_the_status_or_in_clear_on_the_disk(
         one.answer("active")
         await trio.sleep(LEASE)
         text = f"{one.member.status()} {one.member.offered!r}"
-    files = b"".join(path.read_bytes() for path in place.iterdir())
+    files = {path.name: path for path in place.iterdir()}
+    raw = b"".join(path.read_bytes() for path in files.values())
     assert "content of" not in text
-    assert b"content of" not in files
-    assert b"canary" not in files
+    assert b"content of" not in raw
+    assert b"canary" not in raw
+    assert {"fleet.json", "fleet.version.json"} <= files.keys()
+    assert {stat.S_IMODE(files[name].stat().st_mode) for name in files if name.startswith("fleet.")} == {0o600}

@@ -76,15 +76,6 @@ async def asking(fleet: Fleet):
         yield observer
 
 
-async def test_a_view_has_the_head_the_reports_and_the_leases(fleet, autojump_clock):
-    async with asking(fleet) as observer:
-        view = observer.view()
-
-    assert view.head.newest == V7
-    assert sorted(view.reports) == sorted(view.alive) == ["a", "b"]
-    assert (view.gone, view.unauthentic, view.restored) == ({}, set(), False)
-
-
 async def test_a_store_in_which_nothing_was_written_is_a_fleet_without_members(autojump_clock):
     async with observing(MemoryStore().client(), SEALS) as observer:
         assert (await wait(observer, 1, "drained", 0, 0)).state == "unknown"

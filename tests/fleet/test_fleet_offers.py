@@ -46,17 +46,6 @@ async def test_a_member_restarted_on_a_store_that_hangs_is_offered_what_it_ran_a
         assert two.host.leases == []
 
 
-async def test_a_member_restarted_on_its_newest_version_is_offered_it_again_for_its_local_secrets(
-    fleet, place, autojump_clock
-):
-    version = fleet.publish()
-    async with running(fleet, place) as one:
-        await one.offered(version)
-    async with running(fleet, place) as two:
-        with trio.fail_after(2):
-            await two.offered(version)
-
-
 async def test_a_host_that_has_left_is_offered_nothing_by_a_store_that_hangs(fleet, place, autojump_clock):
     version = fleet.publish()
     async with running(fleet, place) as one:
@@ -75,7 +64,8 @@ async def test_a_member_that_was_killed_before_its_agent_took_a_version_is_offer
     async with running(fleet, place) as one:
         await one.offered(version)
     async with running(fleet, place) as two:
-        await two.offered(version)
+        with trio.fail_after(2):
+            await two.offered(version)
         assert two.member.offered.secrets == {"es": b"content of es-1"}
 
 
@@ -83,23 +73,6 @@ async def test_a_restarted_member_is_offered_a_newer_version_and_not_the_one_tha
     version = fleet.publish()
     async with running(fleet, place) as one:
         await one.offered(version)
-    newest = fleet.publish()
-    async with running(fleet, place) as two:
-        await until(lambda: two.member.offered is not None)
-        assert two.member.offered.version == newest
-
-
-async def test_t152_8_a_joiner_without_a_local_version_begins_with_the_newest(fleet, place, autojump_clock):
-    fleet.publish()
-    newest = fleet.publish()
-    async with running(fleet, place) as one:
-        await one.offered(newest)
-
-
-async def test_t152_8_a_joiner_with_an_old_local_version_is_offered_the_newest_only(fleet, place, autojump_clock):
-    old = fleet.publish()
-    async with running(fleet, place) as one:
-        await one.offered(old)
     newest = fleet.publish()
     async with running(fleet, place) as two:
         await until(lambda: two.member.offered is not None)

@@ -57,20 +57,6 @@ async def checked(server: MemoryStore) -> Head:
     return head
 
 
-async def test_a_version_is_published_with_its_text(autojump_clock):
-    server = MemoryStore()
-    publisher = of(server.client())
-    first, second = await publisher.publish(POLICY), await publisher.publish(POLICY + "# again\n")
-    head = await checked(server)
-
-    assert (first.number, second.number) == (1, 2)
-    assert [(line.version, line.by, line.why) for line in head.history] == [
-        (first, "me@host", "publish"),
-        (second, "me@host", "publish"),
-    ]
-    assert (await publisher.text(second)).policy == POLICY + "# again\n"
-
-
 async def test_an_invalid_policy_and_an_unmet_condition_write_nothing(autojump_clock):
     server = MemoryStore()
     client = server.client()
@@ -442,22 +428,6 @@ async def test_a_publisher_that_was_suspended_over_a_restore_removes_nothing_tha
     assert store.to is None
     assert [line.version for line in (await checked(server)).history] == [first, second]
     assert await of(server.client()).text(first)
-
-
-async def test_new_content_of_a_secret_in_use_is_published_with_the_same_text(autojump_clock):
-    server = MemoryStore()
-    publisher = of(server.client())
-    first, version = await publisher.set_secret("es", b"id:first")
-    assert version is None
-    await publisher.publish(WITH_ES)
-    second, version = await publisher.set_secret("es", b"id:second")
-    assert version is not None
-    text = await publisher.text(version)
-
-    assert (version.number, text.policy, text.secrets) == (2, WITH_ES, {"es": second})
-    assert first != second
-    assert await publisher.set_secret("es", b"id:second") == (second, None)
-    assert (await checked(server)).number == 2
 
 
 async def test_a_rollback_publishes_the_old_text_with_the_present_ids(autojump_clock):

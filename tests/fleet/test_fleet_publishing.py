@@ -130,20 +130,6 @@ def test_nothing_is_changed_while_a_restored_store_is_accepted() -> None:
 # -- rolling back
 
 
-def test_a_rollback_has_the_old_text_and_the_present_ids() -> None:
-    head = published(with_es(), "old", "es")
-    head = with_secret(head, "es", b"id:second", "old").after
-    draft = publishing.rollback(head, publishing.line_of(head, 1), "old", now())
-    (text,) = draft.records.values()
-
-    assert draft.version is not None
-    assert draft.version.number == 3
-    assert isinstance(text, Text)
-    assert text.policy == "old"
-    assert text.secrets == head.secrets != head.history[0].secrets
-    assert draft.after.history[-1].why == "rollback to 1"
-
-
 def test_a_rollback_to_a_version_with_a_removed_secret_is_refused() -> None:
     head = published(published(with_es(), "old", "es"), "new")
     head = publishing.remove_secret(head, "es").after

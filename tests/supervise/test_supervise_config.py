@@ -43,7 +43,6 @@ def test_a_mistake_is_named_by_its_place_and_the_remedy(file: Path) -> None:
         ("on_release: {command: []}\n", "c.yaml:1:23: on_release.command: expected list of length >= 1"),
         ("on_release: {timeout: 3s}\n", 'c.yaml:1:13: on_release.command: the key "command" is missing'),
         ("on_release: {command: [sh], timeout: 3}\n", "c.yaml:1:38: on_release.timeout: expected a duration"),
-        ("state_keys: [x]\n", 'c.yaml:1:1: state_keys: unknown key "state_keys" (did you mean "state_key"?)'),
         ("state_key: short\n", "c.yaml:1:12: state_key: write a reference to the key: {file: PATH} or {systemd: NAME}"),
         (
             "state_key: {env: X}\n",

@@ -27,31 +27,6 @@ def test_nothing_in_a_table_is_markup(text: str, monkeypatch: pytest.MonkeyPatch
     assert terminal.getvalue().count(text) == 2
 
 
-@pytest.mark.parametrize(
-    ("more", "words"), [({}, "released, on_release pending"), ({"revoked": False}, "it can be revoked now")]
-)
-def test_a_released_key_is_shown_with_who_has_to_revoke_it(more: dict[str, bool], words: str) -> None:
-    released = {"id": "es-1", "name": "k", "released": True, "units": [], "sources": ["file"], "current": False}
-    status = {"state": "HEALTHY", "message": "", "troubles": [], "supervisor": None, "sidecar": None}
-    tables = dict(of_status({**status, "wanted": [0, 1], "observed": None, "credentials": [{**released, **more}]}))
-
-    assert tables["credentials"][0][2] == words
-
-
-@pytest.mark.parametrize(
-    ("in_use", "current", "words"), [(True, True, "in use"), (True, False, "needed by a drain"), (False, True, "held")]
-)
-def test_what_a_key_is_needed_for_is_told(in_use: bool, current: bool, words: str) -> None:
-    key = {"id": "es-1", "name": "k", "released": False, "units": [], "sources": ["file"], "current": current}
-    observed = {"credentials_in_use": ["es-1"] if in_use else []}
-    supervisor = {"version": "1", "pid": 1}
-    sidecar = {"state": "running", "pid": 2, "http": None}
-    status = {"state": "HEALTHY", "message": "", "troubles": [], "supervisor": supervisor, "sidecar": sidecar}
-    tables = dict(of_status({**status, "wanted": [0, 1], "observed": observed, "credentials": [key]}))
-
-    assert tables["credentials"][0][2] == words
-
-
 def status(**observed: Any) -> dict[str, Any]:
     supervisor = {"version": "1", "pid": 1}
     fixed = {"state": "DEGRADED", "message": "x", "troubles": [], "sidecar": None, "wanted": None}
@@ -61,6 +36,25 @@ def status(**observed: Any) -> dict[str, Any]:
 def of_key(id: str, *, current: bool) -> dict[str, Any]:
     fixed = {"name": "k", "released": False, "units": ["outputs.main"], "sources": ["file:/keys/es"]}
     return {"id": id, **fixed, "current": current}
+
+
+@pytest.mark.parametrize(
+    ("key", "in_use", "words"),
+    [
+        ({"current": True}, True, "in use"),
+        ({"current": False}, True, "needed by a drain"),
+        ({"current": True}, False, "held"),
+        ({"current": False, "released": True}, False, "released, on_release pending"),
+        ({"current": False, "released": True, "revoked": False}, False, "it can be revoked now"),
+    ],
+)
+def test_a_key_is_shown_with_what_needs_it_or_who_has_to_revoke_it(
+    key: dict[str, bool], in_use: bool, words: str
+) -> None:
+    seen = status(credentials_in_use=["es-1"] if in_use else [])
+    seen["credentials"] = [of_key("es-1", current=True) | key]
+
+    assert dict(of_status(seen))["credentials"][0][2] == words
 
 
 EDGE: dict[str, Any] = {

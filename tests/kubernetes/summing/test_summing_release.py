@@ -57,10 +57,6 @@ def test_what_nobody_uses_is_released_up_to_the_version_that_was_read():
     assert bound(released(ES, member("a"))) == "30"
 
 
-def test_a_secret_without_members_is_released():
-    assert bound(released(ES)) == "30"
-
-
 def test_a_member_with_the_current_content_delays_nothing():
     found = released(ES, member("a", using=(using("30"),)))
 
@@ -72,10 +68,6 @@ def test_the_oldest_content_in_use_is_the_bound():
     found = released(ES, member("a", using=(using("30"),)), member("b", using=(using("9"), using("30"))))
 
     assert (bound(found), blocking(found)) == ("9", [("b", "9", "Using")])
-
-
-def test_a_content_newer_than_the_read_releases_no_more_than_the_read():
-    assert bound(released(ES, member("a", using=(using("31"),)))) == "30"
 
 
 def test_a_change_of_labels_is_waited_for():
@@ -99,10 +91,6 @@ def test_other_secrets_delay_nothing():
 
 def test_versions_without_an_order_release_nothing():
     assert bound(released(ES, member("a", using=(using("opaque"),)))) == ""
-
-
-def test_versions_are_compared_as_numbers():
-    assert bound(released(dataclasses.replace(ES, version="100"), member("a", using=(using("99"),)))) == "99"
 
 
 # -- another life ------------------------------------------------------------------------------------------------------
