@@ -158,9 +158,6 @@ class Etcd:
         """Forgets all history."""
         self.ctl("compaction", "--physical", str(self.revision))
 
-    def node_of(self, port: int) -> Node:
-        return next(node for node in self.nodes if node.port == port)
-
     # -- users ---------------------------------------------------------------------------------------------------------
 
     def require_users(self) -> None:

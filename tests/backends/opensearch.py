@@ -115,13 +115,6 @@ class OpenSearch:
         """When this returns, the next request of the user is answered 401."""
         self.change("DELETE", f"{SECURITY}/internalusers/{name}")
 
-    def map_index_template(self, name: str, patterns: list[str], properties: Mapping[str, object]) -> None:
-        """The mapping that new indices of these patterns get."""
-        template = {"mappings": {"properties": properties}, "settings": {"number_of_replicas": 0}}
-        self.change(
-            "PUT", f"/_index_template/{name}", {"index_patterns": patterns, "priority": 500, "template": template}
-        )
-
     def answers(self) -> bool:
         """Whether the cluster answers its administrator; before, it is not there, or says 503."""
         try:
