@@ -373,6 +373,10 @@ def test_a_directory_that_was_forgotten_before_another_one_took_its_name_is_name
     assert (ask(seen).state, kinds(ask(seen))) == ("open", {"a/old": "forgotten"})
 
 
+def test_a_lost_directory_that_had_reached_the_version_does_not_close_it():
+    assert ask(view(report("a", v(7), lost=[Lost("old", 3.0, {"drained": v(7)}, Undelivered())]))).state == "open"
+
+
 def test_t152_8_a_joiner_has_not_yet_answered():
     assert kinds(ask(view(report("a", None, "joining")))) == {"a": "joining"}
     assert kinds(ask(view(alive={"a": ALIVE}))) == {"a": "joining"}
@@ -531,3 +535,13 @@ def test_nothing_changes_by_time_alone_before_it_is_due(seen, number, seconds):
     later = replace(seen, now=seen.now + seconds)
 
     assert ask(later, number).counts == ask(seen, number).counts
+
+
+def test_a_tally_forgets_a_member_that_is_gone():
+    tally = Tally(7, "drained", 10.0)
+    both = view(report("a", v(7)), report("b"))
+    tally.again(both)
+    left = replace(both, reports={"a": both.reports["a"]}, alive={"a": ALIVE})
+    tally.changed(left, ["b"])
+
+    assert tally.state(left) == "open"

@@ -12,6 +12,7 @@ from shipper.protocol.messages import (
     NackError,
     Observed,
     QueueFigures,
+    Released,
     Result,
     Stopped,
     Unit,
@@ -93,6 +94,10 @@ def test_no_effect_shows_a_secret() -> None:
     assert "id:es-2" not in repr([effects, *wanted("es-2").credentials.values()])
 
 
+def test_what_means_the_same_is_not_sent() -> None:
+    assert sent(list(connected().wants(wanted()))) == []
+
+
 def test_a_policy_that_came_before_the_sidecar_is_sent_when_it_is_ready() -> None:
     conversation = talk()
     assert sent(list(conversation.wants(wanted()))) == []
@@ -127,17 +132,33 @@ def test_after_a_restart_of_the_sidecar_the_same_number_and_text_are_sent_again(
     assert messages[1]["revision"] == 1
 
 
-@pytest.mark.parametrize(("known", "next_one"), [(Revision(2, 41), (2, 42)), (Revision(0, 1), (0, 2))])
-def test_a_new_state_directory_continues_above_what_the_sidecar_knows(
-    known: Revision, next_one: tuple[int, int]
-) -> None:
-    """Also where that is the very number which the supervisor would begin with."""
+def test_after_a_restart_of_the_supervisor_the_number_goes_on() -> None:
+    first = connected()
+    ledger = first.ledger
+    again = talk(ledger, fresh=False)
+    assert Save() not in list(again.wants(wanted()))
+
+    list(again.wants(wanted("es-2")))
+
+    assert again.ledger.at == (0, 2)
+
+
+def test_a_new_state_directory_continues_above_what_the_sidecar_knows() -> None:
     conversation = talk()
     list(conversation.wants(wanted()))
 
-    messages = sent(list(conversation.received(ready(Revisions(known, known, None)))))
+    messages = sent(list(conversation.received(ready(Revisions(Revision(2, 41), Revision(2, 40), None)))))
 
-    assert (messages[-1].get("epoch", 0), messages[-1]["revision"]) == next_one
+    assert (messages[-1]["epoch"], messages[-1]["revision"]) == (2, 42)
+
+
+def test_a_new_state_directory_never_uses_the_very_number_that_the_sidecar_knows() -> None:
+    conversation = talk()
+    list(conversation.wants(wanted()))
+
+    messages = sent(list(conversation.received(ready(Revisions(Revision(0, 1), Revision(0, 1), None)))))
+
+    assert messages[-1]["revision"] == 2
 
 
 def test_the_hello_carries_state_keys_only_where_they_are_configured() -> None:
@@ -180,6 +201,30 @@ def test_a_released_credential_is_saved_as_such_before_on_release_runs_and_forgo
     assert revocable(list(talk(conversation.ledger).begin())) == ["es-1"]
     list(conversation.forget("es-1"))
     assert list(conversation.ledger.kept) == ["es-2"]
+
+
+def test_a_credential_that_was_replaced_before_the_sidecar_was_ready_is_revoked_when_the_next_one_is_active() -> None:
+    conversation = talk()
+    list(conversation.wants(wanted("es-1")))
+    list(conversation.started())
+    list(conversation.wants(wanted("es-2")))
+    assert not revocable(list(conversation.received(ready())))
+    assert not revocable(list(conversation.received(ack(2, "received"))))
+
+    effects = list(conversation.received(ack(2, "active")))
+
+    assert revocable(effects) == ["es-1"]
+
+
+def test_a_credential_whose_policy_gave_way_in_the_outbox_is_revoked() -> None:
+    conversation = connected()
+    list(conversation.received(ack(1, "active")))
+    (policy,) = sent(list(conversation.wants(wanted("es-2"))))
+    list(conversation.wants(wanted("es-3")))
+
+    effects = list(conversation.unsent(policy))
+
+    assert revocable(effects) == ["es-2"]
 
 
 def test_what_an_order_set_free_is_revoked() -> None:
@@ -368,10 +413,13 @@ def test_only_what_a_person_must_mend_in_the_state_directory_makes_a_first_start
         assert not conversation.hopeless
 
 
-def test_an_error_after_ready_is_about_a_line_that_was_sent_unless_it_crosses_a_stop() -> None:
+def test_an_error_after_ready_is_about_a_line_that_was_sent() -> None:
+    assert said(list(connected().received(Error(line_number=3, message="no")))) == ["error"]
+
+
+def test_a_message_that_crosses_a_stop_is_no_error() -> None:
     crossing = Error(line_number=3, message="the shipper is stopping", code=Code.STOPPING)
 
-    assert said(list(connected().received(Error(line_number=3, message="no")))) == ["error"]
     assert said(list(connected().received(crossing))) == []
 
 
@@ -390,18 +438,27 @@ def test_a_unit_that_misses_a_secret_which_is_here_is_told_of_when_that_has_arri
     assert told("credential_missing", "es-1", "es-0") == ["credential_missing"]
 
 
-def test_a_units_health_is_told_when_it_or_its_code_changes_and_not_when_a_count_goes_on() -> None:
+def test_a_units_health_is_told_when_it_changes_and_not_when_a_count_goes_on() -> None:
     conversation = connected()
 
-    def health(state: Any, message: str, code: str = "") -> list[str]:
-        unit = Unit("outputs.main", "output", "elasticsearch", state, message, code=code)
+    def health(state: Any, message: str) -> list[str]:
+        unit = Unit("outputs.main", "output", "elasticsearch", state, message)
         return said(list(conversation.received(observed("HEALTHY", unit))))
 
     assert health("HEALTHY", "") == ["unit"]
-    assert health("DEGRADED", "401, 12 events held", "unauthorized") == ["unit"]
-    assert health("DEGRADED", "401, 13 events held", "unauthorized") == []
-    assert health("DEGRADED", "401, 13 events held", "forbidden") == ["unit"]
+    assert health("DEGRADED", "401, 12 events held") == ["unit"]
+    assert health("DEGRADED", "401, 13 events held") == []
     assert health("HEALTHY", "") == ["unit"]
+
+
+def test_a_unit_whose_code_changes_is_told_though_its_words_do_not() -> None:
+    conversation = connected()
+
+    def told(code: str) -> list[str]:
+        unit = Unit("outputs.main", "output", "elasticsearch", "DEGRADED", "no", code=code)
+        return said(list(conversation.received(observed("DEGRADED", unit))))
+
+    assert (told("unauthorized"), told("unauthorized"), told("forbidden")) == (["unit"], [], ["unit"])
 
 
 @pytest.mark.parametrize(
@@ -483,14 +540,22 @@ def test_a_lease_that_has_passed_is_not_sent_again() -> None:
     assert [message["type"] for message in sent(list(conversation.received(ready(can=FENCED))))] == ["policy"]
 
 
-def test_the_end_of_the_need_for_a_lease_reaches_a_sidecar_that_was_not_ready_yet_and_holds_for_the_next_one() -> None:
+def test_the_end_of_the_need_for_a_lease_holds_for_the_next_sidecar_too() -> None:
     conversation = leased()
-    assert sent(list(conversation.started()))[0]["lease"] is True
-    assert sent(list(conversation.lease(None))) == []
-    assert sent(list(conversation.received(ready(can=FENCED))))[0] == {"type": "lease", "until": None}
+    list(conversation.received(ready(can=FENCED)))
+    assert sent(list(conversation.lease(None))) == [{"type": "lease", "until": None}]
     conversation.ended()
 
     assert "lease" not in sent(list(conversation.started()))[0]
+
+
+def test_the_end_of_the_need_for_a_lease_reaches_a_sidecar_that_was_not_ready_yet() -> None:
+    conversation = leased()
+    assert sent(list(conversation.started()))[0]["lease"] is True
+    assert sent(list(conversation.lease(None))) == []
+
+    first = sent(list(conversation.received(ready(can=FENCED))))
+    assert first[0] == {"type": "lease", "until": None}
 
 
 @pytest.mark.parametrize("can", [(), ("lease",), ("withdraw", "state")])
@@ -498,6 +563,13 @@ def test_under_a_lease_nothing_runs_in_a_sidecar_that_knows_none(can: tuple[str,
     effects = list(leased().received(ready(can=can, wants=("es-1",))))
 
     assert (sent(effects), effects[-1], said(effects)) == ([], Finish(78, grace=0.0), ["ready", "unfenced"])
+
+
+def test_an_old_sidecar_runs_without_a_lease() -> None:
+    conversation = talk()
+    list(conversation.wants(wanted()))
+
+    assert [message["type"] for message in sent(list(conversation.received(ready())))] == ["policy"]
 
 
 def test_a_withdrawn_secret_is_supplied_no_more() -> None:
@@ -558,6 +630,15 @@ def test_what_was_replaced_before_it_was_written_and_is_no_older_policy_changes_
 
 def test_a_credential_that_is_not_known_is_not_forgotten_again() -> None:
     assert list(connected().forget("nobody")) == []
+
+
+def test_a_credential_that_the_sidecar_releases_is_revoked() -> None:
+    conversation = connected()
+    list(conversation.received(ack(1, "active")))
+    list(conversation.wants(wanted("es-2")))
+    list(conversation.received(ack(2, "active")))
+
+    assert revocable(list(conversation.received(Released(credentials=["es-1"])))) == ["es-1"]
 
 
 def test_an_ordered_revocation_is_saved_once_and_only_of_what_was_released() -> None:

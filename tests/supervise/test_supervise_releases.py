@@ -38,6 +38,15 @@ def at(number: int) -> Revision:
     return Revision(0, number)
 
 
+def test_a_listed_credential_is_free() -> None:
+    releases = Releases()
+    releases.sent(at(1), ["a"])
+    releases.sent(at(2), ["b"])
+    releases.ack(ack(2, "drained", "a"))
+
+    assert releases.free(["a", "b"], ["b"]) == ["a"]
+
+
 def test_an_ack_that_crosses_a_newer_policy_frees_nothing_that_it_refers_to() -> None:
     releases = Releases()
     releases.sent(at(1), ["a"])
@@ -102,6 +111,13 @@ def test_a_released_message_speaks_of_what_was_read_before_it() -> None:
     releases.released(Released(credentials=["a"]))
 
     assert releases.free(["a"], []) == ["a"]
+
+
+def test_nothing_is_free_while_nothing_is_active() -> None:
+    releases = Releases()
+    releases.ready(ready())
+
+    assert releases.free(["a"], []) == []
 
 
 def test_what_a_restarted_sidecar_does_not_use_is_free() -> None:

@@ -108,6 +108,23 @@ async def test_while_the_files_are_not_valid_the_status_is_degraded_with_the_pla
     ]
 
 
+async def test_while_on_release_fails_the_status_is_degraded_with_the_reason(site: Site) -> None:
+    site.on_release(f"test -e {site.directory}/mended")
+    async with site.supervisor():
+        await site.until("ack", revision="1", stage="drained")
+        site.replace(site.secret, "k2:hunter2\n")
+        failed = await site.until("revoke_failed")
+        bad = await status(site)
+        (site.directory / "mended").touch()
+        await site.until("revoked")
+        good = await status(site)
+
+    assert bad["state"] == failed["state"] == "DEGRADED"
+    cause = f"on_release fails for {failed['credential']}"
+    assert bad["troubles"] == [{"kind": "on_release", "cause": cause, "message": "exit status 1"}]
+    assert (good["state"], good["troubles"]) == ("HEALTHY", [])
+
+
 async def test_a_status_server_whose_port_is_taken_is_told_in_words_and_by_the_status(tmp_path: Path) -> None:
     site = Site(tmp_path, fake_sidecar=False)
     with socket.create_server(("127.0.0.1", 0)) as other:
