@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from typing import Any
 
 import pytest
@@ -41,10 +41,11 @@ class Wire:
             nursery.cancel_scope.cancel()
 
     async def _pass(self, source: trio.SocketStream, to: trio.SocketStream) -> None:
-        async for data in source:
-            if self.is_silent:
-                await trio.sleep_forever()
-            await to.send_all(data)
+        with suppress(trio.BrokenResourceError):  # either side may abort its connection
+            async for data in source:
+                if self.is_silent:
+                    await trio.sleep_forever()
+                await to.send_all(data)
 
 
 @asynccontextmanager
