@@ -14,6 +14,7 @@ from shipper.pipeline.attempts.attempt import Attempt
 from shipper.pipeline.attempts.stable import Stable
 from shipper.pipeline.destination.confirmed import Confirmations
 from shipper.process import log
+from shipper.sdk.codes import Code, Why
 from shipper.sdk.units import events_in_words
 from shipper.spool.dead_letters import Full
 from shipper.spool.parts.letters import Letters
@@ -47,8 +48,8 @@ class Settling:
         patience: Callable[[], float],
         on_moved: Callable[[Collection[int]], None],
     ) -> None:
-        self.rejected_reason: str | None = None
-        """Returns a report, with the cause, for an output that has only dead letters."""
+        self.rejected: Why | None = None
+        """What to report, with the cause, of an output that has only dead letters."""
         self._lane, self._output, self._queue, self.letters = lane, output, queue, letters
         self._counters, self._patience, self._on_moved = counters, patience, on_moved
         self._confirmed = confirmed
@@ -124,11 +125,12 @@ class Settling:
     def _see_to_letters(self, settlement: Settlement) -> None:
         """Logs dead letters; an output that has only dead letters is not doing its job."""
         if settlement.counts.answered > settlement.counts.dead_letter:
-            self._rejected, self.rejected_reason = 0, None
+            self._rejected, self.rejected = 0, None
         else:
             self._rejected += settlement.counts.dead_letter
             reason = settlement.letters[-1].reason if settlement.letters else ELSEWHERE
-            self.rejected_reason = f"{events_in_words(self._rejected)} refused for good in a row, the last: {reason}"
+            text = f"{events_in_words(self._rejected)} refused for good in a row, the last: {reason}"
+            self.rejected = Why(text, Code.REJECTED)
         if settlement.letters and trio.current_time() >= self._quiet_until:
             self._quiet_until = trio.current_time() + QUIET_SECONDS
             events, reason = len(settlement.letters), settlement.letters[-1].reason

@@ -22,7 +22,6 @@ from shipper.pipeline.attempts.attempt import Trouble
 from shipper.pipeline.attempts.settling import Settling
 from shipper.pipeline.delivery.feed import Read
 from shipper.pipeline.delivery.machine import Held, Idle, Machine, Stand
-from shipper.pipeline.delivery.parcels import most_text
 from shipper.pipeline.delivery.sending import Sending, failed
 from shipper.pipeline.delivery.session import End, Rest, Send, Session, Settle, Step, TakeSlot
 from shipper.pipeline.delivery.shown import Shown
@@ -30,7 +29,7 @@ from shipper.pipeline.destination.accepted import Login
 from shipper.pipeline.destination.client import Client
 from shipper.pipeline.destination.confirmed import Confirmations, Peer
 from shipper.pipeline.destination.counts import OutputCounts
-from shipper.pipeline.destination.hold import Hold, hold
+from shipper.pipeline.destination.hold import hold
 from shipper.pipeline.destination.lease import Lease
 from shipper.pipeline.destination.routed import Routed
 from shipper.pipeline.keyring import Keyring
@@ -45,7 +44,7 @@ from shipper.process import stalls
 from shipper.process.environment import REAL, Environment
 from shipper.process.signal import Signal
 from shipper.sdk.aio import Asyncio
-from shipper.sdk.codes import Code
+from shipper.sdk.codes import Code, Why
 from shipper.sdk.event import Batch
 from shipper.sdk.feeding import Feeding
 from shipper.sdk.retry import backoff
@@ -111,7 +110,7 @@ class Lane:
         self.machine = Machine(self._feeding(), self._backoff, active=row.active)
         self.machine.is_fed = row.is_fed
         self.slot = Slot(home.slots, is_needed=not row.active)
-        self.memory = LaneMemory(row.id, home.lender, home.recent)
+        self.memory = LaneMemory(row.id, home.means.spool.queue, home.lender, home.recent)
         self._news = Signal()
         self._idle = trio.Event()
         """Set while an order may rely on it that nothing is under way."""
@@ -144,7 +143,7 @@ class Lane:
             self.machine.anew()
             self._end(session)
         if session is not None:
-            session.look()
+            session.feed.look()
         self._news.set()
 
     def ask(self) -> None:
@@ -192,7 +191,7 @@ class Lane:
             self.slot.give_back()
             self.slot.leave_queue()
         elif session is not None and (
-            session.waiting_seconds(trio.current_time()) > SILENT_SECONDS or not self.slot.take_at_once()
+            session.backlog.waiting_seconds(trio.current_time()) > SILENT_SECONDS or not self.slot.take_at_once()
         ):
             self._end(session)
         if output != self.output:
@@ -298,25 +297,25 @@ class Lane:
         """Whether a request may begin now; from any thread."""
         return self._hold() is None
 
-    def _hold(self) -> Hold | None:
+    def _hold(self) -> Why | None:
         return hold(self.key.credentials, self._means.keyring, self._means.lease)
 
     def watch(self, *, holds_events: bool) -> None:
         """Looks at the clock: a lane without answers gives up its slot, one that delivers nothing is not healthy."""
         now, session, client = trio.current_time(), self.machine.session, self.peer.client
-        gathers = session is not None and session.is_gathering
-        stalled = self.shown.stalled(now, self.counters.total(), holds_events=holds_events and not gathers)
+        gathers = session is not None and session.feed.is_gathering
+        holds_events = holds_events and not gathers
+        why = self.shown.stalled(now, self.counters.total(), holds_events=holds_events, queues=self._queue())
         if session is not None:
             if now - max(self.slot.since, session.answered) > SILENT_SECONDS:
                 self.slot.give_back()
-            if session.waiting_seconds(now) > SILENT_SECONDS:
+            if session.backlog.waiting_seconds(now) > SILENT_SECONDS:
                 self.memory.loans.set_aside()
-        if client is not None and (stuck := client.stuck()) is not None:
-            self.report(stuck, Code.CLIENT_STUCK)
-        elif session is not None and (overdue := session.overdue(now)) is not None:
-            self.report(overdue, Code.NO_ANSWER)
-        elif stalled is not None:
-            self.report(stalled + self._queue(), Code.NO_PROGRESS)
+            why = session.overdue(now) or why
+        if client is not None:
+            why = client.stuck() or why
+        if why is not None:
+            self.report(why)
 
     def _queue(self) -> str:
         if self.memory.loans.is_waiting:
@@ -343,9 +342,9 @@ class Lane:
         self._home.succeeded(self.key)
         self._home.changed()
 
-    def report(self, problem: str | None, code: str = Code.OK, *, held: bool = False) -> None:
+    def report(self, why: Why | None, *, held: bool = False) -> None:
         """See `sending.Teller`; `held`: only a person or a supervisor can mend it."""
-        self.shown.report(trio.current_time(), problem, code, held=held)
+        self.shown.report(trio.current_time(), why, held=held)
 
     def _taken(self) -> None:
         if self.machine.session is not None:
@@ -444,7 +443,7 @@ class Lane:
         if end == "retired":
             return False
         if end == "waits":
-            self.report("its barrier waits for an order: dead_letter or drop", Code.ORDER_NEEDED)
+            self.report(Why("its barrier waits for an order: dead_letter or drop", Code.ORDER_NEEDED))
             await self._news.wait()
         else:
             self._home.barrier_settled()
@@ -520,7 +519,7 @@ class Lane:
             while not isinstance(step := self._next(session), End):
                 match step:
                     case Read(what="requests"):
-                        session.read_requests(await self._means.spool.queue.open_requests(self.id))
+                        session.feed.read_requests(await self._means.spool.queue.open_requests(self.id))
                     case Read():
                         entries = await self._means.spool.queue.window(self.id, step.after, step.limit)
                         if session.read(step, entries, trio.current_time()):
@@ -562,9 +561,7 @@ class Lane:
             self.key.output,
             self.output,
             session,
-            loading=self.memory.loading(
-                self._means.spool.queue, most_text(self.machine.feeding), lambda: session.is_ending
-            ),
+            memory=self.memory,
             settling=settling,
             tell=self,
             taps=self._means.taps,
@@ -589,7 +586,7 @@ class Lane:
 
     def _tell(self, trouble: Trouble) -> None:
         text = f"{trouble.reason}, events held" if trouble.held else trouble.reason
-        self.report(text, trouble.code, held=trouble.held)
+        self.report(Why(text, trouble.code), held=trouble.held)
 
     async def _next_session(self, last: Session) -> Session | None:
         """Waits with an open client for the next session; returns None if the client must be closed instead."""
