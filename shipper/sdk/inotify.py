@@ -80,20 +80,23 @@ class Inotify:
         except BlockingIOError:
             return []
 
+    async def wait(self) -> None:
+        """Waits until there is an event to receive; raises trio.ClosedResourceError after `close`."""
+        if self._descriptor < 0:
+            raise trio.ClosedResourceError("inotify is closed")
+        await trio.lowlevel.wait_readable(self._descriptor)
+
     async def receive(self) -> list[Event]:
         """Waits for at least one event, and returns those since the last call; raises trio.ClosedResourceError after
         `close`.
 
         A cancel loses no events. Events of a watch that was just removed may still arrive.
         """
-        while True:
-            await trio.lowlevel.checkpoint_if_cancelled()
-            if self._descriptor < 0:
-                raise trio.ClosedResourceError("inotify is closed")
-            if events := self.receive_nowait():
-                await trio.lowlevel.cancel_shielded_checkpoint()
-                return events
-            await trio.lowlevel.wait_readable(self._descriptor)
+        await trio.lowlevel.checkpoint_if_cancelled()
+        while self._descriptor < 0 or not (events := self.receive_nowait()):
+            await self.wait()
+        await trio.lowlevel.cancel_shielded_checkpoint()
+        return events
 
     def close(self) -> None:
         """Ends all watches; may be called twice."""

@@ -123,4 +123,4 @@ async def test_what_waits_is_due_though_its_turn_ends_between_two_looks(tmp_path
         assert isinstance(source, tailer.Tailer)
         source._gathering.note({str(tmp_path / "a.log")})
         with trio.fail_after(30):
-            await source._changes(3600.0)
+            await source._listen(trio.current_time() + 3600.0)

@@ -179,8 +179,10 @@ class Tailer:
 
     async def _follow(self, mark: bytes | None) -> None:
         while True:
-            self._scan_wanted = False
             started = trio.current_time()
+            if self._scan_wanted:
+                self._gathering.begin(started)
+                self._scan_wanted = False
             scan, fresh_watches = await self._calls.run(self._options.paths[0], self._look)
             traces = await self._search(scan)
             now = trio.current_time()
@@ -240,21 +242,25 @@ class Tailer:
             due = min(due, now + _SOON) if followed.stale else due
             until = min(due, earliest if self._scan_wanted else due, *followed.due())
             until = min(until, now + 1.0) if followed.known.detached else until
-            with trio.CancelScope() as self._sleep:
-                self._heed(await self._changes(max(0.0, until - now)))
+            await self._listen(until)
+            self._heed(self._watch.now())
             self._wake_written()
             followed.wake_due()
             self._act()
             if not self._gathering.left(trio.current_time()):  # names change, or others write beside the files
                 await trio.sleep(BREATH)
 
-    async def _changes(self, seconds: float) -> Changes:
-        """Wait until something happens, or for so long; while what is written waits, only for a breath."""
-        left = self._gathering.left(trio.current_time())
-        if not left:  # and what waits is due, if the turn has ended just now
-            return self._watch.now() if self._gathering.has_some else await self._watch.changes(seconds)
-        await trio.sleep(min(seconds, left, self._gathering.breath))
-        return self._watch.now()
+    async def _listen(self, until: float) -> None:
+        """Wait until something happens, or until then; during a turn what happens is left in the kernel."""
+        now = trio.current_time()
+        left = self._gathering.left(now)
+        if not left and self._gathering.has_some:  # the turn has ended just now
+            return
+        due = min(until, now + min(left, self._gathering.breath)) if left else until
+        with trio.CancelScope(deadline=due) as self._sleep:
+            if left:
+                await trio.sleep_forever()
+            await self._watch.wait()
 
     def _heed(self, changes: Changes) -> None:
         self._scan_wanted |= changes.scan
