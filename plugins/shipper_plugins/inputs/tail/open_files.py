@@ -27,7 +27,7 @@ from shipper_plugins.inputs.tail.calls import Lent
 from shipper_plugins.inputs.tail.content import Content, File, open_content
 from shipper_plugins.inputs.tail.stream import Stream
 
-OPEN_FILES = 256
+OPEN_FILES = 1024
 """Open files of an input, at most."""
 _MOMENT = 0.1
 """Seconds for which the files of other inputs are waited for."""

@@ -47,7 +47,7 @@ CLOSING = 1.0
 WORKERS = 3
 """Turns under way at once: while one is stored the next is read. A file that hangs stops those that are looked at
 together with it, and all others only once all workers hang."""
-TAKEN = 32
+TAKEN = 256
 """Streams whose chunks are stored together, at most."""
 _SOON = 1.0
 
