@@ -16,7 +16,9 @@ import ctypes
 import errno
 import os
 import struct
+from collections.abc import Iterator
 from enum import IntFlag
+from functools import cache
 from typing import Any
 
 import trio
@@ -74,7 +76,7 @@ class Inotify:
         return not (self._libc.statfs(os.fsencode(path), status) == 0 and _is_remote(status))
 
     def receive_nowait(self) -> list[Event]:
-        """Returns the events since the last call, if any."""
+        """Returns the events since the last call, if any, and each of them once."""
         try:
             return _events(os.read(self._descriptor, _ROOM))
         except BlockingIOError:
@@ -127,16 +129,24 @@ def _is_remote(status: ctypes.Array[ctypes.c_long]) -> bool:
 
 
 def _events(raw: bytes) -> list[Event]:
-    events: list[Event] = []
+    """Returns each event once: a file that is written often fills the kernel's queue with one."""
+    return [_event(record) for record in dict.fromkeys(_records(raw))]
+
+
+def _records(raw: bytes) -> Iterator[bytes]:
     offset = 0
     while offset < len(raw):
-        watch, mask, _cookie, length = _EVENT.unpack_from(raw, offset)
-        offset += _EVENT.size
-        events.append((watch, mask, os.fsdecode(raw[offset : offset + length].rstrip(b"\0"))))
-        offset += length
-    return events
+        end = offset + _EVENT.size + _EVENT.unpack_from(raw, offset)[3]
+        yield raw[offset:end]
+        offset = end
 
 
+def _event(record: bytes) -> Event:
+    watch, mask, _cookie, _length = _EVENT.unpack_from(record)
+    return watch, mask, os.fsdecode(record[_EVENT.size :].rstrip(b"\0"))
+
+
+@cache
 def _libc() -> Any:
     libc = ctypes.CDLL(None, use_errno=True)
     if not hasattr(libc, "inotify_init1"):
