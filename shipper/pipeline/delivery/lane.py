@@ -415,6 +415,8 @@ class Lane:
                             session.passed(barrier)
                         else:
                             self._end(session)
+                    case Rest(math.inf):
+                        await self._news.wait()
                     case rest:
                         with trio.move_on_at(rest.until):
                             await self._news.wait()
