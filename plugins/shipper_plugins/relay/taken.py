@@ -15,10 +15,10 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Collection, Iterable, Sequence
-from dataclasses import dataclass, replace
 from typing import Final
 
 import msgspec
+from msgspec.structs import replace
 
 from shipper.plugin import Batch
 from shipper_plugins.relay.frames import FrameError, Generation
@@ -80,8 +80,7 @@ class Taken(msgspec.Struct, frozen=True, array_like=True):
         return not frozenset(items).isdisjoint(numbers(self.spans))
 
 
-@dataclass(frozen=True, slots=True)
-class Memory:
+class Memory(msgspec.Struct, frozen=True):
     """The memory of one link; `generation` is its newest session, `used` counts the sessions of the edge up to that
     one."""
 
@@ -118,8 +117,10 @@ class Memory:
         return self._keeping([one not in gone for one in self.entries])
 
     def _keeping(self, kept: Sequence[bool]) -> Memory:
+        if all(kept):
+            return self
         entries = tuple([one for one, stays in zip(self.entries, kept, strict=True) if stays])
-        freed = sum(one.room for one, stays in zip(self.entries, kept, strict=True) if not stays)
+        freed = sum([one.room for one, stays in zip(self.entries, kept, strict=True) if not stays])
         return replace(self, entries=entries, room=self.room - freed)
 
     def begun(self, generation: Generation, used: int) -> Memory:
@@ -133,9 +134,9 @@ class Memory:
     def taking(self, fresh: Iterable[Taken]) -> Memory:
         """Returns it with these parts. Raises Crowded."""
         entries = (*self.entries, *fresh)
-        if len(entries) > MOST_ENTRIES or sum(len(one.spans) for one in entries) > MOST_SPANS_OF_ALL:
+        if len(entries) > MOST_ENTRIES or sum([len(one.spans) for one in entries]) > MOST_SPANS_OF_ALL:
             raise Crowded
-        room = self.room + sum(one.room for one in entries[len(self.entries) :])
+        room = self.room + sum([one.room for one in entries[len(self.entries) :]])
         if room > MOST_ROOM:
             raise Crowded
         return replace(self, entries=entries, room=room)
