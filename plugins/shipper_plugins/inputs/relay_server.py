@@ -114,7 +114,7 @@ class RelayServer:
 
     def is_connected(self, edge: str) -> bool:
         """Whether the served instance of an edge has a connection; from any thread."""
-        return bool(_living(self._open.get(edge, set())))
+        return any(map(_lives, list(self._open.get(edge, ()))))
 
     async def renew(self) -> None:
         """Closes connections with an earlier certificate, and those that no longer show their edge."""
@@ -448,7 +448,11 @@ def _key_of(request: web.BaseRequest) -> tuple[str, str]:
 
 
 def _living(connections: set[web.RequestHandler]) -> set[web.RequestHandler]:
-    return {one for one in list(connections) if one.transport is not None and not one.transport.is_closing()}
+    return set(filter(_lives, list(connections)))
+
+
+def _lives(connection: web.RequestHandler) -> bool:
+    return connection.transport is not None and not connection.transport.is_closing()
 
 
 def _add(connections: set[web.RequestHandler], request: web.BaseRequest) -> None:

@@ -206,7 +206,7 @@ def without_foreign(batch: Batch) -> Batch:
 
 def taken(batch: Batch, place: int, digest: bytes, *, awaited: bool = False) -> Taken:
     """Returns what to remember of a part. Raises FrameError if its items are too many runs."""
-    runs = spans(range(batch.count) if batch.items is None else batch.items)
+    runs = spans(batch.items) if batch.items is not None else ((0, batch.count - 1),)
     if len(runs) > MOST_SPANS:
         raise FrameError("the items of a part are in too many runs")
     return Taken(place, batch.origin, batch.seq, runs, digest, awaited)
