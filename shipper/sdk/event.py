@@ -109,6 +109,8 @@ class Batch:
     """Of a batch of an output: that of its entry in the spool. It is `seq`, unless the batch was relayed."""
     request: Request | None = field(default=None, compare=False)
     """Of what `Sender.send` gets, if the output asks for requests that stay the same (`Feeding.stable`)."""
+    _size: int | None = field(default=None, init=False, repr=False, compare=False)
+    """Once it was asked for."""
 
     @classmethod
     def lines(cls, text: bytes, *, offset: int, shared: Fields, gap: int = 1) -> Batch:
@@ -208,7 +210,11 @@ class Batch:
     @property
     def size(self) -> int:
         """Returns the bytes that it takes from where memory is lent (`sdk.weights`)."""
-        return weights.size(self.count, orjson.dumps(self.shared), len(self.body))
+        if self._size is None:
+            size = weights.size(self.count, orjson.dumps(self.shared), len(self.body))
+            object.__setattr__(self, "_size", size)
+            return size
+        return self._size
 
     def together_within(self, most: int) -> int:
         """Returns how many neighbouring events weigh at most about so many bytes; all, or at least one."""
@@ -463,12 +469,18 @@ class Batch:
         )
 
     @classmethod
-    def unpack(cls, packed: bytes, *, origin: bytes, seq: int, limit: int | None = None) -> Batch:
+    def unpack(
+        cls, packed: bytes, *, origin: bytes, seq: int, limit: int | None = None, is_relayed: bool = False
+    ) -> Batch:
         """Returns the packed batch, stored at `seq` by the process `origin`; raises ValueError for invalid bytes.
 
-        Raises Oversized if it is larger than `limit` bytes, or its `size` is, before it takes more memory than that.
+        If it `is_relayed`, that is its identity, whatever it was packed with. Raises Oversized if it is larger than
+        `limit` bytes, or its `size` is, before it takes more memory than that.
         """
         header, body = packing.unpacked(packed, limit)
+        place = seq
+        if header.origin is not None and not is_relayed:
+            origin, seq, is_relayed = header.origin, header.seq, True
         return cls(
             count=header.count,
             body=body,
@@ -477,10 +489,10 @@ class Batch:
             gap=header.gap,
             route=header.route,
             ids=_tuple(header.ids),
-            origin=origin if header.origin is None else header.origin,
-            seq=seq if header.origin is None else header.seq,
-            is_relayed=header.origin is not None,
-            place=seq,
+            origin=origin,
+            seq=seq,
+            is_relayed=is_relayed,
+            place=place,
             items=header.items,
             sizes=_tuple(header.sizes),
             timestamps=_tuple(header.timestamps),

@@ -209,10 +209,9 @@ class Part(NamedTuple):
         Raises TooLong if they take more than `limit` bytes (`Batch.size`); no more memory than that was used.
         """
         try:
-            batch = Batch.unpack(self.packed, origin=self.origin, seq=self.seq, limit=limit)
+            batch = Batch.unpack(self.packed, origin=self.origin, seq=self.seq, limit=limit, is_relayed=True)
             if not 0 < batch.count <= MOST_EVENTS:
                 raise FrameError(f"a part has 1 to {MOST_EVENTS} events")
-            batch = batch.identified(self.origin, self.seq)
             _check(batch)
             is_same = digest(batch) == self.digest
         except FrameError:

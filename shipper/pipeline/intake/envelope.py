@@ -70,17 +70,18 @@ class Envelope(msgspec.Struct, frozen=True):
 
     def on(self, batch: Batch, arrived: datetime) -> Batch:
         """Returns a checked batch with the envelope; it passes the door again."""
-        fields = {TIME: written(arrived), **self.fields}
+        fields = dict(self.fields) if TIME in batch.shared else {TIME: written(arrived), **self.fields}
         if batch.route is not None:
             fields.pop("data_stream", None)
         if _begin_with_time(batch):
-            del fields[TIME]
+            fields.pop(TIME, None)
         is_timed = TIME in fields and TIME not in batch.shared and batch.timestamps is not None
         times = _times(batch.timestamps or (), fields[TIME]) if is_timed else None
         if times is not None and batch.is_lines:
             batch = _as_documents(batch)
         if batch.is_lines or not (times or _may_have(batch, fields.keys() - batch.shared.keys())):
-            return replace(batch, shared=merged(fields, batch.shared))
+            shared = merged(fields, batch.shared)
+            return batch if shared == batch.shared else replace(batch, shared=shared)
         below: dict[str, Sequence[Any]] = {name: [value] * batch.count for name, value in fields.items()}
         if times is not None:
             below[TIME] = times
