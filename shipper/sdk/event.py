@@ -83,7 +83,7 @@ class Way(NamedTuple):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Batch:
-    """Events that entered together; immutable. Make one with `Batch.lines`, `documents`, `events` or `typed`."""
+    """Events that entered together; immutable. Made by `Batch.lines`, `documents`, `ndjson`, `events` or `typed`."""
 
     count: int
     body: bytes
@@ -136,6 +136,11 @@ class Batch:
         body = b"\n".join(documents) + b"\n" if documents else b""
         batch = cls(count=len(documents), body=body, shared=shared or {}, route=route)
         return batch.with_columns(ids=ids) if ids is not None and any(ids) else batch
+
+    @classmethod
+    def ndjson(cls, text: bytes, *, shared: Fields | None = None) -> Batch:
+        """Makes a batch of JSON objects as `documents`, each ended by a line feed."""
+        return cls(count=line_count(text), body=text, shared=shared or {})
 
     @classmethod
     def events(cls, events: Sequence[Fields], *, shared: Fields | None = None) -> Batch:

@@ -459,7 +459,7 @@ async def test_an_input_whose_queue_is_full_ends_all_the_same_and_says_what_is_l
     context.full = True
     async with running(TCP, context=context) as shipper, await shipper.connect() as stream:
         await stream.send_all(b"<13>secret\n")
-        await becomes(lambda: shipper.source._gathering._documents or shipper.source._gathering._unsure)
+        await becomes(lambda: shipper.source._gathering._blocks or shipper.source._gathering._unsure)
     (record,) = [record for record in caplog.records if record.levelno == logging.WARNING]
     assert "1 messages" in record.getMessage()
     assert "secret" not in caplog.text

@@ -33,8 +33,9 @@ the next message is read with the new settings. Connections with another certifi
 senders that are not among `allow_from` any more.
 
 This module has the settings of a policy, `syslog_source` runs them. Without I/O are `syslog_frames` (splits the bytes
-of a connection into messages), `syslog_message` with `syslog_time` (turns a message into fields) and `syslog_door`
-(admits senders); `syslog_streams` and `syslog_datagrams` read, `syslog_gathering` stores.
+of a connection into messages), `syslog_block` (turns many messages into documents), `syslog_message` with `syslog_time`
+(turns one into fields) and `syslog_door` (admits senders); `syslog_streams` and `syslog_datagrams` read,
+`syslog_gathering` stores.
 """
 
 from __future__ import annotations
