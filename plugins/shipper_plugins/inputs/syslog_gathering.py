@@ -19,6 +19,8 @@ SECONDS = 0.02
 _log = logging.getLogger(__name__)
 _FULL = 256 << 10
 """Bytes of a batch that is stored without waiting for more."""
+_WITH_TIME = frozenset(("@timestamp",))
+_WITH_HOST = _WITH_TIME | {"host"}
 HELD = 500
 HELD_BYTES = 8 << 20
 """The limits of batches that processors hold, and of their bytes; the next batch waits."""
@@ -105,4 +107,6 @@ class Gathering:
 
 
 def _batch(blocks: Sequence[Block]) -> Batch:
-    return Batch.ndjson(b"".join([block.documents for block in blocks]))
+    """Returns the events of all blocks; each has a time."""
+    complete = _WITH_HOST if all(block.have_hosts for block in blocks) else _WITH_TIME
+    return Batch.ndjson(b"".join([block.documents for block in blocks]), complete=complete)
