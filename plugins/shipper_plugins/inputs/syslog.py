@@ -114,7 +114,7 @@ class SyslogInput(Input, frozen=True, kw_only=True):
     idle_timeout: Duration = Duration(3600)
     """How long a connection may be silent."""
     receive_buffer: Size = Size(4 << 20)
-    """The buffer of unread datagrams; the kernel grants net.core.rmem_max at most."""
+    """The buffer of unread datagrams; without CAP_NET_ADMIN, the kernel grants net.core.rmem_max at most."""
     mode: _Mode = "0600"
     """The permissions of a socket in the file system."""
     keep_original: bool = False
