@@ -36,7 +36,7 @@ An event has its id by `origin`, `seq` and its item (`identity`). `packing` says
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass, field, replace
 from typing import Any, NamedTuple, TypeVar
 
@@ -83,7 +83,7 @@ class Way(NamedTuple):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Batch:
-    """Events that entered together; immutable. Make one with `Batch.lines`, `documents`, `events` or `typed`."""
+    """Events that entered together; immutable. Made by `Batch.lines`, `documents`, `ndjson`, `events` or `typed`."""
 
     count: int
     body: bytes
@@ -103,6 +103,9 @@ class Batch:
     ways: Sequence[Way] | None = None
     """For each event, what its batch had alone, where several are sent in one request (`Feeding.mixes`): fields that
     the event has beside its own ones and `shared`, and its route. None: `shared` and `route` are those of all."""
+    complete: Set[str] = field(default=frozenset(), compare=False)
+    """Of what an input emits: fields of the envelope that each document has itself, with all their members, so that
+    nobody has to look for them (see `pipeline.intake.envelope`). What is made of the events does not say so."""
     is_relayed: bool = False
     """Whether `origin` and `seq` are those of another shipper, and stay wherever the batch is stored."""
     place: int = field(default=0, compare=False)
@@ -138,6 +141,15 @@ class Batch:
         body = b"\n".join(documents) + b"\n" if documents else b""
         batch = cls(count=len(documents), body=body, shared=shared or {}, route=route)
         return batch.with_columns(ids=ids) if ids is not None and any(ids) else batch
+
+    @classmethod
+    def ndjson(cls, text: bytes, *, complete: Set[str] = frozenset()) -> Batch:
+        """Makes a batch of JSON objects as `documents`, each ended by a line feed.
+
+        `complete` are fields that each of them is known to have with all members: `@timestamp`, and `host` with its
+        name.
+        """
+        return cls(count=line_count(text), body=text, complete=complete)
 
     @classmethod
     def events(cls, events: Sequence[Fields], *, shared: Fields | None = None) -> Batch:
@@ -291,7 +303,7 @@ class Batch:
             else:
                 return self.rewritten(b"".join([document + b"\n" for document in documents]), shared)
         body, sizes = typed.packed(events)
-        return replace(self, body=body, sizes=sizes, shared=shared, offset=None, gap=1)
+        return replace(self, body=body, sizes=sizes, shared=shared, offset=None, gap=1, complete=frozenset())
 
     def rewritten(self, body: bytes, shared: Fields) -> Batch:
         """Returns the same events, with ids and columns, as other documents: `body` has one for each, as for
@@ -299,7 +311,7 @@ class Batch:
 
         No top-level key of them is in `shared`, which replaces the present one.
         """
-        return replace(self, body=body, shared=shared, offset=None, gap=1, sizes=None)
+        return replace(self, body=body, shared=shared, offset=None, gap=1, sizes=None, complete=frozenset())
 
     def pick(self, positions: Sequence[int]) -> Batch:
         """Returns the events at these ascending positions, with their ids."""

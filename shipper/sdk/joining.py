@@ -22,7 +22,7 @@ def kind(batch: Batch) -> object:
     """Returns a key, to be hashed, that is equal for batches without an identity that may be `strung` to one."""
     if batch.is_lines or batch.is_relayed or batch.items is not None:
         return object()
-    return batch.is_typed, batch.route, orjson.dumps(batch.shared)
+    return batch.is_typed, batch.route, batch.complete, orjson.dumps(batch.shared)
 
 
 def strung(batches: Sequence[Batch]) -> Batch:

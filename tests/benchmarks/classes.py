@@ -9,6 +9,7 @@ what receives runs beside it on the same machine.
 http, gzip, tls     a log of access lines into bulk requests: plain, compressed, over TLS
 receiver            bulk requests of four clients, into bulk requests
 nginx, json         a log whose lines a `parse` processor takes apart
+syslog, counted     messages of RFC 5424 over a TCP connection, as lines and counted; `forwarded` those of RFC 3164
 files               10,000 files of 200 lines
 large               lines of 64 KiB
 slow                1,000 files with a line each second, for 30 s: what that costs, and how late the lines come
@@ -35,6 +36,7 @@ from tests.benchmarks.logs import json_log, large_log, small_logs
 from tests.benchmarks.pipeline import activate, bulk_output, file_input, running, until_settled, workplace
 from tests.benchmarks.producer import trickle
 from tests.benchmarks.sink import Sink, sink
+from tests.benchmarks.syslogs import stream
 from tests.benchmarks.terminator import terminator
 
 AIM_MIB = 100
@@ -88,6 +90,11 @@ def jobs(sizes: Sizes, directory: Path) -> dict[str, Callable[[], Job]]:
         input = {"type": "elasticsearch", "address": f"127.0.0.1:{port}"}
         return Job(input, rounded(sizes.lines), feed=lambda: ship(port, sizes.lines))
 
+    def syslog(**how: Any) -> Job:
+        port = free_port()
+        input = {"type": "syslog", "addresses": [f"tcp://127.0.0.1:{port}"]}
+        return Job(input, sizes.lines, feed=lambda: stream(port, sizes.lines, **how))
+
     def files() -> Job:
         if not any(directory.iterdir()):
             small_logs(directory, sizes.files, 200)
@@ -100,6 +107,9 @@ def jobs(sizes: Sizes, directory: Path) -> dict[str, Callable[[], Job]]:
         "receiver": receiver,
         "nginx": lambda: parse(access_log(sizes.lines), "nginx"),
         "json": lambda: parse(json_log(sizes.lines), "json"),
+        "syslog": syslog,
+        "counted": lambda: syslog(counted=True),
+        "forwarded": lambda: syslog(form="3164"),
         "files": files,
         "large": lambda: Job(file_input(large_log(sizes.large)), sizes.large),
     }
