@@ -226,8 +226,7 @@ class Batch:
         if not self.count:
             return []
         texts = self.body[:-1].decode().split("\n")
-        places = offsets(self.body, self.offset, self.gap)
-        return [{"message": text, "log": {"offset": at}} for text, at in zip(texts, places, strict=True)]
+        return [{"message": text, "log": {"offset": at}} for text, at in zip(texts, self.offsets(), strict=True)]
 
     def whole(self) -> list[Fields]:
         """Returns each event with `shared`, as new nested fields."""
@@ -305,8 +304,16 @@ class Batch:
             documents = rows(self.body)
             body = b"".join([documents[i] for i in positions])
             return replace(self._subset(positions), body=body)
+        if positions and positions[-1] - positions[0] == len(positions) - 1:
+            return self._run(positions[0], len(positions))
         own = self.own()
         return self.replace([own[i] for i in positions], positions)
+
+    def _run(self, first: int, count: int) -> Batch:
+        """Returns neighbouring lines, which stay lines."""
+        lengths = list(map(len, rows(self.body)))
+        begin = sum(lengths[:first])
+        return self._piece(begin, begin + sum(lengths[first : first + count]), first)
 
     def _subset(self, positions: Sequence[int] | None) -> Batch:
         if positions is None:
@@ -403,7 +410,13 @@ class Batch:
             raise ValueError("documents and typed events have no columns of lines")
         log = orjson.dumps(self.shared.get("log", {}))[:-1]
         before = b'"log":' + log + (b"" if log == b"{" else b",") + b'"offset":'
-        return (before, numerals(offsets(self.body, self.offset, self.gap)), b"}")
+        return (before, numerals(self.offsets()), b"}")
+
+    def offsets(self) -> list[int]:
+        """Returns, for text lines, the byte offset of each in its source."""
+        if self.offset is None:
+            raise ValueError("documents and typed events have no offsets")
+        return offsets(self.body, self.offset, self.gap)
 
     def json_lines(self) -> bytes:
         """Returns the events as JSON objects, each ended by a line feed."""
