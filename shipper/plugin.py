@@ -69,7 +69,7 @@ from shipper.sdk.asking import (
     reached,
 )
 from shipper.sdk.codes import Code, of_os_error
-from shipper.sdk.columns import Column, encoded, escaped, join
+from shipper.sdk.columns import Column, encoded, escaped, join, numerals
 from shipper.sdk.conditions import Condition
 from shipper.sdk.credentials import (
     API_KEY,
@@ -239,6 +239,7 @@ __all__ = [
     "meters",
     "nested",
     "newly_lost",
+    "numerals",
     "of_no_answer",
     "of_os_error",
     "raised_at",

@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from bisect import bisect_left
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
 from google.protobuf.message import DecodeError
+from msgspec.structs import replace
 from opentelemetry.proto.collector.logs.v1.logs_service_pb2 import ExportLogsServiceRequest, ExportLogsServiceResponse
+from opentelemetry.proto.logs.v1.logs_pb2 import ScopeLogs
 
-from shipper.plugin import Fields
+from shipper.plugin import Fields, join
+from shipper_plugins.otlp.lines import OFFSET, Lines
 from shipper_plugins.otlp.model import (
     LEAST_INTEGER,
     MOST_DEPTH,
@@ -26,9 +30,14 @@ from shipper_plugins.otlp.model import (
     too_many,
 )
 from shipper_plugins.otlp.texts import mended
-from shipper_plugins.otlp.wire import fields
+from shipper_plugins.otlp.wire import LONGEST_VARINT, begun, bytes_field, fields, varints
 
 CONTENT_TYPE = "application/x-protobuf"
+_RECORDS = _BELOW = 2
+"""Of the message about a resource, its scopes; of that about a scope, its records."""
+_BODY, _ATTRIBUTES, _STRING = 5, 6, 1
+_OF_INTEGER = b"\x18"
+"""The key of an integer in a value."""
 _NO_REQUEST = "the body is no ExportLogsServiceRequest in protobuf"
 
 
@@ -211,6 +220,67 @@ def _set(message: Any, value: Value, depth: int) -> None:
             message.array_value.SetInParent()
             for one in value:
                 _set(message.array_value.values.add(), one, depth + 1)
+
+
+# -- writing by columns ------------------------------------------------------------------------------------------------
+
+
+def encoded_lines(lines: Lines) -> bytes:
+    """Returns what `encoded` returns for the same records."""
+    texts = lines.body.split(b"\n")[:-1]
+    rows, first = list[bytes](), 0
+    for size in range(1, LONGEST_VARINT + 1):
+        last = bisect_left(lines.offsets, 1 << 7 * size, first)
+        if first < last:
+            rows.append(_rows(lines, texts[first:last], lines.offsets[first:last], size))
+        first = last
+    return _enclosed(lines.group, b"".join(rows))
+
+
+def _rows(lines: Lines, texts: Sequence[bytes], offsets: Sequence[int], size: int) -> bytes:
+    """Returns the records of lines whose offsets take so many bytes each."""
+    one = lines.record
+    head = _fields(Record(time=one.time, severity=one.severity, severity_text=one.severity_text))
+    between = _fields(Record(attributes=lines.before))
+    tail = _fields(replace(one, time=0, severity=0, severity_text="", attributes=lines.after))
+    key, value = bytes_field(1, OFFSET.encode()), bytes_field(2, _OF_INTEGER + bytes(size))
+    between += bytes_field(_ATTRIBUTES, key + value)[:-size]
+    heads = _Heads(head, len(between) + size + len(tail))
+    return join(len(texts), [heads[len(text)] for text in texts], texts, between, varints(offsets), tail)
+
+
+class _Heads(dict[int, bytes]):
+    """What stands before a text in its record, by the length of the text: lengths, and the fields before the body."""
+
+    def __init__(self, head: bytes, behind: int) -> None:
+        self._head, self._behind = head, behind
+
+    def __missing__(self, size: int) -> bytes:
+        before = begun(_BODY, len(begun(_STRING, size)) + size) + begun(_STRING, size)
+        inside = self._head + before
+        self[size] = head = begun(_RECORDS, len(inside) + size + self._behind) + inside
+        return head
+
+
+def _fields(record: Record) -> bytes:
+    """Returns the fields of a record, without its length."""
+    message = ScopeLogs()
+    _add(message.log_records, record)
+    written: bytes = message.log_records[0].SerializeToString()
+    return written
+
+
+def _enclosed(group: Group, records: bytes) -> bytes:
+    """Returns a request with written records, in the resource and the scope of a group without any."""
+    [(_, of_resource)] = fields(encoded([group]))
+    of_scope = dict(fields(of_resource))[_BELOW]
+    return bytes_field(1, _with(of_resource, bytes_field(_BELOW, _with(of_scope, records))))
+
+
+def _with(message: bytes, below: bytes) -> bytes:
+    """Returns a message about a resource or a scope, with other scopes or records in it."""
+    parts = {number: bytes_field(number, value) for number, value in fields(message)} | {_BELOW: below}
+    return b"".join([parts[number] for number in sorted(parts)])
 
 
 # -- answers -----------------------------------------------------------------------------------------------------------
