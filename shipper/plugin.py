@@ -107,6 +107,7 @@ from shipper.sdk.errors import (
 from shipper.sdk.event import Batch, Way
 from shipper.sdk.feeding import MOST_LINGER, Feeding
 from shipper.sdk.fields import Fields, merged, nested
+from shipper.sdk.forms import Form
 from shipper.sdk.hosts import is_own_host
 from shipper.sdk.inotify import Inotify, Mask, is_local
 from shipper.sdk.lineage import Confirmed, Lineages
@@ -165,6 +166,7 @@ __all__ = [
     "Feeding",
     "Fields",
     "Finding",
+    "Form",
     "Gauge",
     "Held",
     "Histogram",
@@ -589,6 +591,11 @@ class Input(Settings, frozen=True):
     def listens(self) -> Sequence[Endpoint]:
         """Returns the endpoints for `InputContext.listen`; no two inputs of a policy may share one."""
         return ()
+
+    @classmethod
+    def form(cls) -> Form | None:
+        """Returns how the messages are read of the batches that it makes by `Batch.formed`, under its own type."""
+        return None
 
     def load(self) -> None:
         """Imports what `open` needs and what is slow to import or may be missing. See `Output.load`."""

@@ -6,6 +6,7 @@ fields are kept once, in `shared`; the rest is one block of bytes, which is pars
     lines       body = text lines, as read; event i is {"message": line i, "log": {"offset": …}} + shared
     documents   body = one JSON object a line (NDJSON); event i is document i + shared
     typed       body = one MessagePack map after the other (`sizes` has their lengths); event i is map i + shared
+    in a form   body = one message after the other of another format, `form`, which are read as typed events (`forms`)
 
 `shared` is nested fields with JSON values, lists and objects of any kind: the fields of a container or a resource are
 kept there once. No top-level key of it occurs in a document or map, except that `shared["log"]` and a line's
@@ -42,7 +43,7 @@ from typing import Any, NamedTuple, TypeVar
 
 import orjson
 
-from shipper.sdk import identity, packing, typed, weights
+from shipper.sdk import forms, identity, packing, typed, weights
 from shipper.sdk.columns import (
     Column,
     begun,
@@ -103,6 +104,8 @@ class Batch:
     ways: Sequence[Way] | None = None
     """For each event, what its batch had alone, where several are sent in one request (`Feeding.mixes`): fields that
     the event has beside its own ones and `shared`, and its route. None: `shared` and `route` are those of all."""
+    form: str | None = None
+    """The format of the messages that stand in the place of MessagePack maps."""
     is_relayed: bool = False
     """Whether `origin` and `seq` are those of another shipper, and stay wherever the batch is stored."""
     place: int = field(default=0, compare=False)
@@ -162,6 +165,30 @@ class Batch:
         columns: dict[str, Any] = {"timestamps": _tuple(timestamps), "severities": _tuple(severities)}
         return cls(count=len(events), body=b"", shared=shared or {}, sizes=(), **columns).replace(events)
 
+    @classmethod
+    def formed(
+        cls,
+        messages: Sequence[bytes],
+        form: str,
+        *,
+        shared: Fields,
+        timestamps: Sequence[int | None],
+        severities: Sequence[int | None],
+    ) -> Batch:
+        """Makes a batch of messages of a form, which are typed events for all that look into them.
+
+        The columns are what the messages say; no field of `shared` is one of the form (`Form.names`).
+        """
+        return cls(
+            count=len(messages),
+            body=b"".join(messages),
+            sizes=tuple(map(len, messages)),
+            form=form,
+            shared=shared,
+            timestamps=tuple(timestamps),
+            severities=tuple(severities),
+        )
+
     def with_columns(
         self,
         *,
@@ -176,7 +203,8 @@ class Batch:
         Each has one value for each event, or None for an event that has none.
         """
         given = {"ids": ids, "timestamps": timestamps, "keys": keys, "severities": severities, "versions": versions}
-        return replace(self, **{name: tuple(column) for name, column in given.items() if column is not None})  # type: ignore[arg-type]
+        batch = self if timestamps is severities is None else self.unformed()
+        return replace(batch, **{name: tuple(column) for name, column in given.items() if column is not None})  # type: ignore[arg-type]
 
     def identified(self, origin: bytes, seq: int, items: Sequence[int] | None = None) -> Batch:
         """The same batch with the identity that another shipper gave it at its first acceptance.
@@ -220,13 +248,18 @@ class Batch:
     def own(self) -> list[Fields]:
         """Returns each event without `shared`, as new nested fields, which may be changed."""
         if self.sizes is not None:
-            return typed.unpacked(self.body, self.sizes)
+            maps = self.messages()
+            return typed.unpacked(maps) if self.form is None else forms.of(self.form).events(maps)
         if self.offset is None:
             return list(map(orjson.loads, rows(self.body)))
         if not self.count:
             return []
         texts = self.body[:-1].decode().split("\n")
         return [{"message": text, "log": {"offset": at}} for text, at in zip(texts, self.offsets(), strict=True)]
+
+    def messages(self) -> list[bytes]:
+        """Returns, for typed events, the bytes of each: a MessagePack map, or a message of the form."""
+        return typed.slices(self.body, self.sizes or ())
 
     def whole(self) -> list[Fields]:
         """Returns each event with `shared`, as new nested fields."""
@@ -256,8 +289,12 @@ class Batch:
 
     @property
     def is_typed(self) -> bool:
-        """Whether the body is MessagePack maps."""
+        """Whether the body is MessagePack maps, or messages of a form."""
         return self.sizes is not None
+
+    def unformed(self) -> Batch:
+        """Returns the same events in MessagePack, if they are in a form."""
+        return self if self.form is None else self.replace(self.own())
 
     def replace(self, events: Sequence[Fields], positions: Sequence[int] | None = None) -> Batch:
         """Returns the batch with other own fields; `positions` are those of the present events (None: all).
@@ -284,7 +321,7 @@ class Batch:
             else:
                 return self.rewritten(b"".join([document + b"\n" for document in documents]), shared)
         body, sizes = typed.packed(events)
-        return replace(self, body=body, sizes=sizes, shared=shared, offset=None, gap=1)
+        return replace(self, body=body, sizes=sizes, shared=shared, offset=None, gap=1, form=None)
 
     def rewritten(self, body: bytes, shared: Fields) -> Batch:
         """Returns the same events, with ids and columns, as other documents: `body` has one for each, as for
@@ -292,12 +329,12 @@ class Batch:
 
         No top-level key of them is in `shared`, which replaces the present one.
         """
-        return replace(self, body=body, shared=shared, offset=None, gap=1, sizes=None)
+        return replace(self, body=body, shared=shared, offset=None, gap=1, sizes=None, form=None)
 
     def pick(self, positions: Sequence[int]) -> Batch:
         """Returns the events at these ascending positions, with their ids."""
         if self.sizes is not None:
-            maps = typed.slices(self.body, self.sizes)
+            maps = self.messages()
             sizes = tuple([self.sizes[i] for i in positions])
             return replace(self._subset(positions), body=b"".join([maps[i] for i in positions]), sizes=sizes)
         if self.offset is None:
@@ -313,7 +350,8 @@ class Batch:
         """Returns neighbouring lines, which stay lines."""
         lengths = list(map(len, rows(self.body)))
         begin = sum(lengths[:first])
-        return self._piece(begin, begin + sum(lengths[first : first + count]), first)
+        run = self._piece(begin, begin + sum(lengths[first : first + count]), first)
+        return replace(run, items=list(run.items or ()))
 
     def _subset(self, positions: Sequence[int] | None) -> Batch:
         if positions is None:
@@ -378,6 +416,8 @@ class Batch:
 
     def _has_own(self, fields: Mapping[str, Any]) -> bool:
         """Whether some event may have one of these fields of its own."""
+        if self.form is not None:
+            return not forms.of(self.form).names.isdisjoint(fields)
         if self.sizes is not None:
             return any(key.encode() in self.body for key in fields)
         if self.offset is None:
@@ -473,6 +513,7 @@ class Batch:
             _listed(self.severities),
             _listed(self.versions),
             *((self.origin, self.seq) if self.is_relayed else ()),
+            form=self.form,
         )
 
     @classmethod
@@ -500,6 +541,7 @@ class Batch:
             keys=_tuple(header.keys),
             severities=_tuple(header.severities),
             versions=_tuple(header.versions),
+            form=header.form,
         )
 
 

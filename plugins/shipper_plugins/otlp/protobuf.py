@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from bisect import bisect_left
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 from google.protobuf.message import DecodeError
@@ -30,6 +30,7 @@ from shipper_plugins.otlp.model import (
     too_many,
 )
 from shipper_plugins.otlp.texts import mended
+from shipper_plugins.otlp.views import Layer
 from shipper_plugins.otlp.wire import LONGEST_VARINT, begun, bytes_field, fields, varints
 
 CONTENT_TYPE = "application/x-protobuf"
@@ -46,13 +47,13 @@ _NO_REQUEST = "the body is no ExportLogsServiceRequest in protobuf"
 
 def decoded(body: bytes) -> Decoded:
     """Returns the records of a request; raises Unfit for an invalid one."""
-    _check_count(body)
+    check_count(body)
     request = _request(body)
     result = Decoded(groups=[])
     for of_resource in request.resource_logs:
-        resource = _resource(of_resource)
+        resource = resource_of(of_resource)
         for of_scope in of_resource.scope_logs:
-            result.add(resource, _scope(of_scope), of_scope.log_records, _record)
+            result.add(resource, scope_of(of_scope), of_scope.log_records, record_of)
     return result
 
 
@@ -68,33 +69,23 @@ def _request(body: bytes) -> Any:
         raise Unfit(_NO_REQUEST) from None
 
 
-def _check_count(body: bytes) -> None:
+def check_count(body: bytes) -> None:
     """Raises Unfit for too many records, before an object is made for each; each takes two bytes at least."""
     if len(body) <= 2 * MOST_RECORDS:
         return
-    count = 0
     try:
-        for of_resource in _messages(memoryview(body), 1):
-            for of_scope in _messages(of_resource, 2):
-                for _ in _messages(of_scope, 2):
-                    count += 1
-                    if count > MOST_RECORDS:
-                        raise too_many()
-                count += 1
-            count += 1
+        resources = Layer.FromString(body).resource_logs
+        count = len(resources)
+        for of_resource in resources:
+            scopes = Layer.FromString(of_resource).below
+            count += len(scopes) + sum(len(Layer.FromString(of_scope).below) for of_scope in scopes)
             if count > MOST_RECORDS:
                 raise too_many()
-    except Unfit:
-        raise
-    except ValueError:
+    except DecodeError:
         raise Unfit(_NO_REQUEST) from None
 
 
-def _messages(message: memoryview, field: int) -> Iterator[memoryview]:
-    return (value for number, value in fields(message) if number == field and isinstance(value, memoryview))
-
-
-def _resource(message: Any) -> Resource:
+def resource_of(message: Any) -> Resource:
     resource = message.resource
     return Resource(
         attributes=_attributes(resource.attributes),
@@ -103,7 +94,7 @@ def _resource(message: Any) -> Resource:
     )
 
 
-def _scope(message: Any) -> Scope:
+def scope_of(message: Any) -> Scope:
     scope = message.scope
     return Scope(
         name=scope.name,
@@ -114,7 +105,7 @@ def _scope(message: Any) -> Scope:
     )
 
 
-def _record(message: Any) -> Record:
+def record_of(message: Any) -> Record:
     return Record(
         time=message.time_unix_nano,
         observed=message.observed_time_unix_nano,
@@ -155,20 +146,26 @@ def encoded(groups: Iterable[Group]) -> bytes:
     """Returns a request with these records."""
     request = ExportLogsServiceRequest()
     for group in groups:
-        of_resource = request.resource_logs.add()
-        resource, scope = group.resource, group.scope
-        _fill(of_resource.resource.attributes, resource.attributes)
-        of_resource.resource.dropped_attributes_count = resource.dropped
-        of_resource.schema_url = resource.schema_url
-        of_scope = of_resource.scope_logs.add()
-        of_scope.scope.name, of_scope.scope.version = scope.name, scope.version
-        _fill(of_scope.scope.attributes, scope.attributes)
-        of_scope.scope.dropped_attributes_count = scope.dropped
-        of_scope.schema_url = scope.schema_url
+        records = records_below(request, group)
         for record in group.records:
-            _add(of_scope.log_records, record)
+            _add(records, record)
     body: bytes = request.SerializeToString()
     return body
+
+
+def records_below(request: Any, group: Group) -> Any:
+    """Adds the resource and the scope of a group to a request, and returns the list for its records, which is empty."""
+    of_resource = request.resource_logs.add()
+    resource, scope = group.resource, group.scope
+    _fill(of_resource.resource.attributes, resource.attributes)
+    of_resource.resource.dropped_attributes_count = resource.dropped
+    of_resource.schema_url = resource.schema_url
+    of_scope = of_resource.scope_logs.add()
+    of_scope.scope.name, of_scope.scope.version = scope.name, scope.version
+    _fill(of_scope.scope.attributes, scope.attributes)
+    of_scope.scope.dropped_attributes_count = scope.dropped
+    of_scope.schema_url = scope.schema_url
+    return of_scope.log_records
 
 
 def _add(records: Any, record: Record) -> None:

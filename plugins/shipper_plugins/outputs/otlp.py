@@ -415,10 +415,13 @@ def _encode(output: OtlpOutput, batch: Batch) -> bytes:
 
 
 def _export(codec: Any, batch: Batch) -> bytes:
-    """Returns an encoded export; of lines by columns, where their records are alike."""
-    found = lines.lines(batch)
-    message: bytes = codec.encoded(events.groups(batch)) if found is None else codec.encoded_lines(found)
-    return message
+    """Returns an encoded export: of records as they came, or of lines by columns, where that is possible."""
+    from shipper_plugins.otlp import protobuf, records
+
+    message: bytes | None = records.encoded(batch) if codec is protobuf else None
+    if message is None and (found := lines.lines(batch)) is not None:
+        message = codec.encoded_lines(found)
+    return codec.encoded(events.groups(batch)) if message is None else message
 
 
 def _request(output: OtlpOutput, message: bytes) -> bytes:
