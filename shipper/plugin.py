@@ -125,6 +125,7 @@ from shipper.sdk.state import Change, Decided, Kept, Mark, Quota, RoutedState, V
 from shipper.sdk.tallies import Failure, Requests
 from shipper.sdk.threads import in_thread
 from shipper.sdk.tls import ClientTls, Material, client_context, server_context
+from shipper.sdk.typed import as_json
 from shipper.sdk.units import Duration, Size
 
 __all__ = [
@@ -219,6 +220,7 @@ __all__ = [
     "Way",
     "anew",
     "answers_key",
+    "as_json",
     "attempt",
     "backoff",
     "client_context",

@@ -464,6 +464,8 @@ class Batch:
 
     def _documents(self) -> list[bytes]:
         """Returns the events without `shared`, as JSON, each with a line feed."""
+        if self.form is not None:
+            return rows(forms.of(self.form).documents(self.messages()))
         return rows(self.body) if self.sizes is None else [one + b"\n" for one in typed.as_json(self.own())]
 
     def _document_columns(self) -> tuple[Column, ...]:
@@ -512,8 +514,9 @@ class Batch:
             _listed(self.keys),
             _listed(self.severities),
             _listed(self.versions),
-            *((self.origin, self.seq) if self.is_relayed else ()),
-            form=self.form,
+            self.origin if self.is_relayed else None,
+            self.seq if self.is_relayed else 0,
+            self.form,
         )
 
     @classmethod

@@ -26,6 +26,10 @@ class Form(Protocol):
         """Returns each event as new nested fields, of values as in typed events. Raises ValueError for an invalid
         message."""
 
+    def documents(self, messages: Sequence[bytes]) -> bytes:
+        """Returns the events as JSON objects, as typed events are written, each ended by a line feed. Raises ValueError
+        as `events` does."""
+
 
 @cache
 def of(name: str) -> Form:

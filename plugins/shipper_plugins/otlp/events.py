@@ -233,7 +233,7 @@ def event_of(record: Record) -> Fields:
     if record.severity_text:
         event["severity_text"] = record.severity_text
     if record.body is not None:
-        event["body"] = {"structured" if _is_structured(record.body) else "text": record.body}
+        event["body"] = {"structured" if is_structured(record.body) else "text": record.body}
     if record.attributes:
         event["attributes"] = record.attributes
     if record.dropped:
@@ -249,18 +249,20 @@ def event_of(record: Record) -> Fields:
     return event
 
 
-def _is_structured(body: Value) -> bool:
+def is_structured(body: Value) -> bool:
+    """Returns whether a body stands in `body.structured`."""
     return isinstance(body, dict) or (isinstance(body, list) and any(isinstance(one, dict) for one in body))
 
 
 def written(ns: int) -> str:
     """Returns a time as text, with all its nanoseconds."""
     seconds, rest = divmod(ns, 1_000_000_000)
-    return f"{_second(seconds)}.{rest:09}Z"
+    return f"{second_of(seconds)}.{rest:09}Z"
 
 
 @lru_cache(1024)
-def _second(seconds: int) -> str:
+def second_of(seconds: int) -> str:
+    """Returns a second as text, without its zone."""
     return datetime.fromtimestamp(seconds, UTC).strftime("%Y-%m-%dT%H:%M:%S")
 
 

@@ -74,11 +74,11 @@ def check_count(body: bytes) -> None:
     if len(body) <= 2 * MOST_RECORDS:
         return
     try:
-        resources = Layer.FromString(body).resource_logs
+        resources = Layer.FromString(body).first
         count = len(resources)
         for of_resource in resources:
-            scopes = Layer.FromString(of_resource).below
-            count += len(scopes) + sum(len(Layer.FromString(of_scope).below) for of_scope in scopes)
+            scopes = Layer.FromString(of_resource).second
+            count += len(scopes) + sum(len(Layer.FromString(of_scope).second) for of_scope in scopes)
             if count > MOST_RECORDS:
                 raise too_many()
     except DecodeError:
@@ -88,7 +88,7 @@ def check_count(body: bytes) -> None:
 def resource_of(message: Any) -> Resource:
     resource = message.resource
     return Resource(
-        attributes=_attributes(resource.attributes),
+        attributes=attributes_of(resource.attributes),
         dropped=resource.dropped_attributes_count,
         schema_url=message.schema_url,
     )
@@ -99,7 +99,7 @@ def scope_of(message: Any) -> Scope:
     return Scope(
         name=scope.name,
         version=scope.version,
-        attributes=_attributes(scope.attributes),
+        attributes=attributes_of(scope.attributes),
         dropped=scope.dropped_attributes_count,
         schema_url=message.schema_url,
     )
@@ -111,8 +111,8 @@ def record_of(message: Any) -> Record:
         observed=message.observed_time_unix_nano,
         severity=message.severity_number,
         severity_text=message.severity_text,
-        body=_value(message.body, 0),
-        attributes=_attributes(message.attributes),
+        body=value_of(message.body),
+        attributes=attributes_of(message.attributes),
         dropped=message.dropped_attributes_count,
         flags=message.flags,
         trace_id=message.trace_id,
@@ -121,11 +121,11 @@ def record_of(message: Any) -> Record:
     )
 
 
-def _attributes(pairs: Iterable[Any], depth: int = 0) -> Fields:
-    return {pair.key: _value(pair.value, depth) for pair in pairs}
+def attributes_of(pairs: Iterable[Any], depth: int = 0) -> Fields:
+    return {pair.key: (value := pair.value).string_value or value_of(value, depth) for pair in pairs}
 
 
-def _value(message: Any, depth: int) -> Value:
+def value_of(message: Any, depth: int = 0) -> Value:
     kind = message.WhichOneof("value")
     match kind:
         case "string_value" | "int_value" | "bool_value" | "double_value" | "bytes_value":
@@ -133,10 +133,16 @@ def _value(message: Any, depth: int) -> Value:
         case "kvlist_value" | "array_value":
             check_depth(depth)
             if kind == "kvlist_value":
-                return _attributes(message.kvlist_value.values, depth + 1)
-            return [_value(one, depth + 1) for one in message.array_value.values]
+                return attributes_of(message.kvlist_value.values, depth + 1)
+            return [value_of(one, depth + 1) for one in message.array_value.values]
         case _:  # empty, or a kind of profiles only
             return None
+
+
+def records_of(messages: Sequence[bytes], view: Any = ScopeLogs) -> list[Any]:
+    """Returns records, each of which is a message by itself, as those of a view; raises DecodeError for an invalid
+    one."""
+    return list(view.FromString(Layer(second=messages).SerializeToString()).log_records)
 
 
 # -- writing -----------------------------------------------------------------------------------------------------------
@@ -269,14 +275,19 @@ def _fields(record: Record) -> bytes:
 
 def _enclosed(group: Group, records: bytes) -> bytes:
     """Returns a request with written records, in the resource and the scope of a group without any."""
-    [(_, of_resource)] = fields(encoded([group]))
-    of_scope = dict(fields(of_resource))[_BELOW]
+    of_resource = _messages(encoded([group]))[1]
+    of_scope = _messages(of_resource)[_BELOW]
     return bytes_field(1, _with(of_resource, bytes_field(_BELOW, _with(of_scope, records))))
+
+
+def _messages(message: bytes) -> dict[int, bytes]:
+    """Returns the messages and texts of a message by their fields."""
+    return {number: value for number, value in fields(message) if isinstance(value, bytes)}
 
 
 def _with(message: bytes, below: bytes) -> bytes:
     """Returns a message about a resource or a scope, with other scopes or records in it."""
-    parts = {number: bytes_field(number, value) for number, value in fields(message)} | {_BELOW: below}
+    parts = {number: bytes_field(number, value) for number, value in _messages(message).items()} | {_BELOW: below}
     return b"".join([parts[number] for number in sorted(parts)])
 
 

@@ -12,15 +12,16 @@ from operator import or_
 from typing import Any, NamedTuple
 
 from google.protobuf.message import DecodeError
-from opentelemetry.proto.logs.v1.logs_pb2 import LogRecord
 
 from shipper.plugin import Batch, Fields
 from shipper_plugins.otlp import events, protobuf
+from shipper_plugins.otlp.documents import documents
 from shipper_plugins.otlp.events import Filled
 from shipper_plugins.otlp.model import Group
 from shipper_plugins.otlp.views import Checked, Cut
 
 FORM = "otlp"
+_NO_RECORD = "not a record of OTLP"
 _KEPT = frozenset({"resource", "scope", "data_stream"})
 """Shared fields that no record gets as attributes."""
 
@@ -32,9 +33,15 @@ class Records:
 
     def events(self, messages: Sequence[bytes]) -> list[Fields]:
         try:
-            return [events.event_of(protobuf.record_of(LogRecord.FromString(message))) for message in messages]
+            return [events.event_of(protobuf.record_of(record)) for record in protobuf.records_of(messages)]
         except DecodeError:
-            raise ValueError("not a record of OTLP") from None
+            raise ValueError(_NO_RECORD) from None
+
+    def documents(self, messages: Sequence[bytes]) -> bytes:
+        try:
+            return documents(messages)
+        except DecodeError:
+            raise ValueError(_NO_RECORD) from None
 
 
 # -- requests to batches -----------------------------------------------------------------------------------------------
