@@ -69,7 +69,7 @@ from shipper.sdk.asking import (
     reached,
 )
 from shipper.sdk.codes import Code, of_os_error
-from shipper.sdk.columns import Column, encoded, escaped, join
+from shipper.sdk.columns import Column, encoded, escaped, join, numerals
 from shipper.sdk.conditions import Condition
 from shipper.sdk.credentials import (
     API_KEY,
@@ -107,6 +107,7 @@ from shipper.sdk.errors import (
 from shipper.sdk.event import Batch, Way
 from shipper.sdk.feeding import MOST_LINGER, Feeding
 from shipper.sdk.fields import Fields, merged, nested
+from shipper.sdk.forms import Form
 from shipper.sdk.hosts import is_own_host
 from shipper.sdk.inotify import Inotify, Mask, is_local
 from shipper.sdk.lineage import Confirmed, Lineages
@@ -124,6 +125,7 @@ from shipper.sdk.state import Change, Decided, Kept, Mark, Quota, RoutedState, V
 from shipper.sdk.tallies import Failure, Requests
 from shipper.sdk.threads import in_thread
 from shipper.sdk.tls import ClientTls, Material, client_context, server_context
+from shipper.sdk.typed import as_json
 from shipper.sdk.units import Duration, Size
 
 __all__ = [
@@ -165,6 +167,7 @@ __all__ = [
     "Feeding",
     "Fields",
     "Finding",
+    "Form",
     "Gauge",
     "Held",
     "Histogram",
@@ -217,6 +220,7 @@ __all__ = [
     "Way",
     "anew",
     "answers_key",
+    "as_json",
     "attempt",
     "backoff",
     "client_context",
@@ -239,6 +243,7 @@ __all__ = [
     "meters",
     "nested",
     "newly_lost",
+    "numerals",
     "of_no_answer",
     "of_os_error",
     "raised_at",
@@ -588,6 +593,11 @@ class Input(Settings, frozen=True):
     def listens(self) -> Sequence[Endpoint]:
         """Returns the endpoints for `InputContext.listen`; no two inputs of a policy may share one."""
         return ()
+
+    @classmethod
+    def form(cls) -> Form | None:
+        """Returns how the messages are read of the batches that it makes by `Batch.formed`, under its own type."""
+        return None
 
     def load(self) -> None:
         """Imports what `open` needs and what is slow to import or may be missing. See `Output.load`."""

@@ -6,6 +6,7 @@ fields are kept once, in `shared`; the rest is one block of bytes, which is pars
     lines       body = text lines, as read; event i is {"message": line i, "log": {"offset": …}} + shared
     documents   body = one JSON object a line (NDJSON); event i is document i + shared
     typed       body = one MessagePack map after the other (`sizes` has their lengths); event i is map i + shared
+    in a form   body = one message after the other of another format, `form`, which are read as typed events (`forms`)
 
 `shared` is nested fields with JSON values, lists and objects of any kind: the fields of a container or a resource are
 kept there once. No top-level key of it occurs in a document or map, except that `shared["log"]` and a line's
@@ -42,7 +43,7 @@ from typing import Any, NamedTuple, TypeVar
 
 import orjson
 
-from shipper.sdk import identity, packing, typed, weights
+from shipper.sdk import forms, identity, packing, typed, weights
 from shipper.sdk.columns import (
     Column,
     begun,
@@ -106,6 +107,8 @@ class Batch:
     complete: Set[str] = field(default=frozenset(), compare=False)
     """Of what an input emits: fields of the envelope that each document has itself, with all their members, so that
     nobody has to look for them (see `pipeline.intake.envelope`). What is made of the events does not say so."""
+    form: str | None = None
+    """The format of the messages that stand in the place of MessagePack maps."""
     is_relayed: bool = False
     """Whether `origin` and `seq` are those of another shipper, and stay wherever the batch is stored."""
     place: int = field(default=0, compare=False)
@@ -176,6 +179,30 @@ class Batch:
         columns: dict[str, Any] = {"timestamps": _tuple(timestamps), "severities": _tuple(severities)}
         return cls(count=len(events), body=b"", shared=shared or {}, sizes=(), **columns).replace(events)
 
+    @classmethod
+    def formed(
+        cls,
+        messages: Sequence[bytes],
+        form: str,
+        *,
+        shared: Fields,
+        timestamps: Sequence[int | None],
+        severities: Sequence[int | None],
+    ) -> Batch:
+        """Makes a batch of messages of a form, which are typed events for all that look into them.
+
+        The columns are what the messages say; no field of `shared` is one of the form (`Form.names`).
+        """
+        return cls(
+            count=len(messages),
+            body=b"".join(messages),
+            sizes=tuple(map(len, messages)),
+            form=form,
+            shared=shared,
+            timestamps=tuple(timestamps),
+            severities=tuple(severities),
+        )
+
     def with_columns(
         self,
         *,
@@ -190,7 +217,8 @@ class Batch:
         Each has one value for each event, or None for an event that has none.
         """
         given = {"ids": ids, "timestamps": timestamps, "keys": keys, "severities": severities, "versions": versions}
-        return replace(self, **{name: tuple(column) for name, column in given.items() if column is not None})  # type: ignore[arg-type]
+        batch = self if timestamps is severities is None else self.unformed()
+        return replace(batch, **{name: tuple(column) for name, column in given.items() if column is not None})  # type: ignore[arg-type]
 
     def identified(self, origin: bytes, seq: int, items: Sequence[int] | None = None) -> Batch:
         """The same batch with the identity that another shipper gave it at its first acceptance.
@@ -238,14 +266,18 @@ class Batch:
     def own(self) -> list[Fields]:
         """Returns each event without `shared`, as new nested fields, which may be changed."""
         if self.sizes is not None:
-            return typed.unpacked(self.body, self.sizes)
+            maps = self.messages()
+            return typed.unpacked(maps) if self.form is None else forms.of(self.form).events(maps)
         if self.offset is None:
             return list(map(orjson.loads, rows(self.body)))
         if not self.count:
             return []
         texts = self.body[:-1].decode().split("\n")
-        places = offsets(self.body, self.offset, self.gap)
-        return [{"message": text, "log": {"offset": at}} for text, at in zip(texts, places, strict=True)]
+        return [{"message": text, "log": {"offset": at}} for text, at in zip(texts, self.offsets(), strict=True)]
+
+    def messages(self) -> list[bytes]:
+        """Returns, for typed events, the bytes of each: a MessagePack map, or a message of the form."""
+        return typed.slices(self.body, self.sizes or ())
 
     def whole(self) -> list[Fields]:
         """Returns each event with `shared`, as new nested fields."""
@@ -275,8 +307,12 @@ class Batch:
 
     @property
     def is_typed(self) -> bool:
-        """Whether the body is MessagePack maps."""
+        """Whether the body is MessagePack maps, or messages of a form."""
         return self.sizes is not None
+
+    def unformed(self) -> Batch:
+        """Returns the same events in MessagePack, if they are in a form."""
+        return self if self.form is None else self.replace(self.own())
 
     def replace(self, events: Sequence[Fields], positions: Sequence[int] | None = None) -> Batch:
         """Returns the batch with other own fields; `positions` are those of the present events (None: all).
@@ -303,7 +339,7 @@ class Batch:
             else:
                 return self.rewritten(b"".join([document + b"\n" for document in documents]), shared)
         body, sizes = typed.packed(events)
-        return replace(self, body=body, sizes=sizes, shared=shared, offset=None, gap=1, complete=frozenset())
+        return replace(self, body=body, sizes=sizes, shared=shared, offset=None, gap=1, complete=frozenset(), form=None)
 
     def rewritten(self, body: bytes, shared: Fields) -> Batch:
         """Returns the same events, with ids and columns, as other documents: `body` has one for each, as for
@@ -311,20 +347,29 @@ class Batch:
 
         No top-level key of them is in `shared`, which replaces the present one.
         """
-        return replace(self, body=body, shared=shared, offset=None, gap=1, sizes=None, complete=frozenset())
+        return replace(self, body=body, shared=shared, offset=None, gap=1, sizes=None, complete=frozenset(), form=None)
 
     def pick(self, positions: Sequence[int]) -> Batch:
         """Returns the events at these ascending positions, with their ids."""
         if self.sizes is not None:
-            maps = typed.slices(self.body, self.sizes)
+            maps = self.messages()
             sizes = tuple([self.sizes[i] for i in positions])
             return replace(self._subset(positions), body=b"".join([maps[i] for i in positions]), sizes=sizes)
         if self.offset is None:
             documents = rows(self.body)
             body = b"".join([documents[i] for i in positions])
             return replace(self._subset(positions), body=body)
+        if positions and positions[-1] - positions[0] == len(positions) - 1:
+            return self._run(positions[0], len(positions))
         own = self.own()
         return self.replace([own[i] for i in positions], positions)
+
+    def _run(self, first: int, count: int) -> Batch:
+        """Returns neighbouring lines, which stay lines."""
+        lengths = list(map(len, rows(self.body)))
+        begin = sum(lengths[:first])
+        run = self._piece(begin, begin + sum(lengths[first : first + count]), first)
+        return replace(run, items=list(run.items or ()))
 
     def _subset(self, positions: Sequence[int] | None) -> Batch:
         if positions is None:
@@ -389,6 +434,8 @@ class Batch:
 
     def _has_own(self, fields: Mapping[str, Any]) -> bool:
         """Whether some event may have one of these fields of its own."""
+        if self.form is not None:
+            return not forms.of(self.form).names.isdisjoint(fields)
         if self.sizes is not None:
             return any(key.encode() in self.body for key in fields)
         if self.offset is None:
@@ -421,7 +468,13 @@ class Batch:
             raise ValueError("documents and typed events have no columns of lines")
         log = orjson.dumps(self.shared.get("log", {}))[:-1]
         before = b'"log":' + log + (b"" if log == b"{" else b",") + b'"offset":'
-        return (before, numerals(offsets(self.body, self.offset, self.gap)), b"}")
+        return (before, numerals(self.offsets()), b"}")
+
+    def offsets(self) -> list[int]:
+        """Returns, for text lines, the byte offset of each in its source."""
+        if self.offset is None:
+            raise ValueError("documents and typed events have no offsets")
+        return offsets(self.body, self.offset, self.gap)
 
     def json_lines(self) -> bytes:
         """Returns the events as JSON objects, each ended by a line feed."""
@@ -429,6 +482,8 @@ class Batch:
 
     def _documents(self) -> list[bytes]:
         """Returns the events without `shared`, as JSON, each with a line feed."""
+        if self.form is not None:
+            return rows(forms.of(self.form).documents(self.messages()))
         return rows(self.body) if self.sizes is None else [one + b"\n" for one in typed.as_json(self.own())]
 
     def _document_columns(self) -> tuple[Column, ...]:
@@ -477,7 +532,9 @@ class Batch:
             _listed(self.keys),
             _listed(self.severities),
             _listed(self.versions),
-            *((self.origin, self.seq) if self.is_relayed else ()),
+            self.origin if self.is_relayed else None,
+            self.seq if self.is_relayed else 0,
+            self.form,
         )
 
     @classmethod
@@ -511,6 +568,7 @@ class Batch:
             keys=_tuple(header.keys),
             severities=_tuple(header.severities),
             versions=_tuple(header.versions),
+            form=header.form,
         )
 
 

@@ -230,6 +230,8 @@ def _check(batch: Batch) -> None:
     columns = (batch.ids, batch.items, batch.sizes, batch.timestamps, batch.keys, batch.severities)
     if any(column is not None and len(column) != batch.count for column in columns):
         raise FrameError("a part has columns of another number of events")
+    if batch.form is not None:
+        raise FrameError("a part is in a form, and a relay takes none")
     items = batch.items or ()
     if any(one >= other for one, other in pairwise(items)) or not all(0 <= item <= _MOST for item in items):
         raise FrameError("a part has items that are invalid or do not rise")
@@ -263,7 +265,7 @@ class Request(NamedTuple):
 
 def part_of(batch: Batch, proof: bytes | None = None) -> Part:
     """Returns a batch of the sender's queue as a part; without a proof, as one of another shipper."""
-    shown = bytes(PROOF_BYTES) if proof is None else proof
+    batch, shown = batch.unformed(), bytes(PROOF_BYTES) if proof is None else proof
     return Part(batch.place, batch.origin, batch.seq, digest(batch), batch.pack(), shown)
 
 

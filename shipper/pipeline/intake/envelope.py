@@ -26,6 +26,7 @@ import orjson
 
 from shipper import __version__
 from shipper.plugin import Input
+from shipper.sdk import forms
 from shipper.sdk.columns import join
 from shipper.sdk.event import Batch
 from shipper.sdk.fields import Fields, merged
@@ -115,7 +116,10 @@ def _as_documents(batch: Batch) -> Batch:
 
 
 def _begin_with_time(batch: Batch) -> bool:
-    """Whether each event begins with its time, as most clients write them; then they need not be searched."""
+    """Whether each event begins with its time, as most clients write them; then they need not be searched. In a form,
+    each has one."""
+    if batch.form is not None:
+        return True
     if batch.sizes is not None:
         body, begins = batch.body, accumulate(batch.sizes[:-1], initial=0)
         return bool(body) and all(
@@ -128,6 +132,8 @@ def _begin_with_time(batch: Batch) -> bool:
 
 def _may_have(batch: Batch, names: Collection[str]) -> bool:
     """Whether some document or typed event may have one of these fields."""
+    if batch.form is not None:
+        return not forms.of(batch.form).names.isdisjoint(names)
     if batch.is_typed:
         return any(name.encode() in batch.body for name in names)
     is_escaped = bool(names) and b"\\u00" in batch.body and _ESCAPED_LETTER.search(batch.body) is not None
