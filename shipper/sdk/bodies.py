@@ -21,8 +21,7 @@ An input that reads a body while it arrives, and keeps none, counts it as an `Ar
 from __future__ import annotations
 
 from collections.abc import Hashable, Iterator
-from contextlib import contextmanager
-from typing import Any, Final, Literal
+from typing import Any, Final, Literal, Self
 
 from isal import igzip_lib, isal_zlib
 
@@ -78,14 +77,9 @@ class Memory:
         """The request that is larger than `of_one`."""
         self._held_by: dict[Hashable, int] = {}
 
-    @contextmanager
-    def share(self, owner: Hashable) -> Iterator[Share]:
-        """Yields the share of one request; releases it at the end of the block."""
-        share = Share(self, owner)
-        try:
-            yield share
-        finally:
-            share.release()
+    def share(self, owner: Hashable) -> Share:
+        """Returns the share of one request, which is released at the end of its block."""
+        return Share(self, owner)
 
     def has_room(self, owner: Hashable, size: int = 1) -> bool:
         """Whether an owner may hold so many bytes more."""
@@ -110,6 +104,12 @@ class Share:
         self._memory, self.owner = memory, owner
         self._expected = 0
         self.size = 0
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.release()
 
     def expect(self, size: int) -> None:
         """Raises BodyRefused (429) if so many bytes would not fit now. Reserves nothing: a peer declares what it

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import ipaddress
 import socket
+from functools import lru_cache
 
 
 def is_own_host(header: str, *names: str) -> bool:
@@ -16,11 +17,18 @@ def is_own_host(header: str, *names: str) -> bool:
     port."""
     name = header.rpartition(":")[0] if header.rpartition(":")[2].isdigit() else header
     name = name.strip("[]").lower()
+    if _is_address(name):
+        return True
+    alias = name != "" and "." not in name.rstrip(".")
+    return alias or name in {one.lower() for one in (socket.gethostname(), *names)}
+
+
+@lru_cache(64)  # a client says the same in each of its requests
+def _is_address(name: str) -> bool:
     try:
         ipaddress.ip_address(name)
     except ValueError:
-        alias = name != "" and "." not in name.rstrip(".")
-        return alias or name in {one.lower() for one in (socket.gethostname(), *names)}
+        return False
     return True
 
 

@@ -28,8 +28,8 @@ import logging
 import math
 import socket
 import ssl
-from collections.abc import Awaitable, Callable, Collection, Iterator
-from contextlib import contextmanager, suppress
+from collections.abc import Awaitable, Callable, Collection
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Final, NoReturn
 
@@ -38,7 +38,7 @@ import trio
 from shipper.sdk.crowd import origin
 from shipper.sdk.descriptors import in_words, is_reserved, is_short, shortage
 from shipper.sdk.errors import raised_at
-from shipper.sdk.rooms import Rooms
+from shipper.sdk.rooms import Busy, Rooms
 
 _log = logging.getLogger(__name__)
 
@@ -121,14 +121,10 @@ class Peer:
         """Whether there is no room for it as a client."""
         return self._server.rooms.are_full(self)
 
-    @contextmanager
-    def busy(self) -> Iterator[None]:
+    def busy(self) -> BusyPeer:
         """Marks the peer as not idle within this block: it is not displaced, and may finish with a previous
         certificate, or a removed credential."""
-        with self._server.rooms.busy(self):
-            yield
-        if self.leaves:
-            self.drop()
+        return BusyPeer(self, self._server.rooms.busy(self))
 
     async def shake_hands(self) -> None:
         """Does the TLS handshake, if TLS is set; raises OSError or trio.BrokenResourceError."""
@@ -160,6 +156,23 @@ class Peer:
     async def close(self) -> None:
         """Closes the socket, without a TLS closure alert."""
         await trio.aclose_forcefully(self._stream)
+
+
+class BusyPeer:
+    """See `Peer.busy`."""
+
+    __slots__ = ("_busy", "_peer")
+
+    def __init__(self, peer: Peer, busy: Busy[Peer]) -> None:
+        self._peer, self._busy = peer, busy
+
+    def __enter__(self) -> None:
+        self._busy.__enter__()
+
+    def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
+        self._busy.__exit__()
+        if kind is None and self._peer.leaves:
+            self._peer.drop()
 
 
 def _tell_nobody(turned_away: int, problem: str | None) -> None:

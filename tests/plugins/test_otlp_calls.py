@@ -23,7 +23,7 @@ from hypothesis import strategies as st
 
 from shipper.plugin import Batch
 from shipper.sdk import server
-from shipper_plugins.inputs import otlp_frames, otlp_intake
+from shipper_plugins.inputs import otlp_frames, otlp_grpc, otlp_intake
 from shipper_plugins.inputs.otlp_calls import LEAST_WINDOW
 from shipper_plugins.inputs.otlp_grpc import MOST_STREAMS, talk
 from shipper_plugins.inputs.otlp_intake import Door, Intake
@@ -404,3 +404,20 @@ def test_both_ways_answer_the_same(script: list[tuple[object, ...]]) -> None:
 
     assert sorted(by_short) == sorted(by_long)
     assert short.ended == long.ended
+
+
+@given(
+    script=st.lists(calls, max_size=4),
+    changes=st.lists(st.tuples(st.integers(0, 10_000), st.integers(0, 255)), min_size=1, max_size=4),
+)
+def test_bytes_that_were_changed_on_the_way_are_no_fault_of_ours(
+    script: list[tuple[object, ...]], changes: list[tuple[int, int]]
+) -> None:
+    blocks = [bytearray(block) for block in scripted(script).blocks]
+    for place, value in changes:
+        block = blocks[place % len(blocks)]
+        block[place % min(len(block), 60)] = value  # where its frames and its headers are
+    with patch.object(otlp_grpc, "_log") as log:
+        talking(Stored(), Peer([bytes(block) for block in blocks]))
+
+    assert not log.error.called

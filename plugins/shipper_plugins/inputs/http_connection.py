@@ -73,6 +73,9 @@ class Connection:
 
     async def body(self, request: Request, limit: int, share: Share) -> bytes:
         """Returns the body of a request, of at most `limit` bytes; raises BodyRefused."""
+        if self._left is not None and self._left <= min(len(self._ahead), limit):
+            share.resize(self._left)
+            return self._here()
         body = Body(limit, share, begun=trio.current_time(), declared=request.declared)
         while block := self._here() or await self._block(body.deadline):
             body.add(block, trio.current_time())

@@ -12,8 +12,7 @@ from __future__ import annotations
 
 import base64
 import logging
-from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager, suppress
+from contextlib import ExitStack, suppress
 
 import trio
 from h2.config import H2Configuration
@@ -57,8 +56,8 @@ async def talk(intake: Intake, peer: Peer) -> None:
 class _Stream:
     """A request while it arrives."""
 
-    def __init__(self, id: int, headers: dict[str, str], door: Door, share: Share, stack: ExitStack) -> None:
-        self.id, self.headers, self.door, self.share, self.stack = id, headers, door, share, stack
+    def __init__(self, id: int, headers: dict[str, str], door: Door, share: Share) -> None:
+        self.id, self.headers, self.door, self.share = id, headers, door, share
         self.body = Body(door.max_body_bytes, share, begun=trio.current_time(), framing=grpc.PREFIX.size)
         self.is_admitted = True
         self.is_whole = False
@@ -214,38 +213,42 @@ class _Connection:
             door, owner = self._intake.admit(headers.get("authorization", ""), self._peer)
         except Refused as why:
             door, owner, refusal = self._intake.door, self._peer.address, why
-        stack = ExitStack()
-        stream = _Stream(id, headers, door, stack.enter_context(self._intake.memory.share(owner)), stack)
+        stream = _Stream(id, headers, door, self._intake.memory.share(owner))
         if refusal is not None:
             stream.is_admitted = False
             stream.refuse(refusal)
         return stream
 
     async def _serve(self, stream: _Stream, nursery: trio.Nursery) -> None:
-        with stream.stack, self._is_busy(stream), stream.scope:
+        with stream.share:  # from `_begun` on: a task that was started always begins
             try:
-                refusal = await self._taken(stream)
-                self._finish(stream, refusal)
-                await self._flush()
-                if stream.is_admitted:
-                    self._frames.earn(PER_REQUEST)
+                self._enter(stream)
+                with stream.scope:
+                    await self._answer(stream)
             except _GONE:
                 nursery.cancel_scope.cancel()
+            finally:
+                self._leave(stream)
 
-    @contextmanager
-    def _is_busy(self, stream: _Stream) -> Iterator[None]:
+    def _enter(self, stream: _Stream) -> None:
         """Marks the peer as busy from the first of its streams to the last."""
         if not self._served:
             self._busy.enter_context(self._peer.busy())
         self._served.add(stream.id)
-        try:
-            yield
-        finally:
-            del self._streams[stream.id]
-            self._calls.open.discard(stream.id)
-            self._served.discard(stream.id)
-            if not self._served:
-                self._busy.close()
+
+    def _leave(self, stream: _Stream) -> None:
+        del self._streams[stream.id]
+        self._calls.open.discard(stream.id)
+        self._served.discard(stream.id)
+        if not self._served:
+            self._busy.close()
+
+    async def _answer(self, stream: _Stream) -> None:
+        refusal = await self._taken(stream)
+        self._finish(stream, refusal)
+        await self._flush()
+        if stream.is_admitted:
+            self._frames.earn(PER_REQUEST)
 
     async def _taken(self, stream: _Stream) -> Refused | tuple[int, str]:
         try:

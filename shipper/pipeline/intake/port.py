@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import socket
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Collection, Mapping, Sequence
 from datetime import datetime
 from typing import Protocol
 
@@ -54,6 +53,22 @@ class InputCounts(msgspec.Struct, frozen=True):
     taken: Taken
     meters: Meters
     turn_away: Callable[[int], None]
+
+
+class _Faults:
+    """Names the faults of a block; each small batch passes three such blocks, of which a generator would make much."""
+
+    __slots__ = ("_port",)
+
+    def __init__(self, port: Port) -> None:
+        self._port = port
+
+    def __enter__(self) -> None:
+        pass
+
+    def __exit__(self, kind: object, fault: BaseException | None, traceback: object) -> None:
+        if isinstance(fault, PluginFault):
+            raise self._port.name_fault(fault) from None
 
 
 class Port:
@@ -279,16 +294,16 @@ class Port:
         assert self._route is not None, "stages are asked for nothing before there is a route"
         return self._route
 
-    @contextmanager
-    def _faults(self) -> Iterator[None]:
+    def _faults(self) -> _Faults:
         """Shows a fault of the input's batches, with its name."""
-        try:
-            yield
-        except PluginFault as fault:
-            forget_frames(fault)
-            text = log.redacted(f"input {self.name} ({self._spec.type}) emitted what cannot be stored: {fault}")
-            self._set_fault(text)
-            raise PluginFault(text) from None
+        return _Faults(self)
+
+    def name_fault(self, fault: PluginFault) -> PluginFault:
+        """Shows a fault; returns it with the name of the input."""
+        forget_frames(fault)
+        text = log.redacted(f"input {self.name} ({self._spec.type}) emitted what cannot be stored: {fault}")
+        self._set_fault(text)
+        return PluginFault(text)
 
     def _set_fault(self, fault: str | None) -> None:
         if fault != self.fault:
