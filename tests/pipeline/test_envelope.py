@@ -50,6 +50,12 @@ def batches(draw: st.DrawFn) -> Batch:
     return replace(batch.with_columns(keys=[b"%d" % n for n in range(batch.count)]), seq=7)
 
 
+def test_lines_that_have_all_of_it_stay_as_they_are() -> None:
+    lines = Batch.lines(b"one\n", offset=0, shared={TIME: "2020-01-01T00:00:00.000Z", **ENVELOPE.fields})
+
+    assert ENVELOPE.on(lines, ARRIVED) is lines
+
+
 @given(batches())
 def test_each_event_has_the_envelope_below_what_it_says_itself(batch: Batch) -> None:
     stamped = ENVELOPE.on(batch, ARRIVED)

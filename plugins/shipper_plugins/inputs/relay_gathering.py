@@ -17,7 +17,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Callable, Sequence
 from functools import partial
-from typing import TypeVar, TypeVarTuple
+from typing import Any, TypeVar, TypeVarTuple
 
 from outcome import Error, Outcome, Value
 
@@ -166,7 +166,7 @@ class Gathering:
         self._under_way[group] = self._aio.ask(end, function, *args)
 
 
-def _end(one: Answer, end: Outcome[Answered]) -> None:
+def _end(one: Answer, end: Outcome[Any]) -> None:
     """Ends an answer; after a cancel nobody waits for it any more."""
     if isinstance(end, Value):
         one.end(end.value)
