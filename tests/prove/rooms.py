@@ -68,7 +68,7 @@ ROOMS = (
         " delivery/backlog delivery/delivery delivery/feed delivery/lane delivery/machine delivery/parcels"
         " delivery/probe delivery/request delivery/sending delivery/session delivery/shown delivery/waits"
         " destination/accepted destination/client destination/confirmed destination/counted destination/counts"
-        " destination/fenced destination/hold destination/lease destination/routed"
+        " destination/fenced destination/hold destination/lease destination/pool destination/routed"
         " intake/chain intake/conditional intake/entrance intake/envelope intake/gathering intake/intake"
         " intake/listeners intake/port intake/stages"
         " memory/loading memory/loans memory/recent memory/slots",

@@ -18,12 +18,11 @@ from shipper.pipeline.attempts.suspects import blames_event, code_of, said
 from shipper.pipeline.delivery.parcels import most_text
 from shipper.pipeline.delivery.request import Request
 from shipper.pipeline.delivery.session import Send, Session
+from shipper.pipeline.destination.pool import Link, Means
 from shipper.pipeline.memory.loading import LaneMemory, Loaded
 from shipper.pipeline.memory.loans import Loan
-from shipper.pipeline.tap import Taps
-from shipper.plugin import Output, Sender
+from shipper.plugin import Sender
 from shipper.process import log
-from shipper.process.environment import InThread
 from shipper.process.groups import contained
 from shipper.sdk.codes import Why
 from shipper.sdk.errors import Held, Later, StartFailed, TooLarge, raised_at
@@ -41,9 +40,6 @@ class Teller(Protocol):
     def changed(self) -> None:
         """The session has to be asked what is next."""
 
-    def answered(self) -> None:
-        """The destination has answered for events; nothing is noted yet."""
-
     def succeeded(self) -> None:
         """The first event of the session has its final answer."""
 
@@ -52,23 +48,15 @@ class Teller(Protocol):
 
 
 class Sending:
-    """The requests of one session of an output with this name."""
+    """The requests of one session of a lane."""
 
     def __init__(
-        self,
-        name: str,
-        output: Output,
-        session: Session,
-        *,
-        memory: LaneMemory,
-        settling: Settling,
-        tell: Teller,
-        taps: Taps,
-        in_thread: InThread,
+        self, link: Link, session: Session, memory: LaneMemory, settling: Settling, tell: Teller, means: Means
     ) -> None:
-        self._name, self._targets, self._feeding = name, output.targets, session.feed.feeding
-        self._session, self._memory, self._settling = session, memory, settling
-        self._tell, self._taps, self._in_thread = tell, taps, in_thread
+        self._name, self._targets, self._contact = link.key.output, link.output.targets, link.contact
+        self._session, self._feeding = session, session.feed.feeding
+        self._memory, self._settling, self._tell = memory, settling, tell
+        self._taps, self._in_thread = means.taps, means.environment.in_thread
 
     async def perform(self, send: Send, sender: Sender) -> None:
         """Sends what is handed out, as far as memory goes, and notes the answers; not cancelled then: the destination
@@ -165,7 +153,7 @@ class Sending:
             try:
                 with self._session.backlog.under_way(seqs, trio.current_time), contained():
                     answers = await sender.send(events)
-                self._tell.answered()
+                self._contact.answered()
                 attempt.answered(positions, answers)
             except TooLarge as error:
                 attempt.too_large(positions, str(error), error.code)

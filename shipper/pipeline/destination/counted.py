@@ -25,7 +25,7 @@ class Counted:
         try:
             answers = await self._sender.send(batch)
         except Exception as error:
-            failure = next((name for kind, name in _FAILURES.items() if isinstance(error, kind)), "failed")
+            failure: Failure = next((name for kind, name in _FAILURES.items() if isinstance(error, kind)), "failed")
             self._requests.failed(trio.current_time() - began, failure)
             raise
         self._requests.answered(trio.current_time() - began)

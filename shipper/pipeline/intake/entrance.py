@@ -227,7 +227,7 @@ class Entrance:
         """Wakes the lanes of what was stored, and counts what it supersedes."""
         superseded = Counter(moved.lane for moved in admitted.moved if moved.gone is not None)
         for id in {moved.lane for moved in admitted.moved} & self.lanes.keys():
-            self.lanes[id].counters["superseded"] += superseded[id]
+            self.lanes[id].link.counters["superseded"] += superseded[id]
             self.lanes[id].look_at_barrier()
 
     async def _room(self, port: Entering, route: Route, size: int, *, wait: bool) -> bool:
