@@ -50,7 +50,7 @@ def choking(script: Destination, on_numbers: Sequence[int], error: Exception | N
 
 
 def counts(on: Bench) -> dict[str, int]:
-    return {name: count for name, count in on.active["main"].counters.items() if count and name != "retries"}
+    return {name: count for name, count in on.active["main"].link.counters.items() if count and name != "retries"}
 
 
 # -- what becomes of events --------------------------------------------------------------------------------------------

@@ -69,7 +69,8 @@ async def lanes_of(on: Theatre) -> list[tuple[str, str | None, int]]:
     figures = on.spool.figures
     lanes = sorted(on.delivery.lanes.values(), key=lambda lane: lane.id)
     return [
-        (lane.output.to, "".join(lane.key.credentials) or None, figures.of_lanes([lane.id]).events) for lane in lanes
+        (lane.link.output.to, "".join(lane.key.credentials) or None, figures.of_lanes([lane.id]).events)
+        for lane in lanes
     ]  # type: ignore[attr-defined]
 
 
@@ -563,7 +564,7 @@ async def test_a_request_that_begins_before_the_order_is_placed_has_its_say(tmp_
         await activate(on, 2)
         await SPRINGS["in"].until(lambda: on.orders._one.statistics().tasks_waiting == 1)  # it is to be forwarded
         (retired,) = (lane for lane in on.delivery.lanes.values() if not lane.active)
-        await retired.destination.begins()
+        await retired.link.contact.begins()
         on.orders._one.release()
         async with on.orders._one:
             pass  # its turn has come and gone

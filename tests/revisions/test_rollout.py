@@ -873,7 +873,7 @@ async def test_a_file_that_changed_does_not_change_a_lane_that_a_restart_resumes
             await on.offer(1, text)
             await on.ack(1, "drained")
             (lane,) = on.delivery.lanes.values()
-            found.append(lane.output.ca)  # type: ignore[attr-defined]
+            found.append(lane.link.output.ca)  # type: ignore[attr-defined]
 
     assert [material.pem for material in found] == ["-----BEGIN 1"] * 2
 

@@ -1,6 +1,6 @@
 """A lane: one destination identity, until it is retired and empty. It performs what its machine decides (`machine`).
 
-What the output has opened (`client`) lives as long as a session. Where the output wants it, and while the lane is
+What the output has opened (`Link.client`) lives as long as a session. Where the output wants it, and while the lane is
 active, it also lives through the waits between sessions.
 
 The barrier of a retired lane is settled outside of any session: by then its connections are closed. A lane that a newer

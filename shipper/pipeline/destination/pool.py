@@ -304,8 +304,7 @@ class Link:
         with trio.move_on_after(ASK_SECONDS):
             self._is_good = await is_accepted(self.output, self.context())
         self._is_to_ask = False
-        if self._is_good:
-            self.pool.changed()
+        self.pool.changed()
 
     @property
     def is_accepted(self) -> bool:

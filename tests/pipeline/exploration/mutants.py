@@ -90,7 +90,7 @@ def what_has_no_memory_is_forgotten(patch: pytest.MonkeyPatch) -> None:
     def sent(self: Request, left: Any, now: float) -> None:
         original(self, left, now)
         for entry in self.send.parcel.entries:
-            self.backlog.settled(entry.seq)
+            self._backlog.settled(entry.seq)
 
     patch.setattr(Request, "sent", sent)
 
