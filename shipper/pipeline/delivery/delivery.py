@@ -23,6 +23,7 @@ from shipper.policy.policy import restore_output
 from shipper.policy.registry import Registry
 from shipper.process import log
 from shipper.process.signal import Signal
+from shipper.process.ticks import tick
 from shipper.sdk.codes import Code, Why
 from shipper.sdk.errors import ShipperError, StartFailed
 from shipper.spool.revisions import LaneKey, LaneRow
@@ -146,7 +147,7 @@ class Delivery:
 
     async def _watch(self) -> None:
         while True:
-            await trio.sleep(WATCH_SECONDS)
+            await tick(WATCH_SECONDS)
             holding = self.means.spool.figures.lanes()
             for lane in self.lanes.values():
                 lane.watch(holds_events=lane.id in holding)
