@@ -24,6 +24,7 @@ import trio
 
 from shipper.process import log
 from shipper.process.environment import REAL, Environment
+from shipper.process.ticks import tick
 
 _log = log.get(__name__)
 
@@ -81,7 +82,7 @@ class Stalls:
         try:
             while True:
                 self._ticked = self._clock()
-                await trio.sleep(TICK_SECONDS)
+                await tick(TICK_SECONDS)
         finally:
             ended.set()
 

@@ -22,6 +22,7 @@ import trio
 
 from shipper.pipeline.delivery.delivery import Delivery
 from shipper.process import log
+from shipper.process.ticks import tick
 from shipper.revisions.orders import Orders, StoreFull
 from shipper.revisions.rollout import Rollout
 from shipper.spool import clock, dead_letters
@@ -59,10 +60,10 @@ class Deadlines:
         """Looks at the clocks while there is a deadline; without one this costs nothing."""
         while True:
             deadline = self._ground.limits.deadline
-            tick = TICK if deadline is None else min(TICK, max(0.05, deadline / 4))
+            seconds = TICK if deadline is None else min(TICK, max(0.05, deadline / 4))
             began = self._now()
-            await trio.sleep(tick)
-            self.slept(tick, taken=self._now() - began)
+            await tick(seconds)
+            self.slept(seconds, taken=self._now() - began)
             await self.look()
 
     def slept(self, seconds: float, *, taken: float) -> None:

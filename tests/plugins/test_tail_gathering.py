@@ -13,8 +13,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from shipper_plugins.inputs.tail import gathering, tailer
+from shipper_plugins.inputs.tail.discovery import Globs
 from shipper_plugins.inputs.tail.gathering import MUCH, TURN, Gathering
-from shipper_plugins.inputs.tail.watch import Changes
+from shipper_plugins.inputs.tail.watch import Changes, Watch
 from tests.plugins.running import becomes
 from tests.plugins.tail import Store, append, following, lines, names, settings
 
@@ -116,6 +117,25 @@ async def test_what_others_write_beside_a_file_begins_no_turn(tmp_path: Path) ->
         await store.comes(2)
 
     assert store.messages == names(0, 2)
+
+
+async def test_of_a_directory_on_the_way_to_files_no_writes_are_told(tmp_path: Path) -> None:
+    """A busy program that logs into `/var/log` would wake whoever follows `/var/log/app/*.log`."""
+    (tmp_path / "app").mkdir()
+    (tmp_path / "same").symlink_to(tmp_path / "app")
+    watch, paths = Watch(), (tmp_path / "app/a.log", tmp_path / "other.log")
+    for path in paths:
+        append(path, lines(0, 1))
+    watch.follow(Globs([f"{tmp_path}/app/*.log", f"{tmp_path}/same/*/*.log"], ()).scan().interests)
+    for path in paths:
+        append(path, lines(1, 2))
+
+    assert str(paths[0]) in watch.now().paths
+    append(paths[1], lines(2, 3))
+    assert watch.now() == Changes()
+    (tmp_path / "app").rename(tmp_path / "former")
+    assert watch.now().scan
+    watch.close()
 
 
 async def test_what_waits_is_due_though_its_turn_ends_between_two_looks(tmp_path: Path) -> None:

@@ -21,6 +21,7 @@ from shipper.plugin import Confirms, Output
 from shipper.policy.policy import restore_output
 from shipper.policy.registry import Registry
 from shipper.process import log
+from shipper.process.ticks import tick
 from shipper.sdk.codes import Code, Why
 from shipper.sdk.errors import ShipperError, StartFailed
 from shipper.spool.revisions import LaneRow
@@ -120,7 +121,7 @@ class Delivery:
 
     async def _watch(self) -> None:
         while True:
-            await trio.sleep(WATCH_SECONDS)
+            await tick(WATCH_SECONDS)
             holding = self._spool.figures.lanes()
             for lane in self.lanes.values():
                 lane.watch(holds_events=lane.id in holding)

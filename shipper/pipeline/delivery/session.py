@@ -28,7 +28,7 @@ from shipper.sdk.feeding import Feeding
 from shipper.spool.inbox import PATIENT_SECONDS
 from shipper.spool.queue import Entry
 
-NOTED_WITHIN = 0.4
+NOTED_WITHIN = 0.3
 """Seconds for which answers wait, at most, to be noted with what is stored next: inputs that gather store sooner."""
 SLOW_SECONDS = 10.0
 """Seconds without an answer after which a request is reported."""

@@ -68,6 +68,8 @@ class Interest(msgspec.Struct):
 
     names: set[str] = msgspec.field(default_factory=set)
     patterns: set[str] = msgspec.field(default_factory=set)
+    has_files: bool = False
+    """Whether files in it are read, so that their writes matter; else it is on the way to others."""
 
     def __contains__(self, name: str) -> bool:
         return name in self.names or any(_matcher(pattern).match(name) for pattern in self.patterns)
@@ -162,14 +164,20 @@ class _Walk:
         if part == "**":
             yield from self._everywhere(directory, parts, rest or ("*",))
         elif _MAGIC.search(part):
-            self.scan.interests[directory].patterns.add(part)
+            self._interest(directory, rest).patterns.add(part)
             match = _matcher(part).match
             for name in self._listing(directory):
                 if match(name):
                     yield from self._found(os.path.join(directory, name), rest)
         else:
-            self.scan.interests[directory].names.add(part)
+            self._interest(directory, rest).names.add(part)
             yield from self._found(os.path.join(directory, part), rest, is_named=True)
+
+    def _interest(self, directory: str, rest: tuple[str, ...]) -> Interest:
+        """What matters in a directory with so much of the glob left behind it."""
+        interest = self.scan.interests[directory]
+        interest.has_files |= not rest
+        return interest
 
     def _found(
         self, path: str, rest: tuple[str, ...], *, is_named: bool = False
@@ -215,7 +223,7 @@ class _Walk:
         self.scan.files[path] = Found.of(path, status, real)
         if real:
             self.scan.aliases[real] = path
-            self.scan.interests[os.path.dirname(real)].names.add(os.path.basename(real))
+            self._interest(os.path.dirname(real), ()).names.add(os.path.basename(real))
 
     def _listing(self, directory: str) -> list[str]:
         if directory not in self._listings:

@@ -1,9 +1,11 @@
 """Which files changed, and when to look at the directories again: inotify, and a clock beside it.
 
-Every directory of interest has a watch; a written file in it is reported by its path, any other change of a name that
-matters asks for a scan. To set a watch may hang, so a thread does; nothing else here blocks. The kernel's queue may
-overflow, watches may run out, and some file systems (network, FUSE) report nothing of what others do: so a scan is due
-every `SAFETY` seconds in any case, and every second or few where a directory could not be watched.
+Every directory of interest has a watch; a written file is reported by its path in a directory whose files are read, and
+any other change of a name that matters asks for a scan. In a directory on the way to others, such as `/var/log`, much
+is written that is no concern of ours: a write there wakes nobody. To set a watch may hang, so a thread does; nothing
+else here blocks. The kernel's queue may overflow, watches may run out, and some file systems (network, FUSE) report
+nothing of what others do: so a scan is due every `SAFETY` seconds in any case, and every second or few where a
+directory could not be watched.
 """
 
 from __future__ import annotations
@@ -25,7 +27,7 @@ POLL = (1.0, 5.0)
 
 _SELF = int(Mask.DELETE_SELF | Mask.MOVE_SELF)
 _NAMES = Mask.ATTRIB | Mask.MOVED_FROM | Mask.MOVED_TO | Mask.CREATE | Mask.DELETE
-_MASK = Mask.MODIFY | _NAMES | _SELF | Mask.ONLYDIR
+_MASK = _NAMES | _SELF | Mask.ONLYDIR
 _MODIFY, _WHOLE, _IGNORED = int(Mask.MODIFY), int(Mask.OVERFLOW) | _SELF, int(Mask.IGNORED)
 
 
@@ -65,10 +67,10 @@ class Watch:
 
     def _follow(self, inotify: Inotify, interests: Mapping[str, Interest]) -> bool:
         before, self._directories, self.complete = self._directories.keys(), {}, True
-        for path, interest in interests.items():
+        for path, interest in sorted(interests.items(), key=lambda item: item[1].has_files):
             at(path)
-            try:
-                wd = inotify.add(path, _MASK)
+            try:  # of two paths to a directory the last one says what is told of it
+                wd = inotify.add(path, _MASK | Mask.MODIFY if interest.has_files else _MASK)
             except (FileNotFoundError, NotADirectoryError):
                 continue
             except OSError:
