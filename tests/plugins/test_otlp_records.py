@@ -50,6 +50,17 @@ def test_records_that_stay_bytes_are_the_same_events(groups):
         assert batch.json_lines() == one.json_lines()
 
 
+def test_as_json_records_have_the_fields_that_they_have():
+    """Each field but the time is missing in some record, or in all."""
+    full = Record(time=1_700_000_000_123_456_789, observed=7, severity=9, severity_text="INFO", body="one", flags=1)
+    odd = Record(observed=999_999_999, trace_id=b"\1" * 16, attributes={"a": float("nan"), "b": b"\xff", "c": [{}]})
+    groups = [Group(records=[full, odd, Record(time=5, body={"a": 1}, event_name="e", dropped=2, span_id=b"\2")])]
+
+    [batch], [one] = came(*groups), decoded(protobuf.encoded(groups))
+
+    assert batch.json_lines() == one.json_lines()
+
+
 def test_a_request_goes_as_it_came():
     body = protobuf.encoded([SHOP, Group(records=[Record(observed=7)])])
 
@@ -186,8 +197,10 @@ def test_a_batch_of_an_unknown_form_does_not_pass_the_door():
             door.check(wrong)
     with pytest.raises(ValueError, match="form"):
         forms.of("file")
-    with pytest.raises(ValueError, match="record"):
-        replace(batch, body=b"\xff" * len(batch.body)).own()
+    broken = replace(batch, body=b"\xff" * len(batch.body))
+    for read in (broken.own, broken.json_lines):
+        with pytest.raises(ValueError, match="record"):
+            read()
 
 
 def test_a_relay_takes_and_gives_no_form():
