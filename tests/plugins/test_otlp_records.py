@@ -3,6 +3,7 @@
 from dataclasses import replace
 from datetime import UTC, datetime
 
+import orjson
 import pytest
 from hypothesis import given, settings
 from opentelemetry.proto.collector.logs.v1.logs_service_pb2 import ExportLogsServiceRequest
@@ -11,7 +12,8 @@ from shipper.pipeline import door
 from shipper.pipeline.intake.envelope import Envelope
 from shipper.plugin import Batch, PluginFault
 from shipper.sdk import forms, joining
-from shipper_plugins.otlp import events, protobuf, records, views
+from shipper_plugins.otlp import events, protobuf, records, views, wire
+from shipper_plugins.otlp.documents import documents
 from shipper_plugins.otlp.model import MOST_DEPTH, Group, Record, Resource, Scope, TooHeavy, Unfit
 from shipper_plugins.relay import frames
 from tests.plugins.test_otlp_events import GROUPS, flat, nested_to
@@ -48,6 +50,7 @@ def test_records_that_stay_bytes_are_the_same_events(groups):
         assert (batch.timestamps, batch.severities) == (one.timestamps, one.severities)
         assert records.encoded(batch) == protobuf.encoded(events.groups(one))
         assert batch.json_lines() == one.json_lines()
+        assert documents(batch.messages()) == replace(one, shared={}).json_lines()
 
 
 def test_as_json_records_have_the_fields_that_they_have():
@@ -59,6 +62,18 @@ def test_as_json_records_have_the_fields_that_they_have():
     [batch], [one] = came(*groups), decoded(protobuf.encoded(groups))
 
     assert batch.json_lines() == one.json_lines()
+    assert documents(batch.messages()) == replace(one, shared={}).json_lines()
+    assert came(SHOP)[0].json_lines() == decoded(protobuf.encoded([SHOP]))[0].json_lines()
+
+
+@pytest.mark.parametrize("odd", [b"", b"\x0a\x01a\x0a\x01b", b"\x10\x01", b"\xaa\x06\x02hi", b"\x0a\x00"])
+def test_bodies_that_are_no_texts_alone_are_read_one_by_one(odd):
+    record = b"\x09" + (1).to_bytes(8, "little")
+    messages = [record + wire.bytes_field(5, body) for body in (b"\x0a\x03one", odd, b"\x0a\x03two")]
+
+    own = records.Records().events(messages)
+
+    assert documents(messages) == b"".join([orjson.dumps(event) + b"\n" for event in own])
 
 
 def test_a_request_goes_as_it_came():
@@ -198,7 +213,7 @@ def test_a_batch_of_an_unknown_form_does_not_pass_the_door():
     with pytest.raises(ValueError, match="form"):
         forms.of("file")
     broken = replace(batch, body=b"\xff" * len(batch.body))
-    for read in (broken.own, broken.json_lines):
+    for read in (broken.own, broken.json_lines, broken.pick([1]).json_lines):
         with pytest.raises(ValueError, match="record"):
             read()
 

@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 
 from google.protobuf.message import DecodeError
 
-from shipper.plugin import Batch, Fields
+from shipper.plugin import Batch, Fields, as_json
 from shipper_plugins.otlp import events, protobuf
 from shipper_plugins.otlp.documents import documents
 from shipper_plugins.otlp.events import Filled
@@ -21,6 +21,8 @@ from shipper_plugins.otlp.model import Group
 from shipper_plugins.otlp.views import Checked, Cut
 
 FORM = "otlp"
+_FEW = 8
+"""Records from which on columns are faster than an object for each."""
 _NO_RECORD = "not a record of OTLP"
 _KEPT = frozenset({"resource", "scope", "data_stream"})
 """Shared fields that no record gets as attributes."""
@@ -38,6 +40,8 @@ class Records:
             raise ValueError(_NO_RECORD) from None
 
     def documents(self, messages: Sequence[bytes]) -> bytes:
+        if len(messages) < _FEW:
+            return b"".join([one + b"\n" for one in as_json(self.events(messages))])
         try:
             return documents(messages)
         except DecodeError:
