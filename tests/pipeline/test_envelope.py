@@ -15,6 +15,7 @@ from shipper.pipeline.intake.envelope import TIME, Envelope
 from shipper.plugin import DataStream, Input
 from shipper.sdk.event import Batch
 from shipper.sdk.fields import Fields, merged
+from tests.sdk.formed import FORMED
 
 ARRIVED = datetime(2026, 1, 2, 3, 4, 5, 678_900, UTC)
 TEXT = "2026-01-02T03:04:05.678Z"
@@ -164,3 +165,12 @@ def test_what_every_document_says_itself_is_inserted_into_none() -> None:
     batch = Batch.documents([b'{"agent":{"name":"own"},"n":1}'] * 2)
 
     assert [event["agent"]["name"] for event in ENVELOPE.on(batch, ARRIVED).whole()] == ["own", "own"]
+
+
+def test_messages_of_a_form_have_their_time_and_stay_as_they_are():
+    dressed = FORWARDED.on(FORMED, ARRIVED)
+
+    assert (dressed.form, dressed.body) == (FORMED.form, FORMED.body)
+    assert dressed.shared == {**FORWARDED.fields, **FORMED.shared}
+    named = Envelope({"body": {"x": 1}}).on(FORMED, ARRIVED)
+    assert (named.form, named.own()[0]["body"]) == (None, {"x": 1, "text": "x"})

@@ -9,13 +9,11 @@ from hypothesis import given, settings
 from opentelemetry.proto.collector.logs.v1.logs_service_pb2 import ExportLogsServiceRequest
 
 from shipper.pipeline import door
-from shipper.pipeline.intake.envelope import Envelope
-from shipper.plugin import Batch, PluginFault
-from shipper.sdk import forms, joining
+from shipper.plugin import Batch
+from shipper.sdk import joining
 from shipper_plugins.otlp import events, protobuf, records, views, wire
 from shipper_plugins.otlp.documents import documents
 from shipper_plugins.otlp.model import MOST_DEPTH, Group, Record, Resource, Scope, TooHeavy, Unfit
-from shipper_plugins.relay import frames
 from tests.plugins.test_otlp_events import GROUPS, flat, nested_to
 
 NOW = datetime(2026, 11, 29, tzinfo=UTC)
@@ -181,49 +179,10 @@ def test_parts_of_a_batch_stay_in_the_form():
     assert [piece.form for piece in batch.pieces(100)] == ["otlp"] * len(list(batch.pieces(100)))
 
 
-def test_the_envelope_gives_them_no_time_and_leaves_them_bytes():
+def test_records_that_are_broken_are_said_to_be():
     [batch] = came(SHOP)
-
-    dressed = Envelope({"data_stream": {"dataset": "x"}}).on(batch, NOW)
-
-    assert (dressed.form, dressed.body) == ("otlp", batch.body)
-    assert dressed.shared == {"data_stream": {"dataset": "x"}, **batch.shared}
-    named = Envelope({"body": {"x": 1}}).on(batch, NOW)
-    assert (named.form, named.own()[0]["body"]) == (None, {"x": 1, "text": "line 0"})
-
-
-def test_batches_of_a_form_enter_and_are_sent_together_with_their_like():
-    [batch] = came(SHOP)
-    typed = batch.unformed()
-
-    assert joining.kind(batch) == joining.kind(came(SHOP)[0]) != joining.kind(typed)
-    assert joining.strung([batch, batch]).messages() == batch.messages() * 2
-    assert joining.way(batch) != joining.way(typed)
-    other = replace(batch, shared=batch.shared | {"labels": {"a": 1}})
-    both = joining.together([batch, other], ("data_stream",))
-    assert (both.form, both.whole()) == ("otlp", [*batch.whole(), *other.whole()])
-
-
-def test_a_batch_of_an_unknown_form_does_not_pass_the_door():
-    [batch] = came(SHOP)
-
-    for wrong in (replace(batch, form="nobody's"), replace(batch, form="file"), replace(batch, shared={"body": 1})):
-        with pytest.raises(PluginFault):
-            door.check(wrong)
-    with pytest.raises(ValueError, match="form"):
-        forms.of("file")
     broken = replace(batch, body=b"\xff" * len(batch.body))
+
     for read in (broken.own, broken.json_lines, broken.pick([1]).json_lines):
         with pytest.raises(ValueError, match="record"):
             read()
-
-
-def test_a_relay_takes_and_gives_no_form():
-    [batch] = came(SHOP)
-    batch = batch.identified(b"o" * 16, 1)
-
-    part = frames.part_of(batch)
-
-    assert part.batch(1 << 20).own() == batch.own()
-    with pytest.raises(frames.FrameError):
-        part._replace(packed=batch.pack(), digest=frames.digest(batch)).batch(1 << 20)
