@@ -69,6 +69,7 @@ def test_bodies_that_are_no_texts_alone_are_read_one_by_one(odd):
     record = b"\x09" + (1).to_bytes(8, "little")
     messages = [record + wire.bytes_field(5, body) for body in (b"\x0a\x03one", odd, b"\x0a\x03two")]
 
+    messages.append(record + wire.bytes_field(5, odd) + wire.bytes_field(5, b"\x2a\x02\x0a\x00"))
     own = records.Records().events(messages)
 
     assert documents(messages) == b"".join([orjson.dumps(event) + b"\n" for event in own])

@@ -32,7 +32,7 @@ def documents(messages: Sequence[bytes]) -> bytes:
         *_field("observed_timestamp", observed, _times),
         *_field("severity_number", [record.severity_number for record in records]),
         *_field("severity_text", [record.severity_text for record in records]),
-        *_bodies([record.body for record in records]),
+        *_bodies([b"".join(record.body) for record in records]),  # of several, one message with all their fields
         *_field("attributes", _attributes([record.attributes[:] for record in records])),
         *_field("dropped_attributes_count", [record.dropped_attributes_count for record in records]),
         *_ids("trace_id", [record.trace_id for record in records]),
@@ -88,9 +88,8 @@ def _texts(values: Sequence[bytes]) -> list[str] | None:
     as many as messages, each message is a text.
     """
     joined = b"".join(values)
-    read = Texts.FromString(joined)
-    texts: list[str] = read.texts[:]
-    is_all = all(values) and len(texts) == len(values) and read.SerializeToString() == joined
+    texts: list[str] = Texts.FromString(joined).texts[:]
+    is_all = all(values) and len(texts) == len(values) and Texts(texts=texts).SerializeToString() == joined
     return texts if is_all else None
 
 

@@ -64,7 +64,7 @@ def _made() -> list[Any]:
     _add(file, "CheckedScope", f"{of_records} Record*")
     _add(file, "Record", _OF_RECORD.format(body="Value0", attributes="Pair0"))
     _add(file, "Read", f"{of_records} ReadRecord*")
-    _add(file, "ReadRecord", _OF_RECORD.format(body="bytes", attributes="bytes"))
+    _add(file, "ReadRecord", _OF_RECORD.format(body="bytes*", attributes="bytes"))
     for level in range(LEVELS + 1):
         deeper = (f"List{level}", f"Object{level}") if level < LEVELS else ("TooDeep", "TooDeep")
         _add(file, f"Value{level}", f"{_OF_SCALARS}, 5 array_value {deeper[0]}, 6 kvlist_value {deeper[1]}")
