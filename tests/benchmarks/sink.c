@@ -1,6 +1,6 @@
 /* A bulk endpoint that is never the bottleneck: it reads the bulk requests of Elasticsearch clients, counts, answers for
  * each item with its own id as Elasticsearch does (by `filter_path` or in full), and stores nothing. It also takes logs
- * by OTLP over HTTP (protobuf), and answers what clients ask before their first bulk request.
+ * by OTLP over HTTP, and answers what clients ask before their first bulk request.
  *
  *     cc -O2 -DWITH_ZLIB -o sink sink.c -lz        (without zlib, gzip bodies are answered 415)
  *     ./sink [PORT]                                 prints the port that it listens on, 127.0.0.1 only
@@ -269,14 +269,18 @@ static void bulk(struct connection *c, struct request *r, const char *target, si
 
 static void otlp(struct connection *c, const struct request *r) {
     uint64_t items = 0;
-    if (!header_has(r, "Content-Type", "application/x-protobuf") ||
-        !otlp_records(r->body, r->body + r->body_length, 0, &items) || !items) {
+    if (header_has(r, "Content-Type", "application/json"))
+        otlp_records_in_json(r->body, r->body + r->body_length, &items);
+    else if (!header_has(r, "Content-Type", "application/x-protobuf") ||
+             !otlp_records(r->body, r->body + r->body_length, 0, &items))
+        items = 0;
+    if (!items) {
         answer(c, "400 Bad Request", "x-protobuf", "", 0);
         return;
     }
     count(items, r->body_length, r->wire_length);
     if (probing) note_probes(r);
-    answer(c, "200 OK", "x-protobuf", "", 0);      /* an empty ExportLogsServiceResponse: all was taken */
+    answer(c, "200 OK", "x-protobuf", "", 0);      /* in JSON too: an empty ExportLogsServiceResponse: all was taken */
 }
 
 static void answer_counts(struct connection *c) {

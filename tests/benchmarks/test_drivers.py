@@ -36,7 +36,10 @@ def target():
         yield running
 
 
-@pytest.mark.parametrize("name", ["http", "gzip", "tls", "receiver", "nginx", "json", "files", "large"])
+NAMES = ["http", "gzip", "tls", "receiver", "otlp", "otlp-json", "otlp-to-bulk", "otlp-to-otlp", "nginx", "json"]
+
+
+@pytest.mark.parametrize("name", [*NAMES, "files", "large"])
 def test_every_event_of_a_class_arrives(target, name, tmp_path):
     run = classes.measure(classes.jobs(TINY, tmp_path)[name](), target)
 

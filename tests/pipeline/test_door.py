@@ -20,6 +20,7 @@ from shipper.spool.drain_orders import letters_of
 from shipper_plugins.outputs.encoding import encode
 from shipper_plugins.outputs.file import identified
 from tests.examples import examples
+from tests.sdk.formed import FORMED
 
 LINES = Batch.lines(b"one\ntwo\n", offset=0, shared={"log": {"file": {"path": "/x"}}})
 DOCUMENTS = Batch.documents([b'{"n":1}', b'{"n":2}'], shared={"a": 1}, ids=["x", None])
@@ -238,3 +239,10 @@ def test_a_batch_of_an_input_has_no_versions() -> None:
     version = Version("", "things", "k", 1, b"", False)
 
     assert not accepted(DOCUMENTS.with_columns(versions=[version, version]))
+
+
+def test_messages_pass_in_a_form_that_is_known():
+    assert door.check(FORMED) is FORMED
+    for wrong in (replace(FORMED, form="nobody's"), replace(FORMED, form="file"), replace(FORMED, shared={"body": 1})):
+        with pytest.raises(PluginFault, match="form"):
+            door.check(wrong)

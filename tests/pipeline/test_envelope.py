@@ -15,6 +15,7 @@ from shipper.pipeline.intake.envelope import TIME, Envelope
 from shipper.plugin import DataStream, Input
 from shipper.sdk.event import Batch
 from shipper.sdk.fields import Fields, merged
+from tests.sdk.formed import FORMED
 
 ARRIVED = datetime(2026, 1, 2, 3, 4, 5, 678_900, UTC)
 TEXT = "2026-01-02T03:04:05.678Z"
@@ -199,3 +200,12 @@ def test_a_text_that_names_a_field_is_none(monkeypatch: pytest.MonkeyPatch) -> N
     (event,) = ENVELOPE.on(Batch.events([said]), ARRIVED).whole()
 
     assert event == {**FIELDS, **said}
+
+
+def test_messages_of_a_form_have_their_time_and_stay_as_they_are():
+    dressed = FORWARDED.on(FORMED, ARRIVED)
+
+    assert (dressed.form, dressed.body) == (FORMED.form, FORMED.body)
+    assert dressed.shared == {**FORWARDED.fields, **FORMED.shared}
+    named = Envelope({"body": {"x": 1}}).on(FORMED, ARRIVED)
+    assert (named.form, named.own()[0]["body"]) == (None, {"x": 1, "text": "x"})

@@ -3,17 +3,17 @@
 from dataclasses import replace
 from datetime import UTC, datetime
 
+import orjson
 import pytest
 from hypothesis import given, settings
 from opentelemetry.proto.collector.logs.v1.logs_service_pb2 import ExportLogsServiceRequest
 
 from shipper.pipeline import door
-from shipper.pipeline.intake.envelope import Envelope
-from shipper.plugin import Batch, PluginFault
-from shipper.sdk import forms, joining
-from shipper_plugins.otlp import events, protobuf, records, views
+from shipper.plugin import Batch
+from shipper.sdk import joining
+from shipper_plugins.otlp import events, protobuf, records, views, wire
+from shipper_plugins.otlp.documents import documents
 from shipper_plugins.otlp.model import MOST_DEPTH, Group, Record, Resource, Scope, TooHeavy, Unfit
-from shipper_plugins.relay import frames
 from tests.plugins.test_otlp_events import GROUPS, flat, nested_to
 
 NOW = datetime(2026, 11, 29, tzinfo=UTC)
@@ -48,6 +48,31 @@ def test_records_that_stay_bytes_are_the_same_events(groups):
         assert (batch.timestamps, batch.severities) == (one.timestamps, one.severities)
         assert records.encoded(batch) == protobuf.encoded(events.groups(one))
         assert batch.json_lines() == one.json_lines()
+        assert documents(batch.messages()) == replace(one, shared={}).json_lines()
+
+
+def test_as_json_records_have_the_fields_that_they_have():
+    """Each field but the time is missing in some record, or in all."""
+    full = Record(time=1_700_000_000_123_456_789, observed=7, severity=9, severity_text="INFO", body="one", flags=1)
+    odd = Record(observed=999_999_999, trace_id=b"\1" * 16, attributes={"a": float("nan"), "b": b"\xff", "c": [{}]})
+    groups = [Group(records=[full, odd, Record(time=5, body={"a": 1}, event_name="e", dropped=2, span_id=b"\2")])]
+
+    [batch], [one] = came(*groups), decoded(protobuf.encoded(groups))
+
+    assert batch.json_lines() == one.json_lines()
+    assert documents(batch.messages()) == replace(one, shared={}).json_lines()
+    assert came(SHOP)[0].json_lines() == decoded(protobuf.encoded([SHOP]))[0].json_lines()
+
+
+@pytest.mark.parametrize("odd", [b"", b"\x0a\x01a\x0a\x01b", b"\x10\x01", b"\xaa\x06\x02hi", b"\x0a\x00"])
+def test_bodies_that_are_no_texts_alone_are_read_one_by_one(odd):
+    record = b"\x09" + (1).to_bytes(8, "little")
+    messages = [record + wire.bytes_field(5, body) for body in (b"\x0a\x03one", odd, b"\x0a\x03two")]
+
+    messages.append(record + wire.bytes_field(5, odd) + wire.bytes_field(5, b"\x2a\x02\x0a\x00"))
+    own = records.Records().events(messages)
+
+    assert documents(messages) == b"".join([orjson.dumps(event) + b"\n" for event in own])
 
 
 def test_a_request_goes_as_it_came():
@@ -155,47 +180,10 @@ def test_parts_of_a_batch_stay_in_the_form():
     assert [piece.form for piece in batch.pieces(100)] == ["otlp"] * len(list(batch.pieces(100)))
 
 
-def test_the_envelope_gives_them_no_time_and_leaves_them_bytes():
+def test_records_that_are_broken_are_said_to_be():
     [batch] = came(SHOP)
+    broken = replace(batch, body=b"\xff" * len(batch.body))
 
-    dressed = Envelope({"data_stream": {"dataset": "x"}}).on(batch, NOW)
-
-    assert (dressed.form, dressed.body) == ("otlp", batch.body)
-    assert dressed.shared == {"data_stream": {"dataset": "x"}, **batch.shared}
-    named = Envelope({"body": {"x": 1}}).on(batch, NOW)
-    assert (named.form, named.own()[0]["body"]) == (None, {"x": 1, "text": "line 0"})
-
-
-def test_batches_of_a_form_enter_and_are_sent_together_with_their_like():
-    [batch] = came(SHOP)
-    typed = batch.unformed()
-
-    assert joining.kind(batch) == joining.kind(came(SHOP)[0]) != joining.kind(typed)
-    assert joining.strung([batch, batch]).messages() == batch.messages() * 2
-    assert joining.way(batch) != joining.way(typed)
-    other = replace(batch, shared=batch.shared | {"labels": {"a": 1}})
-    both = joining.together([batch, other], ("data_stream",))
-    assert (both.form, both.whole()) == ("otlp", [*batch.whole(), *other.whole()])
-
-
-def test_a_batch_of_an_unknown_form_does_not_pass_the_door():
-    [batch] = came(SHOP)
-
-    for wrong in (replace(batch, form="nobody's"), replace(batch, form="file"), replace(batch, shared={"body": 1})):
-        with pytest.raises(PluginFault):
-            door.check(wrong)
-    with pytest.raises(ValueError, match="form"):
-        forms.of("file")
-    with pytest.raises(ValueError, match="record"):
-        replace(batch, body=b"\xff" * len(batch.body)).own()
-
-
-def test_a_relay_takes_and_gives_no_form():
-    [batch] = came(SHOP)
-    batch = batch.identified(b"o" * 16, 1)
-
-    part = frames.part_of(batch)
-
-    assert part.batch(1 << 20).own() == batch.own()
-    with pytest.raises(frames.FrameError):
-        part._replace(packed=batch.pack(), digest=frames.digest(batch)).batch(1 << 20)
+    for read in (broken.own, broken.json_lines, broken.pick([1]).json_lines):
+        with pytest.raises(ValueError, match="record"):
+            read()

@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 from shipper.plugin import Batch
 from shipper_plugins.relay import frames
 from shipper_plugins.relay.frames import FrameError, Generation, Head, Part, TooLong, decode, digest, encode, part_of
+from tests.sdk.formed import FORMED
 
 ORIGIN = bytes(range(16))
 SESSION = Generation("ab" * 16, 3)
@@ -185,3 +186,12 @@ def test_a_part_that_is_too_short_or_whose_bytes_are_no_batch_is_refused() -> No
 def test_answers_that_do_not_fit_their_items_are_refused(answers: bytes, why: str) -> None:
     with pytest.raises(FrameError, match=why):
         frames.Outcomes("ab" * 16, 1, ((3, 4),), answers).by_item()
+
+
+def test_messages_of_a_form_are_relayed_as_typed_events_and_never_taken():
+    batch = FORMED.identified(ORIGIN, 1)
+    part = part_of(batch)
+
+    assert part.batch(LIMIT).own() == batch.own()
+    with pytest.raises(FrameError, match="form"):
+        part._replace(packed=batch.pack(), digest=digest(batch)).batch(LIMIT)

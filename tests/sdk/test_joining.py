@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 from shipper.sdk.event import COLUMNS, Batch
 from shipper.sdk.joining import kind, strung, together, way
 from tests.sdk.batches import BATCHES, columns, exact, rows, typed_batches, with_columns
+from tests.sdk.formed import FORMED
 
 _RESOURCE = {"attributes": [{"key": "k8s.pod.name", "values": ["a", 1, None]}], "scope": {"name": "n"}}
 
@@ -138,3 +139,15 @@ def test_only_batches_with_the_same_target_and_shared_fields_are_of_one_kind() -
 
     assert kind(batch) == kind(Batch.documents([b'{"n":1}'], shared={"a": 1}))
     assert all(kind(batch) != kind(other) for other in others)
+
+
+def test_messages_of_a_form_enter_and_are_sent_together_with_their_like() -> None:
+    typed = FORMED.unformed()
+    other = replace(FORMED, shared=FORMED.shared | {"labels": {"a": 1}})
+
+    assert kind(FORMED) != kind(typed)
+    assert strung([FORMED, FORMED]).messages() == FORMED.messages() * 2
+    assert way(FORMED) != way(typed)
+    both = together([FORMED, other], ("data_stream",))
+    assert (both.form, both.whole()) == ("otlp", [*FORMED.whole(), *other.whole()])
+    assert both.shared == FORMED.shared

@@ -9,12 +9,12 @@ from collections.abc import Callable, Sequence
 from itertools import chain
 from typing import Any
 
-from opentelemetry.proto.common.v1.common_pb2 import KeyValueList
+from opentelemetry.proto.common.v1.common_pb2 import AnyValue, KeyValueList
 
 from shipper.plugin import Column, Fields, as_json, encoded, join, numerals
 from shipper_plugins.otlp.events import is_structured, second_of
 from shipper_plugins.otlp.protobuf import records_of, value_of
-from shipper_plugins.otlp.views import Layer, Read
+from shipper_plugins.otlp.views import Layer, Read, Texts
 
 Columns = tuple[Column, ...]
 
@@ -32,7 +32,7 @@ def documents(messages: Sequence[bytes]) -> bytes:
         *_field("observed_timestamp", observed, _times),
         *_field("severity_number", [record.severity_number for record in records]),
         *_field("severity_text", [record.severity_text for record in records]),
-        *_bodies([record.body for record in records]),
+        *_bodies([b"".join(record.body) for record in records]),  # of several, one message with all their fields
         *_field("attributes", _attributes([record.attributes[:] for record in records])),
         *_field("dropped_attributes_count", [record.dropped_attributes_count for record in records]),
         *_ids("trace_id", [record.trace_id for record in records]),
@@ -73,12 +73,24 @@ def _ids(name: str, ids: Sequence[bytes]) -> Columns:
     return _field(name, [id.hex() for id in ids]) if any(ids) else ()
 
 
-def _bodies(bodies: Sequence[Any]) -> Columns:
-    texts = [body.string_value for body in bodies]
-    if all(texts):
+def _bodies(bodies: Sequence[bytes]) -> Columns:
+    texts = _texts(bodies)
+    if texts is not None:
         return b',"body":{"text":', encoded(texts), b"}"
-    values = [text or value_of(body) for text, body in zip(texts, bodies, strict=True)]
+    values = [value_of(AnyValue.FromString(body)) for body in bodies]
     return _field("body", [None if value is None else _body(value) for value in values])
+
+
+def _texts(values: Sequence[bytes]) -> list[str] | None:
+    """Returns the texts of values that are texts; None if others are among them.
+
+    Messages one after the other are one with all their fields. If each has a field, all fields are texts, and there are
+    as many as messages, each message is a text.
+    """
+    joined = b"".join(values)
+    texts: list[str] = Texts.FromString(joined).texts[:]
+    is_all = all(values) and len(texts) == len(values) and Texts(texts=texts).SerializeToString() == joined
+    return texts if is_all else None
 
 
 def _body(value: Any) -> dict[str, Any]:

@@ -267,7 +267,9 @@ def encoded_lines(lines: Lines) -> bytes:
         b'"}}' + b"".join([b"," + one for one in _written(lines.after)]) + b"]",
         (b"," if tail else b"") + orjson.dumps(tail)[1:] + b",",
     )
-    return orjson.dumps({"resourceLogs": [_of_group(lines.group, orjson.Fragment(b"[%b]" % rows[:-1]))]})
+    around = orjson.dumps({"resourceLogs": [_of_group(lines.group, orjson.Fragment(b"[]"))]})
+    before, name, behind = around.partition(b'"logRecords":[')
+    return b"".join((before, name, memoryview(rows)[:-1], behind))
 
 
 def _written(attributes: Fields) -> list[bytes]:

@@ -2,7 +2,8 @@
 
     Layer    any message whose fields 1 and 2 are messages, as bytes: to count them before an object is made for each
     Cut      the same messages, but records are bytes
-    Read     a scope whose records have attributes that are bytes
+    Read     a scope whose records have bodies and attributes that are bytes
+    Texts    values that are texts, one after the other
     Checked  resources and scopes left out; values have at most LEVELS levels, and deeper ones lack a required field
 
 A field on the wire is its number and its bytes, so a message may be read by any type that gives its numbers others
@@ -53,6 +54,7 @@ def _made() -> list[Any]:
         file.dependency.append(known.DESCRIPTOR.name)
     of_records = "2 log_records"
     _add(file, "Layer", "1 first bytes*, 2 second bytes*")
+    _add(file, "Texts", "1 texts text*")
     _add(file, "Cut", "1 resource_logs CutResource*")
     resource, scope = "opentelemetry.proto.resource.v1.Resource", f"{_COMMON}.InstrumentationScope"
     _add(file, "CutResource", f"1 resource .{resource}, 2 scope_logs CutScope*, 3 schema_url text")
@@ -62,7 +64,7 @@ def _made() -> list[Any]:
     _add(file, "CheckedScope", f"{of_records} Record*")
     _add(file, "Record", _OF_RECORD.format(body="Value0", attributes="Pair0"))
     _add(file, "Read", f"{of_records} ReadRecord*")
-    _add(file, "ReadRecord", _OF_RECORD.format(body=f".{_COMMON}.AnyValue", attributes="bytes"))
+    _add(file, "ReadRecord", _OF_RECORD.format(body="bytes*", attributes="bytes"))
     for level in range(LEVELS + 1):
         deeper = (f"List{level}", f"Object{level}") if level < LEVELS else ("TooDeep", "TooDeep")
         _add(file, f"Value{level}", f"{_OF_SCALARS}, 5 array_value {deeper[0]}, 6 kvlist_value {deeper[1]}")
@@ -72,7 +74,7 @@ def _made() -> list[Any]:
     _add(file, "TooDeep", "1000 never int32")
     file.message_type[-1].field[0].options.features.field_presence = FeatureSet.LEGACY_REQUIRED
     pool.AddSerializedFile(file.SerializeToString())
-    public = ("Layer", "Cut", "Read", "Checked")
+    public = ("Layer", "Texts", "Cut", "Read", "Checked")
     return [GetMessageClass(pool.FindMessageTypeByName(f"{_PACKAGE}.{name}")) for name in public]
 
 
@@ -90,4 +92,4 @@ def _add(file: FileDescriptorProto, name: str, fields: str) -> None:
             added.type_name = kind if kind.startswith(".") else f".{_PACKAGE}.{kind}"
 
 
-Layer, Cut, Read, Checked = _made()
+Layer, Texts, Cut, Read, Checked = _made()
