@@ -26,7 +26,7 @@ from shipper.plugin import Fields
 from shipper_plugins.inputs.journal_export import Entry, Value
 from shipper_plugins.inputs.syslog_message import FACILITIES, SEVERITIES
 
-CURSOR = "__CURSOR"
+CURSOR, HOST, MESSAGE = "__CURSOR", "_HOSTNAME", "MESSAGE"
 _TIME = "__REALTIME_TIMESTAMP"
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _LAST = ((1 << 63) - 1) // 1000
@@ -88,7 +88,7 @@ _NUMBERS = {
     "OBJECT_UID": "journald.object.uid",
 }
 _SEPARATE = frozenset(("PRIORITY", "SYSLOG_FACILITY", "_HOSTNAME"))
-_LEFT_OUT = frozenset(
+LEFT_OUT = frozenset(
     (CURSOR, _TIME, "__MONOTONIC_TIMESTAMP", "__SEQNUM", "__SEQNUM_ID", "SYSLOG_TIMESTAMP", "SYSLOG_RAW")
 ) | {"_SOURCE_REALTIME_TIMESTAMP", "_SOURCE_MONOTONIC_TIMESTAMP", "_SOURCE_BOOTTIME_TIMESTAMP"}
 _PLACES = {name: tuple(place.split(".")) for name, place in (_TEXTS | _NUMBERS).items()}
@@ -102,7 +102,7 @@ def event(entry: Entry) -> Fields:
             known = _number(value) if name in _NUMBERS else value
             if known is not None:
                 _put(made, place, known)
-        elif name not in _SEPARATE and name not in _LEFT_OUT:
+        elif name not in _SEPARATE and name not in LEFT_OUT:
             _add_own(made, name.lstrip("_").lower() or "_", value)
     if isinstance(made.get("message"), list):
         made["message"] = "\n".join(made["message"])

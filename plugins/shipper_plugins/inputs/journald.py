@@ -27,7 +27,7 @@ from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass, field
 from functools import partial
-from typing import Annotated, Any, ClassVar, Literal
+from typing import Annotated, ClassVar, Literal
 
 import msgspec
 import trio
@@ -43,7 +43,7 @@ from shipper.plugin import (
     StartFailed,
     backoff,
 )
-from shipper_plugins.inputs import journal_fields
+from shipper_plugins.inputs import journal_block, journal_fields
 from shipper_plugins.inputs.journal_export import Entry, Exported
 
 _CURSOR = "cursor"
@@ -128,7 +128,7 @@ class _Journal:
 
     def __init__(self, settings: JournaldInput, program: str, context: InputContext) -> None:
         self._settings, self._program, self._context = settings, program, context
-        self._shared = {"event": {"dataset": settings.data_stream.dataset}, "ecs": {"version": "8.17.0"}}
+        self._dataset = settings.data_stream.dataset
 
     def change(self, settings: JournaldInput, credentials: Mapping[str, Credential]) -> None:
         """See `Source.change`: nothing can differ, as every setting is part of the identity."""
@@ -190,7 +190,7 @@ class _Journal:
                 was_sound = True
                 self._context.report(None)
             if chunk:
-                await self._store(await _batch_of(unread, chunk, self._shared))
+                await self._store(await _batch_of(unread, chunk, self._dataset))
 
     async def _store(self, made: tuple[Batch, bytes] | None) -> None:
         if made is not None:
@@ -220,18 +220,17 @@ class _Unread:
         return entries
 
 
-async def _batch_of(unread: _Unread, chunk: bytes, shared: dict[str, Any]) -> tuple[Batch, bytes] | None:
-    make = partial(_batch, unread, chunk, shared)
+async def _batch_of(unread: _Unread, chunk: bytes, dataset: str) -> tuple[Batch, bytes] | None:
+    make = partial(_batch, unread, chunk, dataset)
     return await trio.to_thread.run_sync(make) if unread.held + len(chunk) > _IN_THREAD else make()
 
 
-def _batch(unread: _Unread, chunk: bytes, shared: dict[str, Any]) -> tuple[Batch, bytes] | None:
+def _batch(unread: _Unread, chunk: bytes, dataset: str) -> tuple[Batch, bytes] | None:
     """Returns the events of the entries that this chunk completes, and the cursor of the last one."""
     entries = unread.feed(chunk)
     if not entries:
         return None
-    batch = Batch.events(list(map(journal_fields.event, entries)), shared=shared)
-    return batch.with_columns(timestamps=list(map(journal_fields.nanoseconds, entries))), _cursor(entries)
+    return journal_block.batch(entries, dataset), _cursor(entries)
 
 
 def _cursor(entries: Sequence[Entry]) -> bytes:
