@@ -43,7 +43,8 @@ from shipper.plugin import (
     StartFailed,
     backoff,
 )
-from shipper_plugins.inputs import journal_block, journal_fields
+from shipper_plugins.inputs import journal_block
+from shipper_plugins.inputs.journal_block import Cut, cut
 from shipper_plugins.inputs.journal_export import Entry, Exported
 
 _CURSOR = "cursor"
@@ -157,7 +158,7 @@ class _Journal:
             return f"journalctl does not tell where the journal ends within {_LAST_SECONDS:g}s"
         if told.returncode:
             return _ended(told.returncode, told.stderr)
-        await self._context.emit(positions={_CURSOR: _cursor(Exported().feed(told.stdout))})
+        await self._context.emit(positions={_CURSOR: _cursor(Exported(cut).feed(told.stdout))})
         return None
 
     async def _follow(self) -> tuple[str | None, bool]:
@@ -179,7 +180,7 @@ class _Journal:
         """Stores all entries behind a cursor; returns whether there was one, or nothing happened for a while."""
         with suppress(OSError, AttributeError):
             fcntl.fcntl(pipe.fileno(), fcntl.F_SETPIPE_SZ, _PIPE)  # type: ignore[attr-defined]
-        unread, was_sound, most = _Unread(cursor), False, max(4096, min(_PIPE, self._context.chunk_bytes))
+        unread, was_sound, most = _Unread(cursor.encode()), False, max(4096, min(_PIPE, self._context.chunk_bytes))
         while True:
             chunk: bytes | None = None
             with trio.move_on_after(float("inf") if was_sound else _SOUND):
@@ -202,20 +203,20 @@ class _Journal:
 class _Unread:
     """Entries behind a cursor, out of bytes that may begin with its entry."""
 
-    _cursor: str
+    _cursor: bytes
     """Empty once an entry has come."""
-    _exported: Exported = field(default_factory=Exported)
+    _exported: Exported = field(default_factory=lambda: Exported(cut))
 
     @property
     def held(self) -> int:
         return self._exported.held
 
-    def feed(self, chunk: bytes) -> list[Entry]:
+    def feed(self, chunk: bytes) -> list[Cut | Entry]:
         """Returns the entries that are complete now."""
-        entries = self._exported.feed(chunk)
+        entries: list[Cut | Entry] = self._exported.feed(chunk)
         if entries and self._cursor:
-            is_stored = entries[0].get(journal_fields.CURSOR) == self._cursor
-            self._cursor = ""
+            is_stored = journal_block.cursor(entries[0]) == self._cursor
+            self._cursor = b""
             return entries[1:] if is_stored else entries
         return entries
 
@@ -233,9 +234,8 @@ def _batch(unread: _Unread, chunk: bytes, dataset: str) -> tuple[Batch, bytes] |
     return journal_block.batch(entries, dataset), _cursor(entries)
 
 
-def _cursor(entries: Sequence[Entry]) -> bytes:
-    cursor = entries[-1].get(journal_fields.CURSOR, "") if entries else ""
-    return cursor.encode() if isinstance(cursor, str) else b""
+def _cursor(entries: Sequence[Cut | Entry]) -> bytes:
+    return journal_block.cursor(entries[-1]) if entries else b""
 
 
 async def _listen(pipe: trio.abc.ReceiveStream, words: bytearray) -> None:
