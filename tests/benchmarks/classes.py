@@ -13,6 +13,7 @@ otlp-to-bulk        OTLP over HTTP of four clients, into bulk requests
 otlp-to-otlp        the same into OTLP over HTTP
 nginx, json         a log whose lines a `parse` processor takes apart
 syslog, counted     messages of RFC 5424 over a TCP connection, as lines and counted; `forwarded` those of RFC 3164
+udp                 datagrams of syslog, 20,000 and 50,000 a second for 30 s: how many arrive
 files               10,000 files of 200 lines
 large               lines of 64 KiB
 slow                1,000 files with a line each second, for 30 s: what that costs, and how late the lines come
@@ -41,16 +42,19 @@ from tests.benchmarks.pipeline import (
     bulk_output,
     file_input,
     otlp_output,
+    queued,
     running,
     until_settled,
     workplace,
 )
 from tests.benchmarks.producer import trickle
 from tests.benchmarks.sink import Sink, sink
-from tests.benchmarks.syslogs import stream
+from tests.benchmarks.syslogs import datagrams, stream
 from tests.benchmarks.terminator import terminator
 
 AIM_MIB = 100
+RATES = 20_000, 50_000
+"""Of `udp`, in datagrams a second."""
 INPUTS, TURNS = 10, 20
 """Of `sets`: inputs with a file each, and lines of each file in a second."""
 
@@ -185,6 +189,21 @@ def slow(target: Sink, sources: int, seconds: float) -> list[str]:
         return [f"{sources:,} slow files", share, each, together, f"{child.peak_mib():,.0f}", *delays]
 
 
+def udp(target: Sink, rate: int, seconds: float) -> list[str]:
+    """Datagrams at a rate: a row of their own table."""
+    target.reset()
+    port = free_port()
+    with workplace() as place, running(place / "state") as child:
+        input = {"type": "syslog", "addresses": [f"udp://127.0.0.1:{port}"]}
+        activate(child, 1, {"source": input}, {"main": bulk_output(target.port)})
+        cpu, sent = child.cpu_seconds(), datagrams(port, rate, seconds)
+        arrived = -1
+        while arrived < (arrived := target.counts()["items"]) or queued(child):
+            time.sleep(1)
+        each = 1e6 * (child.cpu_seconds() - cpu) / max(1, arrived)
+        return [f"{sent / seconds:,.0f}", f"{arrived / sent:.2%}", f"{each:,.2f}", f"{child.peak_mib():,.0f}"]
+
+
 def sets(target: Sink, count: int, seconds: float) -> list[list[str]]:
     """Ten inputs with so many data sets: a row while lines trickle, and one of what waited for the destination."""
     target.reset()
@@ -227,7 +246,9 @@ def main() -> None:
     parser.add_argument("--files", type=int, default=sizes.files, help="of 200 lines each")
     parser.add_argument("--large", type=int, default=sizes.large, help="lines of 64 KiB")
     parser.add_argument("--sources", type=int, default=sizes.sources, help="files that grow by a line a second")
-    parser.add_argument("--seconds", type=float, default=sizes.seconds, help="for which they grow, and those of sets")
+    parser.add_argument(
+        "--seconds", type=float, default=sizes.seconds, help="for which they grow, and those of sets and udp"
+    )
     parser.add_argument("--only", nargs="+", metavar="CLASS", help="these classes (default: all)")
     options = parser.parse_args()
     sizes = Sizes(options.lines, options.files, options.large, options.sources, options.seconds)
@@ -252,6 +273,10 @@ def report(sizes: Sizes, runs: int, only: list[str] | None, target: Sink, direct
         progress(f"{sizes.sources:,} slow files, {sizes.seconds:.0f} s")
         head = ["class", "CPU", "CPU µs/event", "events/request", "MiB", "p50 ms", "p99 ms", "max ms"]
         tables.append(Table(head, [slow(target, sizes.sources, sizes.seconds)]))
+    if only is None or "udp" in only:
+        progress(f"datagrams, {sizes.seconds:.0f} s at each rate")
+        head = ["datagrams/s", "arrived", "CPU µs/event", "MiB"]
+        tables.append(Table(head, [udp(target, rate, sizes.seconds) for rate in RATES]))
     if only is None or "sets" in only:
         progress(f"ten inputs, one data set and ten, {sizes.seconds:.0f} s each")
         head = ["class", "requests / 1,000 events", "CPU µs/event", "of these after the outage"]

@@ -14,7 +14,7 @@ Speed: an entry of text fields is one split and one `dict`, 4 µs for 22 fields.
 from __future__ import annotations
 
 import struct
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -22,6 +22,8 @@ MOST_BYTES = 1 << 20
 """Of a field."""
 MOST_ENTRY = 4 << 20
 """Of all fields of an entry."""
+_SMALL = 32 << 10
+"""An entry of fewer bytes is not begun before it may be whole: each ends with an empty line."""
 _SIZE = struct.Struct("<Q")
 
 Value = str | list[str]
@@ -29,9 +31,33 @@ Entry = dict[str, Value]
 """The fields of an entry; a list for one that occurs several times."""
 
 
+def plain(text: bytes) -> Entry | None:
+    """Returns the fields of an entry, given without the empty line at its end; None if one of them is not text.
+
+    The name of such a field precedes its bytes, as a line without `=`: so what looks like the end of the entry in them
+    misleads nobody.
+    """
+    lines = text.decode(errors="replace").split("\n")
+    pairs: list[Any] = [line.split("=", 1) for line in lines]
+    try:
+        fields: Entry = dict(pairs)
+    except ValueError:
+        return None
+    return fields if len(fields) == len(lines) else _entry(pairs)
+
+
+def _entry(pairs: Sequence[tuple[str, str]]) -> Entry:
+    fields: dict[str, list[str]] = {}
+    for name, value in pairs:
+        fields.setdefault(name, []).append(value)
+    return {name: values if len(values) > 1 else values[0] for name, values in fields.items()}
+
+
 @dataclass(slots=True)
 class Exported:
-    """Entries out of bytes as they come."""
+    """Entries out of bytes as they come; `take` makes of one what is returned, or None if a field of it is not text."""
+
+    take: Callable[[bytes], Any] = plain
 
     _rest: bytes = b""
     _pairs: list[tuple[str, str]] = field(default_factory=list)
@@ -48,15 +74,15 @@ class Exported:
         """The bytes so far of the entry that is not complete."""
         return len(self._rest) + self._kept
 
-    def feed(self, chunk: bytes) -> list[Entry]:
-        """Returns the entries that are complete now."""
-        data, at, entries = self._rest + chunk, 0, list[Entry]()
+    def feed(self, chunk: bytes) -> list[Any]:
+        """Returns the entries that are complete now: what `take` makes of them, or their fields."""
+        data, at, entries = self._rest + chunk, 0, list[Any]()
         while (after := self._step(data, at, entries)) is not None:
             at = after
         self._rest = data[at:]
         return entries
 
-    def _step(self, data: bytes, at: int, entries: list[Entry]) -> int | None:
+    def _step(self, data: bytes, at: int, entries: list[Any]) -> int | None:
         """Takes an entry, a field, or what is to be skipped; returns where it ends, None if more is needed."""
         if at >= len(data):
             return None
@@ -68,14 +94,16 @@ class Exported:
             end = data.find(b"\n", at)
             self._is_long_line = end < 0
             return end + 1 if end >= 0 else len(data)
-        if not self._pairs and (end := data.find(b"\n\n", at)) > at and end - at <= MOST_BYTES:
-            entry = _plain(data[at:end])
-            if entry is not None:
+        if not self._pairs:
+            end = data.find(b"\n\n", at)
+            if end < 0 and len(data) - at < _SMALL:
+                return None
+            if at < end <= at + MOST_BYTES and (entry := self.take(data[at:end])) is not None:
                 entries.append(entry)
                 return end + 2
         return self._field(data, at, entries)
 
-    def _field(self, data: bytes, at: int, entries: list[Entry]) -> int | None:
+    def _field(self, data: bytes, at: int, entries: list[Any]) -> int | None:
         end = data.find(b"\n", at, at + MOST_BYTES)
         if end == at:
             self._end_entry(entries)
@@ -111,29 +139,7 @@ class Exported:
         if self._kept <= MOST_ENTRY:
             self._pairs.append((name.decode(errors="replace"), value.decode(errors="replace")))
 
-    def _end_entry(self, entries: list[Entry]) -> None:
+    def _end_entry(self, entries: list[Any]) -> None:
         if self._pairs:
             entries.append(_entry(self._pairs))
         self._pairs, self._kept = [], 0
-
-
-def _plain(text: bytes) -> Entry | None:
-    """Returns the fields of an entry; None if one of them is not text.
-
-    The name of such a field precedes its bytes, as a line without `=`: so what looks like the end of the entry in them
-    misleads nobody.
-    """
-    lines = text.decode(errors="replace").split("\n")
-    pairs: list[Any] = [line.split("=", 1) for line in lines]
-    try:
-        fields: Entry = dict(pairs)
-    except ValueError:
-        return None
-    return fields if len(fields) == len(lines) else _entry(pairs)
-
-
-def _entry(pairs: Sequence[tuple[str, str]]) -> Entry:
-    fields: dict[str, list[str]] = {}
-    for name, value in pairs:
-        fields.setdefault(name, []).append(value)
-    return {name: values if len(values) > 1 else values[0] for name, values in fields.items()}

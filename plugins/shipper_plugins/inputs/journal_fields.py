@@ -26,10 +26,11 @@ from shipper.plugin import Fields
 from shipper_plugins.inputs.journal_export import Entry, Value
 from shipper_plugins.inputs.syslog_message import FACILITIES, SEVERITIES
 
-CURSOR = "__CURSOR"
-_TIME = "__REALTIME_TIMESTAMP"
+CURSOR, HOST, MESSAGE = "__CURSOR", "_HOSTNAME", "MESSAGE"
+TIME = "__REALTIME_TIMESTAMP"
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
-_LAST = ((1 << 63) - 1) // 1000
+LATEST = ((1 << 63) - 1) // 1000
+"""The last time whose nanoseconds fit into 64 bits, in microseconds."""
 _LONGEST_NUMBER = 18
 
 _TEXTS = {
@@ -88,8 +89,8 @@ _NUMBERS = {
     "OBJECT_UID": "journald.object.uid",
 }
 _SEPARATE = frozenset(("PRIORITY", "SYSLOG_FACILITY", "_HOSTNAME"))
-_LEFT_OUT = frozenset(
-    (CURSOR, _TIME, "__MONOTONIC_TIMESTAMP", "__SEQNUM", "__SEQNUM_ID", "SYSLOG_TIMESTAMP", "SYSLOG_RAW")
+LEFT_OUT = frozenset(
+    (CURSOR, TIME, "__MONOTONIC_TIMESTAMP", "__SEQNUM", "__SEQNUM_ID", "SYSLOG_TIMESTAMP", "SYSLOG_RAW")
 ) | {"_SOURCE_REALTIME_TIMESTAMP", "_SOURCE_MONOTONIC_TIMESTAMP", "_SOURCE_BOOTTIME_TIMESTAMP"}
 _PLACES = {name: tuple(place.split(".")) for name, place in (_TEXTS | _NUMBERS).items()}
 
@@ -102,11 +103,11 @@ def event(entry: Entry) -> Fields:
             known = _number(value) if name in _NUMBERS else value
             if known is not None:
                 _put(made, place, known)
-        elif name not in _SEPARATE and name not in _LEFT_OUT:
+        elif name not in _SEPARATE and name not in LEFT_OUT:
             _add_own(made, name.lstrip("_").lower() or "_", value)
     if isinstance(made.get("message"), list):
         made["message"] = "\n".join(made["message"])
-    _set_late_time(made, _number(entry.get(_TIME)))
+    _set_late_time(made, _number(entry.get(TIME)))
     _set_syslog(made, _number(entry.get("PRIORITY")), _number(entry.get("SYSLOG_FACILITY")))
     if (host := entry.get("_HOSTNAME")) is not None:
         _put(made, ("host", "name"), host)
@@ -116,12 +117,12 @@ def event(entry: Entry) -> Fields:
 
 def nanoseconds(entry: Entry) -> int | None:
     """Returns when the journal took an entry, since the epoch; None after the year 2262."""
-    microseconds = _number(entry.get(_TIME))
-    return None if microseconds is None or microseconds > _LAST else microseconds * 1000
+    microseconds = _number(entry.get(TIME))
+    return None if microseconds is None or microseconds > LATEST else microseconds * 1000
 
 
 def _set_late_time(made: Fields, microseconds: int | None) -> None:
-    if microseconds is not None and microseconds > _LAST:
+    if microseconds is not None and microseconds > LATEST:
         with suppress(OverflowError):
             late = _EPOCH + timedelta(microseconds=microseconds)
             made["@timestamp"] = late.isoformat(timespec="milliseconds").replace("+00:00", "Z")

@@ -27,7 +27,7 @@ from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass, field
 from functools import partial
-from typing import Annotated, Any, ClassVar, Literal
+from typing import Annotated, ClassVar, Literal
 
 import msgspec
 import trio
@@ -43,7 +43,8 @@ from shipper.plugin import (
     StartFailed,
     backoff,
 )
-from shipper_plugins.inputs import journal_fields
+from shipper_plugins.inputs import journal_block
+from shipper_plugins.inputs.journal_block import Cut, cut
 from shipper_plugins.inputs.journal_export import Entry, Exported
 from shipper_plugins.inputs.pace import Pace
 
@@ -129,7 +130,7 @@ class _Journal:
 
     def __init__(self, settings: JournaldInput, program: str, context: InputContext) -> None:
         self._settings, self._program, self._context = settings, program, context
-        self._shared = {"event": {"dataset": settings.data_stream.dataset}, "ecs": {"version": "8.17.0"}}
+        self._dataset = settings.data_stream.dataset
 
     def change(self, settings: JournaldInput, credentials: Mapping[str, Credential]) -> None:
         """See `Source.change`: nothing can differ, as every setting is part of the identity."""
@@ -158,7 +159,7 @@ class _Journal:
             return f"journalctl does not tell where the journal ends within {_LAST_SECONDS:g}s"
         if told.returncode:
             return _ended(told.returncode, told.stderr)
-        await self._context.emit(positions={_CURSOR: _cursor(Exported().feed(told.stdout))})
+        await self._context.emit(positions={_CURSOR: _cursor(Exported(cut).feed(told.stdout))})
         return None
 
     async def _follow(self) -> tuple[str | None, bool]:
@@ -180,7 +181,7 @@ class _Journal:
         """Stores all entries behind a cursor; returns whether there was one, or nothing happened for a while."""
         with suppress(OSError, AttributeError):
             fcntl.fcntl(pipe.fileno(), fcntl.F_SETPIPE_SZ, _PIPE)  # type: ignore[attr-defined]
-        unread, was_sound, most = _Unread(cursor), False, max(4096, min(_PIPE, self._context.chunk_bytes))
+        unread, was_sound, most = _Unread(cursor.encode()), False, max(4096, min(_PIPE, self._context.chunk_bytes))
         pace = Pace()
         while True:
             if not self._settings.stop_at_end and (left := pace.left(trio.current_time())):
@@ -195,7 +196,7 @@ class _Journal:
                 self._context.report(None)
             if chunk:
                 pace.count(trio.current_time(), len(chunk))
-                await self._store(await _batch_of(unread, chunk, self._shared))
+                await self._store(await _batch_of(unread, chunk, self._dataset))
 
     async def _store(self, made: tuple[Batch, bytes] | None) -> None:
         if made is not None:
@@ -207,41 +208,39 @@ class _Journal:
 class _Unread:
     """Entries behind a cursor, out of bytes that may begin with its entry."""
 
-    _cursor: str
+    _cursor: bytes
     """Empty once an entry has come."""
-    _exported: Exported = field(default_factory=Exported)
+    _exported: Exported = field(default_factory=lambda: Exported(cut))
 
     @property
     def held(self) -> int:
         return self._exported.held
 
-    def feed(self, chunk: bytes) -> list[Entry]:
+    def feed(self, chunk: bytes) -> list[Cut | Entry]:
         """Returns the entries that are complete now."""
-        entries = self._exported.feed(chunk)
+        entries: list[Cut | Entry] = self._exported.feed(chunk)
         if entries and self._cursor:
-            is_stored = entries[0].get(journal_fields.CURSOR) == self._cursor
-            self._cursor = ""
+            is_stored = journal_block.cursor(entries[0]) == self._cursor
+            self._cursor = b""
             return entries[1:] if is_stored else entries
         return entries
 
 
-async def _batch_of(unread: _Unread, chunk: bytes, shared: dict[str, Any]) -> tuple[Batch, bytes] | None:
-    make = partial(_batch, unread, chunk, shared)
+async def _batch_of(unread: _Unread, chunk: bytes, dataset: str) -> tuple[Batch, bytes] | None:
+    make = partial(_batch, unread, chunk, dataset)
     return await trio.to_thread.run_sync(make) if unread.held + len(chunk) > _IN_THREAD else make()
 
 
-def _batch(unread: _Unread, chunk: bytes, shared: dict[str, Any]) -> tuple[Batch, bytes] | None:
+def _batch(unread: _Unread, chunk: bytes, dataset: str) -> tuple[Batch, bytes] | None:
     """Returns the events of the entries that this chunk completes, and the cursor of the last one."""
     entries = unread.feed(chunk)
     if not entries:
         return None
-    batch = Batch.events(list(map(journal_fields.event, entries)), shared=shared)
-    return batch.with_columns(timestamps=list(map(journal_fields.nanoseconds, entries))), _cursor(entries)
+    return journal_block.batch(entries, dataset), _cursor(entries)
 
 
-def _cursor(entries: Sequence[Entry]) -> bytes:
-    cursor = entries[-1].get(journal_fields.CURSOR, "") if entries else ""
-    return cursor.encode() if isinstance(cursor, str) else b""
+def _cursor(entries: Sequence[Cut | Entry]) -> bytes:
+    return journal_block.cursor(entries[-1]) if entries else b""
 
 
 async def _listen(pipe: trio.abc.ReceiveStream, words: bytearray) -> None:

