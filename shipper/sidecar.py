@@ -16,7 +16,6 @@ import signal
 import uuid
 from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import AbstractAsyncContextManager, AbstractContextManager, asynccontextmanager, contextmanager
-from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -71,8 +70,7 @@ LOOK_SECONDS = 0.5
 """The interval of checks, while stopping, whether all waiting events are held."""
 
 
-@dataclass(frozen=True, slots=True)
-class Options:
+class Options(msgspec.Struct, frozen=True):
     """The options of the command line."""
 
     state: Path
@@ -91,14 +89,13 @@ def signals() -> Iterator[AsyncIterator[int]]:
         yield received
 
 
-@dataclass(frozen=True, slots=True)
-class Outside:
+class Outside(msgspec.Struct, frozen=True):
     """The environment of the process, except for the resources of plugins and the HTTP server."""
 
     stdin: Stdin
     stdout: Stdout
     environment: Environment = REAL
-    disk: Disk = field(default_factory=Disk)
+    disk: Disk = msgspec.field(default_factory=Disk)
     signals: Callable[[], AbstractContextManager[AsyncIterator[object]]] = signals
     asyncio: Callable[[], AbstractAsyncContextManager[Asyncio]] = open_asyncio
     plugins: Callable[[], Registry] = Registry.installed

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import signal
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -80,7 +79,10 @@ class Agent:
         self._notify = Notify(environment)
         self._warned: Sequence[Problem] = ()
         kind = {"is_shared": source.is_shared, "is_leased": is_leased}
-        self.members = [Member(replace(options, state=state), vault, self, **kind) for state, vault in vaults.items()]
+        self.members = [
+            Member(msgspec.structs.replace(options, state=state), vault, self, **kind)
+            for state, vault in vaults.items()
+        ]
         self.troubles = Everywhere([member.troubles for member in self.members])
         self.is_leaving, self._has_ended, self._status = False, False, 0
         self._left = trio.Event()

@@ -13,9 +13,9 @@ import math
 from collections import Counter
 from collections.abc import AsyncIterator, Collection, Iterator, Sequence
 from contextlib import asynccontextmanager
-from dataclasses import dataclass, field
 from typing import Protocol
 
+import msgspec
 import trio
 
 from shipper.pipeline.attempts.attempt import Trouble
@@ -59,16 +59,15 @@ SILENT_SECONDS = 3.0
 """Seconds without an answer after which a lane gives up its slot."""
 
 
-@dataclass(frozen=True, slots=True)
-class Means:
+class Means(msgspec.Struct, frozen=True):
     """What lanes need of the process."""
 
     spool: Spool
     keyring: Keyring
     aio: Asyncio
     taps: Taps
-    lease: Lease = field(default_factory=Lease)
-    sources: Sources = field(default_factory=Sources)
+    lease: Lease = msgspec.field(default_factory=Lease)
+    sources: Sources = msgspec.field(default_factory=Sources)
     environment: Environment = REAL
 
 
