@@ -39,7 +39,7 @@ from shipper.pipeline.intake.listeners import Listeners
 from shipper.pipeline.keyring import Keyring
 from shipper.pipeline.plan import digest
 from shipper.policy.registry import Registry
-from shipper.process import log
+from shipper.process import collector, log
 from shipper.process.environment import REAL, Environment
 from shipper.process.signal import Signal
 from shipper.protocol.messages import CAPABILITIES, VERSION, Hello, Observed, QueueFigures, Ready, State, Stopped
@@ -338,9 +338,13 @@ class _Parts:
             settled=settled,
             say=door.say,
             on_change=changed,
-            on_active=lambda: self.forwarding.news.set(),
+            on_active=self._activated,
             in_thread=environment.in_thread,
         )
+
+    def _activated(self) -> None:
+        self.forwarding.news.set()
+        collector.started()
 
     def _end_drains(self) -> None:
         """Makes what ends drains that cannot end by themselves, and requeues dead letters."""

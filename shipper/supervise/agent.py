@@ -17,7 +17,7 @@ import msgspec
 import trio
 
 from shipper.policy.registry import Registry
-from shipper.process import log
+from shipper.process import collector, log
 from shipper.protocol.messages import Result
 from shipper.sdk.codes import Code
 from shipper.sdk.errors import PolicyError, Problem
@@ -301,6 +301,7 @@ class Agent:
 
     def serving(self) -> None:
         """Tells the service manager that the service is ready."""
+        collector.started()
         self._notify.send("READY=1", "STATUS=shipping")
 
     def stopping(self) -> None:
