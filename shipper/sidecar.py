@@ -16,7 +16,6 @@ import signal
 import uuid
 from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import AbstractAsyncContextManager, AbstractContextManager, asynccontextmanager, contextmanager
-from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -41,7 +40,7 @@ from shipper.pipeline.intake.listeners import Listeners
 from shipper.pipeline.keyring import Keyring
 from shipper.pipeline.plan import digest
 from shipper.policy.registry import Registry
-from shipper.process import log
+from shipper.process import collector, log
 from shipper.process.environment import REAL, Environment
 from shipper.process.signal import Signal
 from shipper.protocol.messages import CAPABILITIES, VERSION, Hello, Observed, QueueFigures, Ready, State, Stopped
@@ -72,8 +71,7 @@ LOOK_SECONDS = 0.5
 """The interval of checks, while stopping, whether all waiting events are held."""
 
 
-@dataclass(frozen=True, slots=True)
-class Options:
+class Options(msgspec.Struct, frozen=True):
     """The options of the command line."""
 
     state: Path
@@ -92,14 +90,13 @@ def signals() -> Iterator[AsyncIterator[int]]:
         yield received
 
 
-@dataclass(frozen=True, slots=True)
-class Outside:
+class Outside(msgspec.Struct, frozen=True):
     """The environment of the process, except for the resources of plugins and the HTTP server."""
 
     stdin: Stdin
     stdout: Stdout
     environment: Environment = REAL
-    disk: Disk = field(default_factory=Disk)
+    disk: Disk = msgspec.field(default_factory=Disk)
     signals: Callable[[], AbstractContextManager[AsyncIterator[object]]] = signals
     asyncio: Callable[[], AbstractAsyncContextManager[Asyncio]] = open_asyncio
     plugins: Callable[[], Registry] = Registry.installed
@@ -342,9 +339,13 @@ class _Parts:
             settled=settled,
             say=door.say,
             on_change=changed,
-            on_active=lambda: self.forwarding.news.set(),
+            on_active=self._activated,
             in_thread=environment.in_thread,
         )
+
+    def _activated(self) -> None:
+        self.forwarding.news.set()
+        collector.started()
 
     def _end_drains(self) -> None:
         """Makes what ends drains that cannot end by themselves, and requeues dead letters."""

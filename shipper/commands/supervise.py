@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import math
 from contextlib import asynccontextmanager
-from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
+from msgspec.structs import replace
 
 from shipper.commands import PATH
 from shipper.process import collector

@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 import click
+from msgspec import structs
 
 from shipper.commands import PATH
 from shipper.sdk.errors import PolicyError
@@ -215,7 +216,7 @@ def _report(as_json: bool, is_shown: Callable[[Finding], bool], *, with_inputs: 
         click.get_current_context().exit(REFUSED)
     bad = sum(finding.verdict == "bad" for _, finding in found)
     if as_json:
-        click.echo(json.dumps([{"unit": unit, **asdict(finding)} for unit, finding in found], indent=2))
+        click.echo(json.dumps([{"unit": unit, **structs.asdict(finding)} for unit, finding in found], indent=2))
     elif not found:
         click.echo("there is nothing to ask")
     else:

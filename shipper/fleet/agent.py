@@ -6,7 +6,6 @@ store. Whatever else a host does for its fleet ends with the agent.
 
 from __future__ import annotations
 
-import dataclasses
 import functools
 from collections.abc import Mapping
 
@@ -55,7 +54,7 @@ async def follow(options: Options, fleet: Opened, environment: Mapping[str, str]
     """As `supervise_in_fleet`, on an open fleet."""
     settings, http = fleet.settings, options.config.http
     config = msgspec.structs.replace(options.config, http=of_sidecar(settings, http))
-    options = dataclasses.replace(options, config=config)
+    options = msgspec.structs.replace(options, config=config)
     with Vault(options.state, options.config.state_keys) as vault, Watch() as watch:
         registry = Registry.installed()
         home = Home.open(options.state, settings.name, settings.member)

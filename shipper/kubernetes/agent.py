@@ -6,7 +6,6 @@ API server. Whatever else a member does ends with the agent, after its last stat
 
 from __future__ import annotations
 
-import dataclasses
 import functools
 from collections.abc import Mapping
 
@@ -55,7 +54,7 @@ async def follow(options: Options, found: Found, client: Client, environment: Ma
     """As `supervise_in_kubernetes`, by a client."""
     settings, http = found.settings, options.config.http
     config = msgspec.structs.replace(options.config, http=OF_SIDECAR_ALONE if http else None)
-    options = dataclasses.replace(options, config=config)
+    options = msgspec.structs.replace(options, config=config)
     with Vault(options.state, options.config.state_keys) as vault, Watch() as watch:
         registry = Registry.installed()
         vault.load()  # it opens the memory of the member, too

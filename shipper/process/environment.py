@@ -12,9 +12,9 @@ import random
 import threading
 import time
 from collections.abc import Callable
-from dataclasses import dataclass, field
 from typing import Any, Protocol, TypeVar, TypeVarTuple, Unpack
 
+import msgspec
 import trio
 
 from shipper.process import memory
@@ -67,8 +67,7 @@ def start_thread(function: Callable[[], None], name: str) -> None:
     threading.Thread(target=function, name=name, daemon=True).start()
 
 
-@dataclass(frozen=True, slots=True)
-class Environment:
+class Environment(msgspec.Struct, frozen=True):
     """The machine's own, unless others are given."""
 
     wall: Clock = time.time
@@ -77,7 +76,7 @@ class Environment:
     """Goes only forward."""
     boottime: Clock = boottime
     entropy: Entropy = os.urandom
-    draw: random.Random = field(default_factory=random.Random)
+    draw: random.Random = msgspec.field(default_factory=random.Random)
     """For what need not be secret: how long to wait."""
     in_thread: InThread = in_thread
     start_thread: StartThread = start_thread

@@ -7,9 +7,9 @@ the next question may time out.
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any, Literal, TypeAlias, TypeVar
 
+import msgspec
 import trio
 
 from shipper.sdk.codes import Code
@@ -27,8 +27,7 @@ Verdict = Literal["good", "bad", "unknown"]
 """`unknown`: the destination does not tell, and events may still be delivered."""
 
 
-@dataclass(frozen=True, slots=True)
-class Finding:
+class Finding(msgspec.Struct, frozen=True):
     """One answer. `of` is a host and its port, or a place such as `logs-nginx.access-prod`.
 
     `text` says what is there or what is missing, and what helps. It has no secret, no text of an event, and of a
@@ -42,8 +41,7 @@ class Finding:
     code: str = Code.OK
 
 
-@dataclass(frozen=True, slots=True)
-class Question:
+class Question(msgspec.Struct, frozen=True):
     """What a policy would send: `targets` are places within the destination, as `Output.targets` names them."""
 
     targets: Sequence[str] = ()
@@ -59,8 +57,7 @@ State = Literal["missing", "same", "different", "foreign", "unknown"]
 `unknown`: the destination does not tell."""
 
 
-@dataclass(frozen=True, slots=True)
-class Prepared:
+class Prepared(msgspec.Struct, frozen=True):
     """A thing that a destination should have, such as an index template: its content, and whether it is there.
 
     `has_written`: it was written now, and is there as shown.

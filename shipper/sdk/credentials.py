@@ -18,7 +18,6 @@ import json
 import re
 from collections.abc import Collection, Iterable, Mapping
 from contextlib import suppress
-from dataclasses import dataclass
 from typing import Any
 from urllib.parse import quote
 
@@ -32,8 +31,7 @@ _PEM = "-----BEGIN"
 _ID_AND_SECRET = re.compile(r"[^\s:{}\[\]'\"]+:\S+")
 
 
-@dataclass(frozen=True, slots=True)
-class Shape:
+class Shape(msgspec.Struct, frozen=True):
     """A set of fields that a credential may have; those in `public` are names, and may be shown."""
 
     name: str

@@ -18,8 +18,9 @@ import struct
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass
 from weakref import WeakKeyDictionary
+
+import msgspec
 
 from shipper.sdk.codes import Code, of_os_error
 from shipper.sdk.descriptors import in_words
@@ -37,8 +38,7 @@ _DROPS = 8
 _lost: WeakKeyDictionary[socket.socket, int] = WeakKeyDictionary()
 
 
-@dataclass(frozen=True, slots=True)
-class Bound:
+class Bound(msgspec.Struct, frozen=True):
     """A non-blocking socket to listen on; one in the file system has the identity of its file."""
 
     socket: socket.socket

@@ -31,7 +31,6 @@ from __future__ import annotations
 import json
 import zlib
 from collections.abc import Collection, Iterator, Sequence
-from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -41,6 +40,7 @@ from cryptography.hazmat.primitives.keywrap import InvalidUnwrap, aes_key_unwrap
 from shipper.process.environment import REAL, Entropy
 from shipper.sdk.codes import Code
 from shipper.sdk.errors import StartFailed, StateLocked
+from shipper.sdk.unshown import Unshown
 from shipper.spool.directory import StateDirectory, starting
 from shipper.spool.seal import KEY_ID_BYTES, Sealer
 
@@ -56,23 +56,24 @@ _LOCAL = "state.key"
 _DATA, _FINGERPRINT, _FORMER = "data", "fingerprint", "former"
 
 
-@dataclass(frozen=True, slots=True)
-class StateKey:
+class StateKey(Unshown, frozen=True):
     """A key that wraps the keys of a state directory; 32 bytes."""
 
     id: str
-    key: bytes = field(repr=False)
+    key: bytes
 
     def __post_init__(self) -> None:
         if len(self.key) != 32:
             raise ValueError(f"state key {self.id!r} is not 32 bytes long")
 
+    def __repr__(self) -> str:
+        return f"StateKey(id={self.id!r})"
 
-@dataclass(frozen=True, slots=True)
-class _Key:
+
+class _Key(Unshown, frozen=True):
     kind: str
     id: bytes
-    key: bytes = field(repr=False)
+    key: bytes
 
 
 class Keyring:

@@ -7,7 +7,6 @@ Pure: made from the statements of the parts. A unit that does not do its job is 
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from itertools import islice
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -52,8 +51,7 @@ _WELL = ("STARTING", "CONFIGURING", "HEALTHY", "UNKNOWN")
 """UNKNOWN is the state that a supervisor reports before its shipper has reported."""
 
 
-@dataclass(frozen=True, slots=True)
-class LaneView:
+class LaneView(msgspec.Struct, frozen=True):
     """The health of a lane."""
 
     id: int

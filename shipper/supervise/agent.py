@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import signal
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -18,7 +17,7 @@ import msgspec
 import trio
 
 from shipper.policy.registry import Registry
-from shipper.process import log
+from shipper.process import collector, log
 from shipper.protocol.messages import Result
 from shipper.sdk.codes import Code
 from shipper.sdk.errors import PolicyError, Problem
@@ -80,7 +79,10 @@ class Agent:
         self._notify = Notify(environment)
         self._warned: Sequence[Problem] = ()
         kind = {"is_shared": source.is_shared, "is_leased": is_leased}
-        self.members = [Member(replace(options, state=state), vault, self, **kind) for state, vault in vaults.items()]
+        self.members = [
+            Member(msgspec.structs.replace(options, state=state), vault, self, **kind)
+            for state, vault in vaults.items()
+        ]
         self.troubles = Everywhere([member.troubles for member in self.members])
         self.is_leaving, self._has_ended, self._status = False, False, 0
         self._left = trio.Event()
@@ -299,6 +301,7 @@ class Agent:
 
     def serving(self) -> None:
         """Tells the service manager that the service is ready."""
+        collector.started()
         self._notify.send("READY=1", "STATUS=shipping")
 
     def stopping(self) -> None:

@@ -14,15 +14,17 @@ may be revoked under its old id. The caller leaves out members that are gone for
 from __future__ import annotations
 
 from collections.abc import Hashable, Mapping, Sequence
-from dataclasses import dataclass, field
+
+import msgspec
+
+from shipper.sdk.unshown import Unshown
 
 
-@dataclass(frozen=True, slots=True)
-class Holding:
+class Holding(Unshown, frozen=True):
     """The credentials of one member; equal keys are the same secret."""
 
-    held: frozenset[Hashable] = field(default=frozenset(), repr=False)
-    released: Mapping[str, Hashable] = field(default_factory=dict, repr=False)
+    held: frozenset[Hashable] = frozenset()
+    released: Mapping[str, Hashable] = msgspec.field(default_factory=dict)
     """The secret behind each id."""
 
 

@@ -12,7 +12,6 @@ import base64
 import hashlib
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
 from typing import Any, NamedTuple, TypeAlias
 
 import msgspec
@@ -24,6 +23,7 @@ from shipper.protocol import messages
 from shipper.protocol.messages import Ack, Error, Nack, Observed, Ready, Released, Result, Stopped
 from shipper.sdk.codes import Code
 from shipper.sdk.retry import backoff
+from shipper.sdk.unshown import Unshown
 from shipper.supervise.answers import Answer, Versions
 from shipper.supervise.changes import Changes
 from shipper.supervise.ledger import Kept, Ledger, Wanted
@@ -64,11 +64,10 @@ class Save(msgspec.Struct, frozen=True):
     """Make the ledger durable, before any later effect."""
 
 
-@dataclass(frozen=True, slots=True)
-class Send:
+class Send(Unshown, frozen=True):
     """Send one message to the sidecar; a policy replaces one that was not yet written to the pipe."""
 
-    message: Mapping[str, Any] = field(repr=False)
+    message: Mapping[str, Any]
 
 
 class Say(msgspec.Struct, frozen=True):

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -26,18 +26,18 @@ from shipper.sdk.credentials import Credential, Shape
 from shipper.sdk.errors import PolicyError, Problem
 from shipper.sdk.secret_source import Absent
 from shipper.sdk.tls import Material
+from shipper.sdk.unshown import Unshown
 from shipper.supervise import secrets
 from shipper.supervise.ledger import Found, Wanted, identified
 from shipper.supervise.secrets import Place, Reference, SecretsAbsent
 from shipper.supervise.sources import Origin
 
 
-@dataclass(frozen=True, slots=True)
-class Given:
+class Given(Unshown, frozen=True):
     """A secret that the source of policies supplies, and the id that it has given to it."""
 
     id: str
-    content: bytes = field(repr=False)
+    content: bytes
 
 
 Giving = Callable[[Reference], Given | None]

@@ -12,10 +12,10 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import replace
 from typing import Any, Generic, Protocol, TypeVar
 
 import trio
+from msgspec.structs import replace
 
 from shipper.policy.registry import Registry
 from shipper.protocol.messages import Result

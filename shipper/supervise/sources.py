@@ -13,7 +13,7 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import Protocol
 
@@ -25,6 +25,7 @@ from shipper.policy.idle import warning
 from shipper.sdk.codes import Code
 from shipper.sdk.descriptors import in_words
 from shipper.sdk.errors import PolicyError, Problem
+from shipper.sdk.unshown import Unshown
 from shipper.supervise.reading import content
 from shipper.supervise.variables import replaced
 
@@ -47,13 +48,12 @@ class Origin(Protocol):
         ...
 
 
-@dataclass(frozen=True, slots=True)
-class Read:
+class Read(Unshown, frozen=True):
     """What files say: the tree of their policy; the section `tests` of each file that has one; and a warning for each
     part that is not in the tree, since it has no effect."""
 
-    tree: Node = field(repr=False)
-    tests: Sequence[Node] = field(default=(), repr=False)
+    tree: Node
+    tests: Sequence[Node] = ()
     idle: Sequence[Problem] = ()
 
 
@@ -69,11 +69,10 @@ class PolicyFiles(msgspec.Struct, frozen=True):
         return read(self.given, environment)
 
 
-@dataclass(frozen=True, slots=True)
-class PolicyText:
+class PolicyText(Unshown, frozen=True):
     """One text that never changes; `name` stands for a file's name in problems, such as `version 7`."""
 
-    text: str = field(repr=False)
+    text: str
     name: str
 
     def paths(self) -> Collection[Path]:
@@ -118,11 +117,10 @@ def read_text(paths: Sequence[Path]) -> str:
     return document.write(merged([file.root for file in found]))
 
 
-@dataclass(frozen=True, slots=True)
-class _File:
+class _File(Unshown, frozen=True):
     """Text and tree of a file, and its tests."""
 
-    text: str = field(repr=False)
+    text: str
     root: Node
     tests: Node | None
 

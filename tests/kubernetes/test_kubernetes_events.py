@@ -5,10 +5,11 @@ from __future__ import annotations
 import random
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
 import trio
+from msgspec.structs import replace
 from trio.testing import wait_all_tasks_blocked
 
 from shipper.apiserver.errors import AlreadyExists, ApiError, Forbidden

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
 import trio
+from msgspec.structs import replace
 
 from shipper.pipeline.plan import lane_keys, lane_settings
 from shipper.policy.policy import OutputSpec

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from threading import Thread
 
 import pytest
 import trio
+from msgspec.structs import replace
 
 from shipper.pipeline.tap import HELD_BYTES, HELD_PIECES, LARGEST_EVENT, PIECE_BYTES, Tap, Taps, shown
 from shipper.process.environment import REAL

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 import pytest
+from msgspec.structs import replace
 
 from shipper.protocol.messages import Failing, State, Unit
 from shipper.sdk.codes import Why

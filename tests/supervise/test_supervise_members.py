@@ -8,12 +8,12 @@ import os
 import signal
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 import trio
+from msgspec.structs import replace
 
 from shipper.policy.registry import Registry
 from shipper.sdk.aio import open_asyncio

@@ -8,8 +8,10 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from itertools import chain
+
+import msgspec
 
 from shipper.pipeline.attempts.fences import Fences
 from shipper.pipeline.attempts.stable import Stable
@@ -32,8 +34,7 @@ _BEYOND = (Outcome.DEAD_LETTER, Outcome.DROPPED, Outcome.DAMAGED)
 _FINAL = (Outcome.DELIVERED, Outcome.DUPLICATE, Outcome.REJECTED, Outcome.SUPERSEDED, *_BEYOND)
 
 
-@dataclass(slots=True)
-class Trouble:
+class Trouble(msgspec.Struct):
     """Why a lane stops sending for a while. `held`: the destination refuses our credential or request, which a person
     must mend."""
 

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import dataclasses
-
+import msgspec
 import pytest
 import trio
 import trio.testing
@@ -95,7 +94,7 @@ async def test_a_leader_that_cannot_renew_ends_before_its_lease_is_over(cluster:
 async def test_a_leader_whose_clock_is_too_slow_writes_nothing_older(cluster: Cluster):
     """As one that was stopped, and continued with a request on its way."""
     began = REAL.boottime()
-    slow = dataclasses.replace(REAL, boottime=lambda: began + (REAL.boottime() - began) / 5)
+    slow = msgspec.structs.replace(REAL, boottime=lambda: began + (REAL.boottime() - began) / 5)
     policy = await cluster.policy()
     member = await Played(cluster, "a").create()
     await member.report(entry(policy, 1, "active"))

@@ -6,12 +6,12 @@ import base64
 import hashlib
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable
 from contextlib import asynccontextmanager
-from dataclasses import replace
 from random import Random
 from typing import TYPE_CHECKING, Any, TypeVar, TypeVarTuple, cast
 
 import trio
 from msgspec import json
+from msgspec.structs import replace
 
 from shipper.sdk.aio import Asyncio
 from tests.databases import in_memory
