@@ -14,6 +14,7 @@ An event without the field, or whose text matches no layout, keeps its time and 
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from datetime import UTC, datetime, tzinfo
 from functools import lru_cache
 from typing import Annotated, Any
@@ -21,7 +22,7 @@ from zoneinfo import ZoneInfo
 
 import msgspec
 
-from shipper.plugin import BadOption, Batch, Fields, Processor, edited
+from shipper.plugin import BadOption, Batch, Cells, Fields, Processor, Table, Unfit, constant, edited, is_full
 from shipper.sdk.fields import check_name, find, put
 from shipper_plugins.processors.instants import arrival
 from shipper_plugins.processors.layouts import reading
@@ -63,7 +64,18 @@ class Timestamp(Processor, frozen=True):
 
     def process(self, batch: Batch) -> Batch:
         """Returns the batch with the times that could be read."""
-        return edited(batch, [self.field, self.target_field, _TIME], self._timed)
+        return edited(batch, [self.field, self.target_field, _TIME], self._timed, self._columns)
+
+    def _columns(self, table: Table) -> tuple[Table, Collection[int]]:
+        table = table.opened(self.field, self.target_field)
+        texts, before = table.cells(self.field), table.cells(_TIME) or constant(None)
+        if texts is None or texts.sparse or before.sparse:
+            raise Unfit
+        both = Cells(b"[", *texts.columns, b",", *before.columns, b"]")
+        made, refused = both.changed(table.count, lambda pair: self._read(pair[0], arrival(pair[1])))
+        if (there := table.node(self.target_field)) is not None and not is_full(there):
+            raise Unfit
+        return table.put(self.target_field, made), refused
 
     def _timed(self, event: Fields) -> Fields:
         value = find(event, self.field)
