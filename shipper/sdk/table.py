@@ -20,6 +20,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from itertools import accumulate, chain
 from operator import itemgetter
 from typing import Any, TypeVar, Union
 
@@ -32,6 +33,8 @@ T = TypeVar("T")
 
 _MOST_SHAPES = 64
 """Sequences of names in the documents of a table; a search of each document for each name takes too long beyond."""
+_RUN = 256
+"""Documents that are objects at once; those of a whole batch would exceed the CPU's cache."""
 _MISSING = object()
 
 
@@ -173,7 +176,14 @@ class Table:
     def of_documents(cls, body: bytes) -> Table:
         """Returns documents; those with other names, or in another order, than the most are odd. Raises Unfit if that
         are many."""
-        events = list(map(orjson.loads, rows(body)))
+        documents = rows(body)
+        runs = [cls._of_run(documents[at : at + _RUN]) for at in range(0, len(documents), _RUN)]
+        alike = len({tuple(run.fields) for run in runs}) == 1
+        return _strung(runs) if alike else cls._of_run(documents)
+
+    @classmethod
+    def _of_run(cls, documents: Sequence[bytes]) -> Table:
+        events = list(map(orjson.loads, documents))
         names = list(map(tuple, events))
         order = _order(dict.fromkeys(names))
         fitting = {shape: _is_ordered(shape, order) for shape in set(names)}
@@ -350,6 +360,20 @@ def _order(shapes: Iterable[tuple[str, ...]]) -> list[str]:
 def _is_ordered(shape: tuple[str, ...], order: Sequence[str]) -> bool:
     left = iter(order)
     return bool(shape) and all(name in left and "." not in name for name in shape)
+
+
+def _strung(runs: Sequence[Table]) -> Table:
+    """Returns the rows of several tables that have the same columns, and no groups yet."""
+    if len(runs) == 1:
+        return runs[0]
+    begins = accumulate([run.count for run in runs], initial=0)
+    odd = {begin + place: event for begin, run in zip(begins, runs, strict=False) for place, event in run.odd.items()}
+    fields: Group = {}
+    for name in runs[0].fields:
+        cells = [cells for run in runs if (cells := run.cells(name)) is not None]
+        texts = chain.from_iterable([one.texts(run.count) for one, run in zip(cells, runs, strict=True)])
+        fields[name] = Cells(list(texts), sparse=any(one.sparse for one in cells))
+    return Table(sum(run.count for run in runs), fields, odd)
 
 
 def _columns_of(events: Sequence[Fields], order: Sequence[str]) -> Group:

@@ -25,7 +25,7 @@ import msgspec
 from shipper.plugin import BadOption, Batch, Cells, Fields, Processor, Table, Unfit, constant, edited, is_full
 from shipper.sdk.fields import check_name, find, put
 from shipper_plugins.processors.instants import arrival
-from shipper_plugins.processors.layouts import reading
+from shipper_plugins.processors.layouts import Reading, reading
 
 _TIME = "@timestamp"
 
@@ -71,8 +71,13 @@ class Timestamp(Processor, frozen=True):
         texts, before = table.cells(self.field), table.cells(_TIME) or constant(None)
         if texts is None or texts.sparse or before.sparse:
             raise Unfit
-        both = Cells(b"[", *texts.columns, b",", *before.columns, b"]")
-        made, refused = both.changed(table.count, lambda pair: self._read(pair[0], arrival(pair[1])))
+        read = self._reader()
+        if before.constant is None or texts.has_null(table.count):
+            both = Cells(b"[", *texts.columns, b",", *before.columns, b"]")
+            made, refused = both.changed(table.count, lambda pair: read(pair[0], arrival(pair[1])))
+        else:
+            now = arrival(before.each(1, lambda time: time)[0])
+            made, refused = texts.changed(table.count, lambda value: read(value, now))
         if (there := table.node(self.target_field)) is not None and not is_full(there):
             raise Unfit
         return table.put(self.target_field, made), refused
@@ -87,13 +92,21 @@ class Timestamp(Processor, frozen=True):
             raise ValueError(f"timestamp: {self.field} is no time in any of the layouts") from None
 
     def _read(self, value: Any, now: datetime) -> str:
+        return self._reader()(value, now)
+
+    def _reader(self) -> Reading:
         zone = _zone(self.timezone)
-        for layout in self.layouts:
-            try:
-                return reading(layout, zone)(value, now)
-            except ValueError:
-                continue
-        raise ValueError("not a time")
+        readings = [reading(layout, zone) for layout in self.layouts]
+
+        def read(value: Any, now: datetime) -> str:
+            for one in readings:
+                try:
+                    return one(value, now)
+                except ValueError:
+                    continue
+            raise ValueError("not a time")
+
+        return read
 
 
 @lru_cache(maxsize=64)
