@@ -200,7 +200,8 @@ class Batch:
 
     def anew(self) -> Batch:
         """The same events as new ones, which get their identity where they are stored."""
-        return replace(self, origin=b"", seq=0, items=None, is_relayed=False)
+        fresh: dict[str, Any] = {"origin": b"", "seq": 0, "items": None, "is_relayed": False}
+        return replace(self, **fresh) if self.is_written else self._but(self.table(), **fresh)
 
     def stored(self, origin: bytes, place: int) -> Batch:
         """The same batch as the spool gives it back that has stored it at this place."""

@@ -9,6 +9,7 @@ what receives runs beside it on the same machine.
 http, gzip, tls     a log of access lines into bulk requests: plain, compressed, over TLS
 receiver            bulk requests of four clients, into bulk requests
 nginx, json         a log whose lines a `parse` processor takes apart
+drop, nginx-drop …  the processors and chains of `chains`; the cost is that of a line read
 files               10,000 files of 200 lines
 large               lines of 64 KiB
 slow                1,000 files with a line each second, for 30 s: what that costs, and how late the lines come
@@ -21,13 +22,15 @@ from __future__ import annotations
 
 import argparse
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 from shipper_demo.ports import free_port
+from tests.benchmarks.chains import LOADS, Load
 from tests.benchmarks.clients import rounded, ship
 from tests.benchmarks.figures import Table, milliseconds, progress, spread
 from tests.benchmarks.job import access_log
@@ -62,6 +65,9 @@ class Job:
     feed: Callable[[], None] = lambda: None
     output: Mapping[str, Any] = field(default_factory=dict)
     tls: bool = False
+    outputs: Sequence[str] = ("main",)
+    read: int | None = None
+    """Lines that are read, if they are not as many as the events that arrive; the cost is that of one."""
 
 
 @dataclass(frozen=True)
@@ -83,6 +89,10 @@ def jobs(sizes: Sizes, directory: Path) -> dict[str, Callable[[], Job]]:
     def plain(**more: Any) -> Job:
         return Job(file_input(access_log(sizes.lines)), sizes.lines, **more)
 
+    def chain(load: Load) -> Job:
+        input = file_input(load.log(sizes.lines), processors=load.processors, **load.input)
+        return Job(input, load.arriving(sizes.lines), outputs=load.outputs, read=sizes.lines)
+
     def receiver() -> Job:
         port = free_port()
         input = {"type": "elasticsearch", "address": f"127.0.0.1:{port}"}
@@ -101,6 +111,7 @@ def jobs(sizes: Sizes, directory: Path) -> dict[str, Callable[[], Job]]:
         "nginx": lambda: parse(access_log(sizes.lines), "nginx"),
         "json": lambda: parse(json_log(sizes.lines), "json"),
         "files": files,
+        **{name: partial(chain, load) for name, load in LOADS.items()},
         "large": lambda: Job(file_input(large_log(sizes.large)), sizes.large),
     }
 
@@ -112,10 +123,10 @@ def measure(job: Job, target: Sink) -> Run:
         tls = {"scheme": "https", "tls": {"ca": str(root)}} if job.tls else {}
         output = bulk_output(port, **tls, **job.output)
         begun, cpu = time.monotonic(), child.cpu_seconds()
-        activate(child, 1, {"source": job.input}, {"main": output})
+        activate(child, 1, {"source": job.input}, dict.fromkeys(job.outputs, output))
         job.feed()
         until_settled(child, target, job.events)
-        return Run(job.events, time.monotonic() - begun, child.cpu_seconds() - cpu, child.peak_mib())
+        return Run(job.read or job.events, time.monotonic() - begun, child.cpu_seconds() - cpu, child.peak_mib())
 
 
 def _front(job: Job, target: Sink, place: Path) -> AbstractContextManager[tuple[int, Path]]:

@@ -20,6 +20,7 @@ from tests.benchmarks import (
     quiet_loads,
     relay,
 )
+from tests.benchmarks.chains import LOADS
 from tests.benchmarks.job import access_log
 from tests.benchmarks.peers.peer import Unavailable
 from tests.benchmarks.peers.shipper import Supervised
@@ -36,11 +37,12 @@ def target():
         yield running
 
 
-@pytest.mark.parametrize("name", ["http", "gzip", "tls", "receiver", "nginx", "json", "files", "large"])
+@pytest.mark.parametrize("name", ["http", "gzip", "tls", "receiver", "nginx", "json", "files", "large", *LOADS])
 def test_every_event_of_a_class_arrives(target, name, tmp_path):
-    run = classes.measure(classes.jobs(TINY, tmp_path)[name](), target)
+    job = classes.jobs(TINY, tmp_path)[name]()
+    run = classes.measure(job, target)
 
-    assert run.events == target.counts()["items"] > 0
+    assert job.events == target.counts()["items"] > 0
     assert min(run.seconds, run.cpu, run.peak_mib) > 0
 
 

@@ -129,7 +129,7 @@ class Link:
         with contained():
             if self.stage is None:
                 return self._processed(given)
-            made = [_anew(one) for one in _parts(self.stage.process(given))]
+            made = [_anew(one, may_be_unwritten=not self.is_foreign) for one in _parts(self.stage.process(given))]
         return [one._replace(outputs=part.outputs) if one.outputs is None else one for one in made]
 
     def _processed(self, part: Part) -> list[Part]:
@@ -154,7 +154,7 @@ class Link:
             return []
         try:
             with measured(self.meters), contained():
-                parts = [_anew(one) for one in _parts(self.stage.flush())]
+                parts = [_anew(one, may_be_unwritten=False) for one in _parts(self.stage.flush())]
             made = [one._replace(batch=clothe(one.batch)) for one in parts if one.batch.count]
         except Exception as error:
             self._report(error)
@@ -303,10 +303,10 @@ def _parts(made: object) -> list[Part]:
     return list(made)
 
 
-def _anew(part: Part) -> Part:
+def _anew(part: Part, *, may_be_unwritten: bool) -> Part:
     """Returns what a stage made; its events have their places in this batch."""
     batch = part.batch.anew() if isinstance(part.batch, Batch) else part.batch
-    return part._replace(batch=door.check(batch))
+    return part._replace(batch=door.check(batch, may_be_unwritten=may_be_unwritten))
 
 
 def _within(outputs: frozenset[str] | None, before: frozenset[str] | None) -> frozenset[str] | None:
