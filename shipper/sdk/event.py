@@ -361,7 +361,7 @@ class Batch:
 
     def pick(self, positions: Sequence[int]) -> Batch:
         """Returns the events at these ascending positions, with their ids."""
-        if positions and (self._table is not None or self.is_lines):
+        if positions if self.is_lines else self._table is not None:
             with suppress(Unfit):
                 return self._picked(positions, self.table().pick(positions))
         if self.sizes is not None:

@@ -35,6 +35,8 @@ _MOST_SHAPES = 64
 """Sequences of names in the documents of a table; a search of each document for each name takes too long beyond."""
 _RUN = 256
 """Documents that are objects at once; those of a whole batch would exceed the CPU's cache."""
+_DEEP = 100
+"""Brackets; orjson writes 254 levels."""
 _MISSING = object()
 
 
@@ -99,6 +101,13 @@ class Cells:
     def has_null(self, count: int) -> bool:
         """Whether some row has null, which is as good as no value."""
         return self.constant == b"null" if self.constant is not None else b"null" in self.texts(count)
+
+    def may_be_deep(self, count: int) -> bool:
+        """Whether some value may have so many levels that more of them could not be written."""
+        first = self.columns[0]
+        if isinstance(first, bytes) and first.startswith(b'"'):
+            return False
+        return any(text[:1] in b"[{" and text.count(b"[") + text.count(b"{") > _DEEP for text in self.texts(count))
 
     def lines(self, count: int) -> bytes:
         """Returns the texts as lines of UTF-8, each with a line feed; raises Unfit if one is no text of one line."""
@@ -237,9 +246,11 @@ class Table:
     def put(self, name: str, node: Node) -> Table:
         """Returns the table with a field in its place, or at the end of its group.
 
-        Raises Unfit if a group above it is not in all rows, or is none.
+        Raises Unfit if a group above it is not in all rows, or is none, or a value may be nested too deeply to be read.
         """
         *above, _ = parts = name.split(".")
+        if above and (not isinstance(node, Cells) or node.may_be_deep(self.count)):
+            raise Unfit
         at: Node | None = self.fields
         for key in above:
             at = at.get(key) if isinstance(at, dict) else None
