@@ -33,7 +33,6 @@ import os
 import sys
 from collections.abc import Sequence
 from contextlib import suppress
-from difflib import get_close_matches
 from itertools import pairwise
 from typing import NoReturn
 
@@ -94,6 +93,8 @@ class Verbs(click.Group):
         """Finds the verb; names one that is written nearly so, as click does for commands that it has imported."""
         name = args[0]
         if name not in _VERBS and not name.startswith("-") and not ctx.resilient_parsing:
+            from difflib import get_close_matches
+
             near = get_close_matches(name, _VERBS, 1)
             ctx.fail(f"No such command '{name}'." + "".join(f" Did you mean '{verb}'?" for verb in near))
         return super().resolve_command(ctx, args)

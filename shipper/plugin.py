@@ -70,7 +70,7 @@ from shipper.sdk.asking import (
     reached,
 )
 from shipper.sdk.codes import Code, of_os_error
-from shipper.sdk.columns import Column, encoded, escaped, join
+from shipper.sdk.columns import Column, encoded, escaped, join, numerals
 from shipper.sdk.conditions import Condition
 from shipper.sdk.credentials import (
     API_KEY,
@@ -108,6 +108,7 @@ from shipper.sdk.errors import (
 from shipper.sdk.event import Batch, Way
 from shipper.sdk.feeding import MOST_LINGER, Feeding
 from shipper.sdk.fields import Fields, merged, nested
+from shipper.sdk.forms import Form
 from shipper.sdk.hosts import is_own_host
 from shipper.sdk.inotify import Inotify, Mask, is_local
 from shipper.sdk.lineage import Confirmed, Lineages
@@ -126,6 +127,7 @@ from shipper.sdk.table import Cells, Group, Lines, Node, Table, Unfit, constant,
 from shipper.sdk.tallies import Failure, Requests
 from shipper.sdk.threads import in_thread
 from shipper.sdk.tls import ClientTls, Material, client_context, server_context
+from shipper.sdk.typed import as_json
 from shipper.sdk.units import Duration, Size
 
 __all__ = [
@@ -168,6 +170,7 @@ __all__ = [
     "Feeding",
     "Fields",
     "Finding",
+    "Form",
     "Gauge",
     "Group",
     "Held",
@@ -225,6 +228,7 @@ __all__ = [
     "Way",
     "anew",
     "answers_key",
+    "as_json",
     "attempt",
     "backoff",
     "client_context",
@@ -249,6 +253,7 @@ __all__ = [
     "meters",
     "nested",
     "newly_lost",
+    "numerals",
     "of_no_answer",
     "of_os_error",
     "raised_at",
@@ -598,6 +603,11 @@ class Input(Settings, frozen=True):
     def listens(self) -> Sequence[Endpoint]:
         """Returns the endpoints for `InputContext.listen`; no two inputs of a policy may share one."""
         return ()
+
+    @classmethod
+    def form(cls) -> Form | None:
+        """Returns how the messages are read of the batches that it makes by `Batch.formed`, under its own type."""
+        return None
 
     def load(self) -> None:
         """Imports what `open` needs and what is slow to import or may be missing. See `Output.load`."""

@@ -33,8 +33,9 @@ from shipper.control.outbox import Outbox
 from shipper.control.pipes import Stdin, Stdout
 from shipper.control.tapping import Tapping, points
 from shipper.pipeline.delivery.delivery import Delivery
-from shipper.pipeline.delivery.lane import Lane, Means
+from shipper.pipeline.delivery.lane import Lane
 from shipper.pipeline.destination.lease import Lease
+from shipper.pipeline.destination.pool import Means
 from shipper.pipeline.intake.intake import Intake
 from shipper.pipeline.intake.listeners import Listeners
 from shipper.pipeline.keyring import Keyring
@@ -384,7 +385,7 @@ class _Parts:
         self.local = Local(self.status, tapping, self.environment.in_thread)
         self.performing = Performing(delivering, actions, door.result)
         self.offer, self.supply, self.has_room = self.rollout.offer, self.rollout.supply, self.rollout.has_room
-        self.renew_lease, self.ask = self.delivery.renew_lease, self.delivery.ask
+        self.renew_lease, self.ask = self.delivery.pool.renew_lease, self.delivery.pool.ask
         self.act, self.observe = self.performing.begin, self.observing.heed
 
     @property
@@ -430,7 +431,8 @@ class _Parts:
 
     async def delivered(self) -> None:
         """Waits until all lanes are empty and their barriers settled, except for held lanes that are not tried."""
-        while any((lane.is_tried or not lane.is_held) and self._is_busy(lane) for lane in self.delivery.lanes.values()):
+        lanes = self.delivery.lanes
+        while any((lane.machine.is_tried or not lane.is_held) and self._is_busy(lane) for lane in lanes.values()):
             with trio.move_on_after(LOOK_SECONDS):
                 await self.spool.room.wait()
 
@@ -448,11 +450,11 @@ class _Parts:
         view: dict[str, Any] = {**msgspec.to_builtins(latest), "counters": self.delivery.counters()}
         view |= {"running": self.rollout.plan is not None, "turned_away": dict(self.intake.turned_away)}
         view |= {"outputs": self.delivery.outputs(), "inputs": self.intake.inputs()}
-        view["plugins"] = self.intake.panel.view() | self.delivery.counts.panel.view()
+        view["plugins"] = self.intake.panel.view() | self.delivery.pool.counts.panel.view()
         view |= {"edges": msgspec.to_builtins(self.observer.edges()), "edges_left_out": 0}
         view |= {"principals": msgspec.to_builtins(self.observer.principals()), "principals_left_out": 0}
         view |= self._supervised(latest)
-        view["lease_seconds"] = self.delivery.means.lease.seconds
+        view["lease_seconds"] = self.delivery.pool.means.lease.seconds
         view["past_deadline"] = self.deadlines.problem is not None
         view["queue"] |= {"events": total.events, "bytes": total.bytes}
         view["dead_letters"] |= {"limit_bytes": self.spool.limits.dead_letters.max_bytes}

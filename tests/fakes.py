@@ -14,8 +14,9 @@ import trio
 
 from shipper.control.statements import messages
 from shipper.pipeline.delivery.delivery import Delivery
-from shipper.pipeline.delivery.lane import Lane, Means
+from shipper.pipeline.delivery.lane import Lane
 from shipper.pipeline.destination.lease import Lease
+from shipper.pipeline.destination.pool import Means
 from shipper.pipeline.intake.intake import Intake
 from shipper.pipeline.intake.listeners import Listeners
 from shipper.pipeline.keyring import Keyring

@@ -4,20 +4,24 @@
     --rest=without    all but those of the table "The rest": `make test`
     --rest=only       those alone: `make test-rest`
     --rest=NUMBER     a tenth of them, the next one for the next number: `.ci/run` counts the commits
-    --durations-to=F  what each file took, in seconds, as JSON
+    --durations-to=F  what each file took, and what it took of a processor, in seconds, as JSON
 
 Workers of pytest-xdist take whole files, and what shares a server is one unit as well. The longest begin first, so that
-all end together; what needs the machine for itself comes last, when nothing else runs.
+all end together. Every other worker begins with the units that mostly wait, so that they do not wait all at once, and
+the cores have work meanwhile. What needs the machine for itself comes last, when nothing else runs.
 """
 
 from __future__ import annotations
 
 import json
 import re
+import resource
 from collections import Counter, defaultdict
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from fnmatch import fnmatchcase
 from functools import cache
+from importlib import import_module
 from pathlib import Path
 from typing import Any
 
@@ -29,8 +33,8 @@ PAGE = HERE / "README.md"
 DURATIONS = HERE / "durations.json"
 HANDS = 10
 ALONE = "alone"
-UNKNOWN = 2.0
-"""Seconds for a file whose duration nobody has measured."""
+UNKNOWN = (2.0, 1.0)
+"""Seconds, and those of a processor, for a file that nobody has measured."""
 
 
 def table(heading: str, page: Path = PAGE) -> list[list[str]]:
@@ -42,10 +46,9 @@ def table(heading: str, page: Path = PAGE) -> list[list[str]]:
     return [[cell.strip().replace("`", "") for cell in row.strip("|").split("|")] for row in rows[2:]]
 
 
-def durations() -> dict[str, float]:
-    """Seconds by file, as the last run that was kept has them."""
-    found: dict[str, float] = json.loads(DURATIONS.read_text())
-    return found
+def durations() -> dict[str, tuple[float, float]]:
+    """Seconds by file, and those of a processor, as the last run that was kept has them."""
+    return {file: (took, spent) for file, (took, spent) in json.loads(DURATIONS.read_text()).items()}
 
 
 @cache
@@ -96,7 +99,7 @@ def _first(patterns: Sequence[str], name: str) -> str | None:
 def pytest_addoption(parser: pytest.Parser) -> None:
     group = parser.getgroup("selection", "which tests a run takes (tests/README.md)")
     group.addoption("--rest", default="with", help="with, without, only, or a number, which takes a tenth of the rest")
-    group.addoption("--durations-to", type=Path, metavar="FILE", help="write what each file took, in seconds, as JSON")
+    group.addoption("--durations-to", type=Path, metavar="FILE", help="write what each file took, as JSON")
 
 
 def pytest_configure(config: pytest.Config) -> None:
@@ -105,6 +108,21 @@ def pytest_configure(config: pytest.Config) -> None:
         raise pytest.UsageError(f"--rest is with, without, only or a number, not {rest!r}")
     if config.getoption("--durations-to") and not hasattr(config, "workerinput"):
         config.pluginmanager.register(_Stopwatch(config.getoption("--durations-to")))
+    if config.getoption("--durations-to") and (hasattr(config, "workerinput") or not config.option.numprocesses):
+        config.pluginmanager.register(_Meter())
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_collection(session: pytest.Session) -> None:
+    """Of all workers, each compiles a part of the test files anew, which takes twenty seconds, and finds the others."""
+    worker = getattr(session.config, "workerinput", None)
+    if worker is None or [Path(arg).resolve() for arg in session.config.args] != [HERE]:
+        return
+    files = sorted(HERE.rglob("test_*.py"))
+    first = len(files) * int(worker["workerid"].removeprefix("gw")) // worker["workercount"]
+    for file in files[first:] + files[:first]:
+        with suppress(Exception, pytest.skip.Exception):  # collection says it
+            import_module(".".join(file.relative_to(HERE.parent).with_suffix("").parts))
 
 
 @pytest.hookimpl(trylast=True)
@@ -119,16 +137,26 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
         _longest_first(items, rows, durations())
 
 
-def _longest_first(items: list[pytest.Item], rows: Rows, seconds: dict[str, float]) -> None:
+def _longest_first(items: list[pytest.Item], rows: Rows, seconds: Mapping[str, tuple[float, float]]) -> None:
     cost: Counter[str] = Counter()
     for name in {item.nodeid.partition("::")[0]: item.nodeid for item in items}.values():
-        cost[rows.unit(name)] += round(10 * seconds.get(name.partition("::")[0], UNKNOWN))
+        cost[rows.unit(name)] += round(10 * seconds.get(name.partition("::")[0], UNKNOWN)[0])
 
     def place(item: pytest.Item) -> tuple[bool, int, str]:
         unit = rows.unit(item.nodeid)
         return unit == ALONE, -cost[unit], unit
 
     items.sort(key=place)
+
+
+def _waits(names: Iterable[str], seconds: Mapping[str, tuple[float, float]]) -> bool:
+    """Whether these tests take less than half of a processor while they run."""
+    took, spent = (sum(of) for of in zip(*(seconds.get(file, UNKNOWN) for file in {*_files(names)}), strict=True))
+    return spent < took / 2
+
+
+def _files(names: Iterable[str]) -> Iterator[str]:
+    return (name.partition("::")[0] for name in names)
 
 
 def _taken(rest: str, rows: Rows) -> Callable[[str], bool]:
@@ -142,33 +170,61 @@ def _taken(rest: str, rows: Rows) -> Callable[[str], bool]:
     return lambda name: rows.rest(name) in hand
 
 
+class _Meter:
+    """Where tests run: notes with each phase what this process and its children have taken of a processor."""
+
+    def __init__(self) -> None:
+        self._before = 0.0
+
+    def pytest_collection_finish(self) -> None:
+        self._before = _processor()
+
+    @pytest.hookimpl(wrapper=True)
+    def pytest_runtest_makereport(self) -> Generator[None, pytest.TestReport, pytest.TestReport]:
+        report = yield
+        before, self._before = self._before, _processor()
+        report.spent = self._before - before  # type: ignore[attr-defined]
+        return report
+
+
+def _processor() -> float:
+    """Seconds of this process, and of its children that have ended."""
+    used = [resource.getrusage(who) for who in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN)]
+    return sum(one.ru_utime + one.ru_stime for one in used)
+
+
 class _Stopwatch:
     """Adds up the phases of the tests of each file."""
 
     def __init__(self, path: Path) -> None:
         self._path = path
-        self._seconds: defaultdict[str, float] = defaultdict(float)
+        self._seconds: defaultdict[str, list[float]] = defaultdict(lambda: [0.0, 0.0])
 
-    def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
-        self._seconds[report.nodeid.partition("::")[0]] += report.duration
+    def pytest_runtest_logreport(self, report: Any) -> None:
+        of_file = self._seconds[report.nodeid.partition("::")[0]]
+        of_file[0] += report.duration
+        of_file[1] += getattr(report, "spent", 0.0)  # a test that has crashed tells nothing
 
     def pytest_sessionfinish(self) -> None:
         self._path.parent.mkdir(parents=True, exist_ok=True)
-        rounded = {file: round(seconds, 1) for file, seconds in sorted(self._seconds.items())}
-        self._path.write_text(json.dumps(rounded, indent=0) + "\n")
+        rows = (
+            f"{json.dumps(file)}: [{took:.1f}, {spent:.1f}]" for file, (took, spent) in sorted(self._seconds.items())
+        )
+        self._path.write_text("{\n" + ",\n".join(rows) + "\n}\n")
 
 
 class Sharing(LoadScopeScheduling):
     """Deals whole units to the workers of pytest-xdist, in the order in which they were collected.
 
-    ALONE is dealt to the last worker, after the others have ended. A worker begins its last test only when it knows
-    what follows: so it gets units until it has two tests, also where it takes the place of one that crashed, or is told
-    at once that nothing follows.
+    Every other worker gets those that wait first, its neighbours the others. ALONE is dealt to the last worker, after
+    the others have ended. A worker begins its last test only when it knows what follows: so it gets units until it has
+    two tests, also where it takes the place of one that crashed, or is told at once that nothing follows.
     """
 
     def __init__(self, config: pytest.Config, log: Any = None) -> None:
         super().__init__(config, log)
         self._rows = Rows()
+        self._seconds = durations()
 
     def _split_scope(self, nodeid: str) -> str:
         return self._rows.unit(nodeid)
@@ -181,6 +237,14 @@ class Sharing(LoadScopeScheduling):
         super()._reschedule(node)
         if not node.shutting_down and self._pending_of(self.assigned_work[node]) < 2:
             self._reschedule(node)
+
+    def _assign_work_unit(self, node: Any) -> None:
+        waiting = self.nodes.index(node) % 2 == 1
+        fitting = (
+            unit for unit, tests in self.workqueue.items() if unit != ALONE and _waits(tests, self._seconds) == waiting
+        )
+        self.workqueue.move_to_end(next(fitting, next(iter(self.workqueue))), last=False)
+        super()._assign_work_unit(node)
 
     def remove_node(self, node: Any) -> str | None:
         """It ended, or crashed: returns the test that it crashed in, and deals what else it has left."""

@@ -169,9 +169,9 @@ INSIDE = {
         {"fences", "stable", "suspects"},
     ],
     "pipeline/destination": [
-        {"confirmed"},
+        {"pool"},
         {"client", "hold"},
-        {"accepted", "counted", "counts", "fenced", "lease", "routed"},
+        {"accepted", "confirmed", "counted", "counts", "fenced", "lease", "routed"},
     ],
     "pipeline/memory": [
         {"loading"},

@@ -28,6 +28,7 @@ LATE = {
     *("aiohttp.web", "prometheus_client", "re2", "rich", "shipper_plugins.inputs.bulk_server"),
     *("cryptography.x509", "grpc", "opentelemetry", "shipper.fleet.store", "shipper.kubernetes", "shipper.apiserver"),
     *("shipper.policy.schema", "shipper.status.page", "shipper.testing", "shipper_plugins.outputs.kafka"),
+    *("difflib", "shipper_plugins.outputs.elasticsearch_asked", "shipper_plugins.outputs.elasticsearch_set_up"),
 }
 """For a status server, a pattern, a person at a terminal, a receiver, a fleet, …: this policy has none of them."""
 
@@ -47,6 +48,7 @@ def imported(tmp_path_factory: pytest.TempPathFactory) -> dict[str, set[str]]:
 
 def test_a_supervisor_imports_only_what_its_start_needs(imported: dict[str, set[str]]):
     late = LATE | {"aiohttp", "asyncio", "sqlite3", "shipper.sidecar", "shipper_plugins.inputs.tail.tailer"}
+    late |= {"shipper_plugins.outputs.elasticsearch_sender"}
 
     assert imported["supervise"] & late == set()
 

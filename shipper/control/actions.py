@@ -227,7 +227,7 @@ class Actions:
             "counters": self._delivery.counters(),
             "outputs": self._delivery.outputs(),
             "inputs": self._intake.inputs(),
-            "plugins": self._intake.panel.view() | self._delivery.counts.panel.view(),
+            "plugins": self._intake.panel.view() | self._delivery.pool.counts.panel.view(),
             "tasks": _tasks(),
             "state_directory": str(Path(self._letters.store.directory.path)),
         }

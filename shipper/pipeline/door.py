@@ -17,7 +17,7 @@ from operator import itemgetter
 from types import NoneType
 from typing import Any
 
-from shipper.sdk import typed
+from shipper.sdk import forms, typed
 from shipper.sdk.columns import line_count
 from shipper.sdk.errors import PluginFault
 from shipper.sdk.event import Batch
@@ -143,7 +143,7 @@ def _check_identity(batch: Batch, before: Batch | None) -> None:
 
 
 def _body(batch: Batch) -> tuple[object, ...]:
-    return batch.body, batch.count, batch.offset, batch.sizes
+    return batch.body, batch.count, batch.offset, batch.sizes, batch.form
 
 
 def _check_body(batch: Batch) -> None:
@@ -195,6 +195,9 @@ def _check_typed(batch: Batch, sizes: Sequence[int]) -> None:
         raise PluginFault("it is of text lines and of typed events")
     if len(sizes) != batch.count or sum(sizes) != len(batch.body):
         raise PluginFault(f"it counts {batch.count} events, and its body or its sizes are of others")
+    if batch.form is not None:
+        _check_form(batch, batch.form)
+        return
     try:
         for piece in batch.pieces(TYPED_BYTES):
             events = piece.own()
@@ -203,6 +206,16 @@ def _check_typed(batch: Batch, sizes: Sequence[int]) -> None:
             typed.as_json(events)
     except (ValueError, TypeError):
         raise PluginFault("a typed event is no map with names that are text, or has a value that JSON cannot") from None
+
+
+def _check_form(batch: Batch, form: str) -> None:
+    """Raises PluginFault for an unknown form; its messages are as good as the input that has checked them."""
+    try:
+        names = forms.of(form).names
+    except ValueError as error:
+        raise PluginFault(str(error)) from None
+    if not names.isdisjoint(batch.shared):
+        raise PluginFault("a field of its form is in its shared fields too")
 
 
 def _check_header(batch: Batch) -> None:

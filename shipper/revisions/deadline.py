@@ -101,7 +101,7 @@ class Deadlines:
 
     def _running_lanes(self) -> set[int]:
         """Returns the lanes whose time counts; 0 is the clock of a deadline."""
-        return {0} | {lane.id for lane in self._delivery.lanes.values() if lane.may_begin()}
+        return {0} | {lane.id for lane in self._delivery.lanes.values() if lane.link.may_begin()}
 
     async def _end(self, late: Sequence[Clock], deadline: float, ending: OnDeadline) -> None:
         """Ends late drains as the policy demands."""

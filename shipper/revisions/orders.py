@@ -219,7 +219,7 @@ class Orders:
                 code=Code.CREDENTIAL_MISSING,
             )
         for lane in lanes:
-            if not all(credential.fits(*use.shapes) for use in uses(lane.output) if use.id == source):
+            if not all(credential.fits(*use.shapes) for use in uses(lane.link.output) if use.id == source):
                 text = f"output {lane.key.output} takes no credential of this shape in place of `{source}`"
                 raise NothingToOrder(text, code=Code.CREDENTIAL_INVALID)
             try:

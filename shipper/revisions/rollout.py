@@ -114,7 +114,7 @@ class Rollout:
         active = self._machine.active
         of_inputs = () if active is None else set(active.credentials).difference(of_outputs)
         withdrawn = self._keyring.withdrawn.intersection(self.in_use)
-        return sorted(id for id in self._delivery.needed().union(of_inputs, withdrawn) if id not in self._keyring)
+        return sorted(id for id in self._delivery.pool.needed().union(of_inputs, withdrawn) if id not in self._keyring)
 
     @property
     def is_full(self) -> bool:
@@ -264,7 +264,7 @@ class Rollout:
             case effects.GiveUp(candidate):
                 self._give_up(candidate)
             case effects.Keep(offered, withdrawn):
-                self._delivery.supplied(self._keyring.keep(offered, withdrawn=withdrawn))
+                self._delivery.pool.supplied(self._keyring.keep(offered, withdrawn=withdrawn))
                 self._intake.resupply()
             case effects.Withdraw(ids):
                 return self._withdraw(ids)
@@ -315,7 +315,7 @@ class Rollout:
 
     def _withdraw(self, ids: Collection[str]) -> list[Closing]:
         self._keyring.withdraw(ids)
-        self._delivery.withdrawn(ids)
+        self._delivery.pool.withdrawn(ids)
         return self._intake.resupply()
 
     async def _store(

@@ -152,26 +152,39 @@ class Asyncio:
         """From a coroutine of the loop: run an async function in trio and wait for it, with the same rules."""
         return (await self._answered(function, *args)).unwrap()
 
-    async def _answered(self, function: Callable[[*Args], Awaitable[Result]], *args: *Args) -> outcome.Outcome[Result]:
-        """See `_end`."""
-        import asyncio
+    def ask(
+        self,
+        ended: Callable[[outcome.Outcome[Result]], None],
+        function: Callable[[*Args], Awaitable[Result]],
+        *args: *Args,
+    ) -> Callable[[], None]:
+        """As `answer`, but without a task of the loop: returns at once, and `ended` is called there with the end.
 
-        future: asyncio.Future[outcome.Outcome[Any]] = asyncio.get_running_loop().create_future()
+        Returns what cancels it; `ended` is called then too.
+        """
         scope = trio.CancelScope()
 
         async def ask() -> None:
             with scope:
                 end = await _captured(function, *args)
-            self._to_asyncio.put(partial(future.set_result, end))
+            self._to_asyncio.put(partial(ended, end))
 
         self._soon(trio.lowlevel.spawn_system_task, ask)
+        return lambda: self._soon(scope.cancel)
+
+    async def _answered(self, function: Callable[[*Args], Awaitable[Result]], *args: *Args) -> outcome.Outcome[Result]:
+        """See `_end`."""
+        import asyncio
+
+        future: asyncio.Future[outcome.Outcome[Any]] = asyncio.get_running_loop().create_future()
+        cancel = self.ask(future.set_result, function, *args)
         cancelled: asyncio.CancelledError | None = None
         while not future.done():
             try:
                 await asyncio.shield(future)
             except asyncio.CancelledError as error:  # a server cancels, and its end cancels again
                 cancelled = error
-                self._soon(scope.cancel)
+                cancel()
         end = future.result()
         if isinstance(end, outcome.Error) and (cancelled or isinstance(end.error, trio.Cancelled)):
             raise cancelled or asyncio.CancelledError

@@ -6,6 +6,7 @@ fields are kept once, in `shared`; the rest is one block of bytes, which is pars
     lines       body = text lines, as read; event i is {"message": line i, "log": {"offset": …}} + shared
     documents   body = one JSON object a line (NDJSON); event i is document i + shared
     typed       body = one MessagePack map after the other (`sizes` has their lengths); event i is map i + shared
+    in a form   body = one message after the other of another format, `form`, which are read as typed events (`forms`)
 
 `shared` is nested fields with JSON values, lists and objects of any kind: the fields of a container or a resource are
 kept there once. No top-level key of it occurs in a document or map, except that `shared["log"]` and a line's
@@ -36,14 +37,14 @@ An event has its id by `origin`, `seq` and its item (`identity`). `packing` says
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence, Set
 from contextlib import suppress
 from dataclasses import dataclass, field, fields, replace
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 import orjson
 
-from shipper.sdk import identity, packing, typed, weights
+from shipper.sdk import forms, identity, packing, typed, weights
 from shipper.sdk.columns import (
     Column,
     begun,
@@ -85,7 +86,7 @@ class Way(NamedTuple):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Batch:
-    """Events that entered together; immutable. Make one with `Batch.lines`, `documents`, `events` or `typed`."""
+    """Events that entered together; immutable. Made by `Batch.lines`, `documents`, `ndjson`, `events` or `typed`."""
 
     count: int
     body: bytes
@@ -105,6 +106,11 @@ class Batch:
     ways: Sequence[Way] | None = None
     """For each event, what its batch had alone, where several are sent in one request (`Feeding.mixes`): fields that
     the event has beside its own ones and `shared`, and its route. None: `shared` and `route` are those of all."""
+    complete: Set[str] = field(default=frozenset(), compare=False)
+    """Of what an input emits: fields of the envelope that each document has itself, with all their members, so that
+    nobody has to look for them (see `pipeline.intake.envelope`). What is made of the events does not say so."""
+    form: str | None = None
+    """The format of the messages that stand in the place of MessagePack maps."""
     is_relayed: bool = False
     """Whether `origin` and `seq` are those of another shipper, and stay wherever the batch is stored."""
     place: int = field(default=0, compare=False)
@@ -121,6 +127,9 @@ class Batch:
                 raise AttributeError(name)
             object.__setattr__(self, "body", self._table.body())
             return self.body
+
+    _size: int | None = field(default=None, init=False, repr=False, compare=False)
+    """Once it was asked for."""
 
     @classmethod
     def lines(cls, text: bytes, *, offset: int, shared: Fields, gap: int = 1) -> Batch:
@@ -150,6 +159,15 @@ class Batch:
         return batch.with_columns(ids=ids) if ids is not None and any(ids) else batch
 
     @classmethod
+    def ndjson(cls, text: bytes, *, complete: Set[str] = frozenset()) -> Batch:
+        """Makes a batch of JSON objects as `documents`, each ended by a line feed.
+
+        `complete` are fields that each of them is known to have with all members: `@timestamp`, and `host` with its
+        name.
+        """
+        return cls(count=line_count(text), body=text, complete=complete)
+
+    @classmethod
     def events(cls, events: Sequence[Fields], *, shared: Fields | None = None) -> Batch:
         """Makes a batch of nested fields; where they overlap with `shared`, an event's own value wins.
 
@@ -174,6 +192,30 @@ class Batch:
         columns: dict[str, Any] = {"timestamps": _tuple(timestamps), "severities": _tuple(severities)}
         return cls(count=len(events), body=b"", shared=shared or {}, sizes=(), **columns).replace(events)
 
+    @classmethod
+    def formed(
+        cls,
+        messages: Sequence[bytes],
+        form: str,
+        *,
+        shared: Fields,
+        timestamps: Sequence[int | None],
+        severities: Sequence[int | None],
+    ) -> Batch:
+        """Makes a batch of messages of a form, which are typed events for all that look into them.
+
+        The columns are what the messages say; no field of `shared` is one of the form (`Form.names`).
+        """
+        return cls(
+            count=len(messages),
+            body=b"".join(messages),
+            sizes=tuple(map(len, messages)),
+            form=form,
+            shared=shared,
+            timestamps=tuple(timestamps),
+            severities=tuple(severities),
+        )
+
     def with_columns(
         self,
         *,
@@ -188,7 +230,8 @@ class Batch:
         Each has one value for each event, or None for an event that has none.
         """
         given = {"ids": ids, "timestamps": timestamps, "keys": keys, "severities": severities, "versions": versions}
-        return replace(self, **{name: tuple(column) for name, column in given.items() if column is not None})  # type: ignore[arg-type]
+        batch = self if timestamps is severities is None else self.unformed()
+        return replace(batch, **{name: tuple(column) for name, column in given.items() if column is not None})  # type: ignore[arg-type]
 
     def identified(self, origin: bytes, seq: int, items: Sequence[int] | None = None) -> Batch:
         """The same batch with the identity that another shipper gave it at its first acceptance.
@@ -247,6 +290,7 @@ class Batch:
         for name in _FIELDS:
             object.__setattr__(made, name, others[name] if name in others else getattr(self, name))
         object.__setattr__(made, "_table", table)
+        object.__setattr__(made, "_size", None)
         return made
 
     def written(self) -> Batch:
@@ -272,7 +316,11 @@ class Batch:
     @property
     def size(self) -> int:
         """Returns the bytes that it takes from where memory is lent (`sdk.weights`)."""
-        return weights.size(self.count, orjson.dumps(self.shared), len(self.body))
+        if self._size is None:
+            size = weights.size(self.count, orjson.dumps(self.shared), len(self.body))
+            object.__setattr__(self, "_size", size)
+            return size
+        return self._size
 
     def together_within(self, most: int) -> int:
         """Returns how many neighbouring events weigh at most about so many bytes; all, or at least one."""
@@ -284,14 +332,18 @@ class Batch:
     def own(self) -> list[Fields]:
         """Returns each event without `shared`, as new nested fields, which may be changed."""
         if self.sizes is not None:
-            return typed.unpacked(self.body, self.sizes)
+            maps = self.messages()
+            return typed.unpacked(maps) if self.form is None else forms.of(self.form).events(maps)
         if self.offset is None:
             return list(map(orjson.loads, rows(self.body)))
         if not self.count:
             return []
         texts = self.body[:-1].decode().split("\n")
-        places = offsets(self.body, self.offset, self.gap)
-        return [{"message": text, "log": {"offset": at}} for text, at in zip(texts, places, strict=True)]
+        return [{"message": text, "log": {"offset": at}} for text, at in zip(texts, self.offsets(), strict=True)]
+
+    def messages(self) -> list[bytes]:
+        """Returns, for typed events, the bytes of each: a MessagePack map, or a message of the form."""
+        return typed.slices(self.body, self.sizes or ())
 
     def whole(self) -> list[Fields]:
         """Returns each event with `shared`, as new nested fields."""
@@ -321,8 +373,12 @@ class Batch:
 
     @property
     def is_typed(self) -> bool:
-        """Whether the body is MessagePack maps."""
+        """Whether the body is MessagePack maps, or messages of a form."""
         return self.sizes is not None
+
+    def unformed(self) -> Batch:
+        """Returns the same events in MessagePack, if they are in a form."""
+        return self if self.form is None else self.replace(self.own())
 
     def replace(self, events: Sequence[Fields], positions: Sequence[int] | None = None) -> Batch:
         """Returns the batch with other own fields; `positions` are those of the present events (None: all).
@@ -349,7 +405,7 @@ class Batch:
             else:
                 return self.rewritten(b"".join([document + b"\n" for document in documents]), shared)
         body, sizes = typed.packed(events)
-        return replace(self, body=body, sizes=sizes, shared=shared, offset=None, gap=1)
+        return replace(self, body=body, sizes=sizes, shared=shared, offset=None, gap=1, complete=frozenset(), form=None)
 
     def rewritten(self, body: bytes, shared: Fields) -> Batch:
         """Returns the same events, with ids and columns, as other documents: `body` has one for each, as for
@@ -357,15 +413,17 @@ class Batch:
 
         No top-level key of them is in `shared`, which replaces the present one.
         """
-        return replace(self, body=body, shared=shared, offset=None, gap=1, sizes=None)
+        return replace(self, body=body, shared=shared, offset=None, gap=1, sizes=None, complete=frozenset(), form=None)
 
     def pick(self, positions: Sequence[int]) -> Batch:
         """Returns the events at these ascending positions, with their ids."""
+        if self.is_lines and positions and positions[-1] - positions[0] == len(positions) - 1:
+            return self._run(positions[0], len(positions))
         if positions if self.is_lines else self._table is not None:
             with suppress(Unfit):
                 return self._picked(positions, self.table().pick(positions))
         if self.sizes is not None:
-            maps = typed.slices(self.body, self.sizes)
+            maps = self.messages()
             sizes = tuple([self.sizes[i] for i in positions])
             return replace(self._subset(positions), body=b"".join([maps[i] for i in positions]), sizes=sizes)
         if self.offset is None:
@@ -378,6 +436,13 @@ class Batch:
         if self.is_lines:
             return self._subset(positions).tabled(table, self.shared)
         return self._subset(positions, table)
+
+    def _run(self, first: int, count: int) -> Batch:
+        """Returns neighbouring lines, which stay lines."""
+        lengths = list(map(len, rows(self.body)))
+        begin = sum(lengths[:first])
+        run = self._piece(begin, begin + sum(lengths[first : first + count]), first)
+        return replace(run, items=list(run.items or ()))
 
     def _subset(self, positions: Sequence[int] | None, table: Table | None = None) -> Batch:
         """Returns the batch with what it has beside its documents at these positions, and with those of a table."""
@@ -444,6 +509,8 @@ class Batch:
 
     def _has_own(self, fields: Mapping[str, Any]) -> bool:
         """Whether some event may have one of these fields of its own."""
+        if self.form is not None:
+            return not forms.of(self.form).names.isdisjoint(fields)
         if self.sizes is not None:
             return any(key.encode() in self.body for key in fields)
         if self.offset is None:
@@ -476,7 +543,13 @@ class Batch:
             raise ValueError("documents and typed events have no columns of lines")
         log = orjson.dumps(self.shared.get("log", {}))[:-1]
         before = b'"log":' + log + (b"" if log == b"{" else b",") + b'"offset":'
-        return (before, numerals(offsets(self.body, self.offset, self.gap)), b"}")
+        return (before, numerals(self.offsets()), b"}")
+
+    def offsets(self) -> list[int]:
+        """Returns, for text lines, the byte offset of each in its source."""
+        if self.offset is None:
+            raise ValueError("documents and typed events have no offsets")
+        return offsets(self.body, self.offset, self.gap)
 
     def json_lines(self) -> bytes:
         """Returns the events as JSON objects, each ended by a line feed."""
@@ -484,6 +557,8 @@ class Batch:
 
     def _documents(self) -> list[bytes]:
         """Returns the events without `shared`, as JSON, each with a line feed."""
+        if self.form is not None:
+            return rows(forms.of(self.form).documents(self.messages()))
         return rows(self.body) if self.sizes is None else [one + b"\n" for one in typed.as_json(self.own())]
 
     def _document_columns(self) -> tuple[Column, ...]:
@@ -532,16 +607,24 @@ class Batch:
             _listed(self.keys),
             _listed(self.severities),
             _listed(self.versions),
-            *((self.origin, self.seq) if self.is_relayed else ()),
+            self.origin if self.is_relayed else None,
+            self.seq if self.is_relayed else 0,
+            self.form,
         )
 
     @classmethod
-    def unpack(cls, packed: bytes, *, origin: bytes, seq: int, limit: int | None = None) -> Batch:
+    def unpack(
+        cls, packed: bytes, *, origin: bytes, seq: int, limit: int | None = None, is_relayed: bool = False
+    ) -> Batch:
         """Returns the packed batch, stored at `seq` by the process `origin`; raises ValueError for invalid bytes.
 
-        Raises Oversized if it is larger than `limit` bytes, or its `size` is, before it takes more memory than that.
+        If it `is_relayed`, that is its identity, whatever it was packed with. Raises Oversized if it is larger than
+        `limit` bytes, or its `size` is, before it takes more memory than that.
         """
         header, body = packing.unpacked(packed, limit)
+        place = seq
+        if header.origin is not None and not is_relayed:
+            origin, seq, is_relayed = header.origin, header.seq, True
         return cls(
             count=header.count,
             body=body,
@@ -550,21 +633,22 @@ class Batch:
             gap=header.gap,
             route=header.route,
             ids=_tuple(header.ids),
-            origin=origin if header.origin is None else header.origin,
-            seq=seq if header.origin is None else header.seq,
-            is_relayed=header.origin is not None,
-            place=seq,
+            origin=origin,
+            seq=seq,
+            is_relayed=is_relayed,
+            place=place,
             items=header.items,
             sizes=_tuple(header.sizes),
             timestamps=_tuple(header.timestamps),
             keys=_tuple(header.keys),
             severities=_tuple(header.severities),
             versions=_tuple(header.versions),
+            form=header.form,
         )
 
 
 _body_of = Batch.__dict__["body"].__get__
-_FIELDS = tuple(one.name for one in fields(Batch) if one.name not in ("body", "_table"))
+_FIELDS = tuple(one.name for one in fields(Batch) if one.init and one.name != "body")
 """What a batch has beside its documents."""
 
 

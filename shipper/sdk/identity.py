@@ -14,12 +14,13 @@ from __future__ import annotations
 
 import base64
 from collections.abc import Sequence
+from functools import cache
 
 import orjson
 
 from shipper.sdk.columns import Column, join, numerals, quoted
 
-_NUMERALS = numerals(range(8192))
+_FEW, _MANY = 64, 8192
 
 
 def prefix(origin: bytes, seq: int) -> bytes:
@@ -35,13 +36,19 @@ def columns(
     `items` are their places in the batch as it was accepted (None: all of them), `given` the ids of a client.
     """
     if items is None:
-        places = _NUMERALS[:count] if count <= len(_NUMERALS) else numerals(range(count))
+        places = _many()[:count] if _FEW < count <= _MANY else numerals(range(count))
     else:
         places = numerals(items)
     if given is None:
         return (prefix, places)
     theirs = quoted([id or "" for id in given])
     return ([id or prefix + place for id, place in zip(theirs, places, strict=True)],)
+
+
+@cache
+def _many() -> list[bytes]:
+    """The places of a full batch, 0.5 MB: a quiet host never has one."""
+    return numerals(range(_MANY))
 
 
 def texts(count: int, columns: Sequence[Column]) -> list[str]:

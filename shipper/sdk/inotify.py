@@ -16,7 +16,9 @@ import ctypes
 import errno
 import os
 import struct
+from collections.abc import Iterator
 from enum import IntFlag
+from functools import cache
 from typing import Any
 
 import trio
@@ -74,11 +76,17 @@ class Inotify:
         return not (self._libc.statfs(os.fsencode(path), status) == 0 and _is_remote(status))
 
     def receive_nowait(self) -> list[Event]:
-        """Returns the events since the last call, if any."""
+        """Returns the events since the last call, if any, and each of them once."""
         try:
             return _events(os.read(self._descriptor, _ROOM))
         except BlockingIOError:
             return []
+
+    async def wait(self) -> None:
+        """Waits until there is an event to receive; raises trio.ClosedResourceError after `close`."""
+        if self._descriptor < 0:
+            raise trio.ClosedResourceError("inotify is closed")
+        await trio.lowlevel.wait_readable(self._descriptor)
 
     async def receive(self) -> list[Event]:
         """Waits for at least one event, and returns those since the last call; raises trio.ClosedResourceError after
@@ -86,14 +94,11 @@ class Inotify:
 
         A cancel loses no events. Events of a watch that was just removed may still arrive.
         """
-        while True:
-            await trio.lowlevel.checkpoint_if_cancelled()
-            if self._descriptor < 0:
-                raise trio.ClosedResourceError("inotify is closed")
-            if events := self.receive_nowait():
-                await trio.lowlevel.cancel_shielded_checkpoint()
-                return events
-            await trio.lowlevel.wait_readable(self._descriptor)
+        await trio.lowlevel.checkpoint_if_cancelled()
+        while self._descriptor < 0 or not (events := self.receive_nowait()):
+            await self.wait()
+        await trio.lowlevel.cancel_shielded_checkpoint()
+        return events
 
     def close(self) -> None:
         """Ends all watches; may be called twice."""
@@ -124,16 +129,24 @@ def _is_remote(status: ctypes.Array[ctypes.c_long]) -> bool:
 
 
 def _events(raw: bytes) -> list[Event]:
-    events: list[Event] = []
+    """Returns each event once: a file that is written often fills the kernel's queue with one."""
+    return [_event(record) for record in dict.fromkeys(_records(raw))]
+
+
+def _records(raw: bytes) -> Iterator[bytes]:
     offset = 0
     while offset < len(raw):
-        watch, mask, _cookie, length = _EVENT.unpack_from(raw, offset)
-        offset += _EVENT.size
-        events.append((watch, mask, os.fsdecode(raw[offset : offset + length].rstrip(b"\0"))))
-        offset += length
-    return events
+        end = offset + _EVENT.size + _EVENT.unpack_from(raw, offset)[3]
+        yield raw[offset:end]
+        offset = end
 
 
+def _event(record: bytes) -> Event:
+    watch, mask, _cookie, _length = _EVENT.unpack_from(record)
+    return watch, mask, os.fsdecode(record[_EVENT.size :].rstrip(b"\0"))
+
+
+@cache
 def _libc() -> Any:
     libc = ctypes.CDLL(None, use_errno=True)
     if not hasattr(libc, "inotify_init1"):

@@ -22,7 +22,7 @@ def kind(batch: Batch) -> object:
     """Returns a key, to be hashed, that is equal for batches without an identity that may be `strung` to one."""
     if batch.is_lines or batch.is_relayed or batch.items is not None:
         return object()
-    return batch.is_typed, batch.route, orjson.dumps(batch.shared)
+    return batch.is_typed, batch.form, batch.route, batch.complete, orjson.dumps(batch.shared)
 
 
 def strung(batches: Sequence[Batch]) -> Batch:
@@ -35,9 +35,13 @@ def strung(batches: Sequence[Batch]) -> Batch:
         first,
         count=sum([batch.count for batch in batches]),
         body=b"".join([batch.body for batch in batches]),
-        sizes=None if first.sizes is None else tuple(chain.from_iterable([batch.sizes or () for batch in batches])),
+        sizes=None if first.sizes is None else _sizes(batches),
         **columns,
     )
+
+
+def _sizes(batches: Sequence[Batch]) -> tuple[int, ...]:
+    return tuple(chain.from_iterable([batch.sizes or () for batch in batches]))
 
 
 # -- batches that are sent ---------------------------------------------------------------------------------------------
@@ -53,7 +57,7 @@ def way(batch: Batch, grouping: Sequence[str] = (), *, mixes: bool = False) -> o
     tops = _tops(grouping)
     if batch.is_lines and not OF_LINES.isdisjoint(tops):
         return object()
-    kind = batch.is_typed, batch.versions is None
+    kind = batch.is_typed, batch.form, batch.versions is None
     if mixes and batch.versions is None:
         return kind
     return kind, *_kept(batch, tops)
@@ -62,16 +66,20 @@ def way(batch: Batch, grouping: Sequence[str] = (), *, mixes: bool = False) -> o
 def together(batches: Sequence[Batch], grouping: Sequence[str] = ()) -> Batch:
     """Returns one batch of the events of several with an equal `way`, each with its id and its columns.
 
-    The fields of `grouping` stay shared, by all events or in `ways`; for a dotted name, its whole top-level field.
+    The fields of `grouping` stay shared, by all events or in `ways`; for a dotted name, its whole top-level field. So
+    do all shared fields of events in a form, which stay as they are.
     """
     if len(batches) == 1:
         return batches[0]
-    tops, first = _tops(grouping), batches[0]
+    first = batches[0]
+    tops = _tops(grouping) if first.form is None else _tops([name for batch in batches for name in batch.shared])
     ways = _ways(batches, tops)
-    alone = ways[0] if all(one is ways[0] for one in ways) else Way(None, {})
+    alone = _common(ways)
     each = [repeat(one, batch.count) for one, batch in zip(ways, batches, strict=True)]
     bare = [replace(batch, shared={k: v for k, v in batch.shared.items() if k not in tops}) for batch in batches]
-    if first.is_typed:
+    if first.form is not None:
+        body, sizes = b"".join([batch.body for batch in bare]), _sizes(bare)
+    elif first.is_typed:
         body, sizes = typed.packed([event for batch in bare for event in batch.whole()])
     else:
         body, sizes = b"".join([batch.json_lines() for batch in bare]), None
@@ -105,11 +113,26 @@ def _ways(batches: Sequence[Batch], tops: Sequence[str]) -> list[Way]:
     return [known[key] for key in keys]
 
 
+def _common(ways: Sequence[Way]) -> Way:
+    """Returns what is the same in all of these; the only one if there is no other."""
+    first, *others = {id(one): one for one in ways}.values()
+    if not others:
+        return first
+    fields = {
+        name: value
+        for name, value in first.shared.items()
+        if all(name in one.shared and _written(one.shared[name]) == _written(value) for one in others)
+    }
+    return Way(first.route if all(one.route == first.route for one in others) else None, fields)
+
+
+def _written(value: object) -> bytes:
+    return orjson.dumps(value, option=orjson.OPT_SORT_KEYS)
+
+
 def _kept(batch: Batch, tops: Sequence[str]) -> tuple[object, ...]:
     """Returns a key of its route, and of the values that it shares of these fields."""
-    values = [
-        orjson.dumps(batch.shared[top], option=orjson.OPT_SORT_KEYS) if top in batch.shared else None for top in tops
-    ]
+    values = [_written(batch.shared[top]) if top in batch.shared else None for top in tops]
     return batch.route, *values
 
 

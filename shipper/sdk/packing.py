@@ -50,6 +50,7 @@ class Header(msgspec.Struct, array_like=True):
     origin: bytes | None = None
     """None: that of the spool which has stored it; so is `seq`."""
     seq: int = 0
+    form: str | None = None
 
 
 class _Outline(msgspec.Struct, array_like=True):

@@ -70,11 +70,18 @@ class Rooms(Generic[Connection]):
     @contextmanager
     def busy(self, connection: Connection) -> Iterator[None]:
         """Marks a connection as not idle within this block."""
-        self._busy.add(connection)
+        self.begin(connection)
         try:
             yield
         finally:
-            self._busy.discard(connection)
+            self.end(connection)
+
+    def begin(self, connection: Connection) -> None:
+        """Marks a connection as not idle, until `end`."""
+        self._busy.add(connection)
+
+    def end(self, connection: Connection) -> None:
+        self._busy.discard(connection)
 
     def is_busy(self, connection: Connection) -> bool:
         return connection in self._busy

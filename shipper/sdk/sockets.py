@@ -31,7 +31,7 @@ MODE = 0o600
 """The default mode of a socket in the file system: only the user of this process may send."""
 
 _KINDS = {"udp": socket.SOCK_DGRAM, "unixgram": socket.SOCK_DGRAM}
-_SO_MEMINFO = 55
+_SO_RCVBUFFORCE, _SO_MEMINFO = 33, 55
 _MEMINFO = struct.Struct("9I")
 _DROPS = 8
 _lost: WeakKeyDictionary[socket.socket, int] = WeakKeyDictionary()
@@ -49,7 +49,7 @@ class Bound:
     def change(self, *, mode: int | None, receive_buffer: int | None) -> None:
         """Sets the given options; raises OSError. Calls the file system where there is a path."""
         if receive_buffer is not None:
-            self.socket.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, receive_buffer)
+            _set_receive_buffer(self.socket, receive_buffer)
         if mode is not None and self.path:
             os.chmod(self.path, mode)
 
@@ -74,7 +74,7 @@ def bind(endpoint: Endpoint, family: int, address: object, *, mode: int | None, 
         try:
             made.setblocking(False)
             if receive_buffer is not None:
-                made.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, receive_buffer)
+                _set_receive_buffer(made, receive_buffer)
             bound = _at_path(made, endpoint, MODE if mode is None else mode) if endpoint.path else Bound(made)
             if not endpoint.path:
                 _at_address(made, endpoint, address)
@@ -84,6 +84,14 @@ def bind(endpoint: Endpoint, family: int, address: object, *, mode: int | None, 
             made.close()
             raise
     return bound
+
+
+def _set_receive_buffer(made: socket.socket, size: int) -> None:
+    """Sets the size of the buffer; above net.core.rmem_max where this process may (CAP_NET_ADMIN)."""
+    made.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, size)
+    if sys.platform.startswith("linux") and receive_buffer(made) < size:
+        with suppress(OSError):
+            made.setsockopt(socket.SOL_SOCKET, _SO_RCVBUFFORCE, size)
 
 
 def _at_address(made: socket.socket, endpoint: Endpoint, address: object) -> None:

@@ -31,10 +31,10 @@ def packed(events: Sequence[Any]) -> tuple[bytes, tuple[int, ...]]:
     return b"".join(maps), tuple(map(len, maps))
 
 
-def unpacked(body: bytes, sizes: Sequence[int]) -> list[dict[str, Any]]:
-    """Returns the events; raises ValueError where one is not a map with text keys."""
+def unpacked(maps: Sequence[bytes]) -> list[dict[str, Any]]:
+    """Returns the events of these maps; raises ValueError where one is not a map with text keys."""
     try:
-        return list(map(_decode, slices(body, sizes)))
+        return list(map(_decode, maps))
     except (msgspec.MsgspecError, RecursionError) as error:
         raise ValueError("not a typed event") from error
 

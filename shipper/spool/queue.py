@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import json
 import sqlite3
-from collections.abc import Collection, Mapping, Sequence
+from collections import Counter
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import closing
 from itertools import takewhile
 from typing import Any, NamedTuple
@@ -20,7 +21,7 @@ from shipper.sdk.errors import Outdated, ShipperError
 from shipper.sdk.event import Batch
 from shipper.spool import awaited, dead_letters, slots
 from shipper.spool.awaited import Answered, Awaited
-from shipper.spool.schema import BARRIER, BATCH, REST, SLOT, get_meta, next_seq
+from shipper.spool.schema import BARRIER, BATCH, REST, SLOT, get_meta, next_seq, next_seqs
 from shipper.spool.seal import Damaged, Sealer
 from shipper.values import Confirmed, Counts, Revision
 
@@ -156,22 +157,23 @@ def enter(db: sqlite3.Connection, sealer: Sealer, origin: bytes, now: float, arr
     epoch, number = arrival.revision
     awaited.forget(db, arrival.input, arrival.forgotten)
     rows = _await_all(db, arrival)
-    entered = []
-    for packed in arrival.batches:
-        lanes = arrival.lanes_of(packed)
-        seq = next_seq(db)
-        sealed = sealer.seal("batch", seq, epoch, number, packed.body)
-        size = len(sealed)
-        reference = rows.get(packed.source, 0) * (-1 if packed.is_anew else 1)
-        db.execute(
-            "INSERT INTO batch VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)",
-            (seq, epoch, number, packed.events, size, now, origin, json.dumps(list(lanes)), sealed),
-        )
-        db.executemany(
-            "INSERT INTO todo VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)",
-            [(lane, seq, BATCH, epoch, number, packed.events, size, now, reference) for lane in lanes],
-        )
-        entered.append(Entered(seq, packed.events, size, now))
+    entered, entries = list[Entered](), list[tuple[object, ...]]()
+    seqs = next_seqs(db, len(arrival.batches)) if arrival.batches else range(0)
+    texts = {lanes: json.dumps(lanes) for lanes in {tuple(arrival.lanes_of(packed)) for packed in arrival.batches}}
+
+    def batches() -> Iterator[tuple[object, ...]]:
+        """Seals one at a time: all of them are twice the memory."""
+        for seq, packed in zip(seqs, arrival.batches, strict=True):
+            lanes = tuple(arrival.lanes_of(packed))
+            sealed = sealer.seal("batch", seq, epoch, number, packed.body)
+            size = len(sealed)
+            reference = rows.get(packed.source, 0) * (-1 if packed.is_anew else 1)
+            entered.append(Entered(seq, packed.events, size, now))
+            entries.extend([(lane, seq, BATCH, epoch, number, packed.events, size, now, reference) for lane in lanes])
+            yield seq, epoch, number, packed.events, size, now, origin, texts[lanes], sealed
+
+    db.executemany("INSERT INTO batch VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)", batches())
+    db.executemany("INSERT INTO todo VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)", entries)
     set_positions(db, arrival.input, arrival.positions)
     return entered
 
@@ -179,10 +181,13 @@ def enter(db: sqlite3.Connection, sealer: Sealer, origin: bytes, now: float, arr
 def _await_all(db: sqlite3.Connection, arrival: Arrival) -> dict[int, int]:
     """Makes the rows of awaited batches; returns their ids, by number."""
     made: dict[int, int] = {}
-    for number, one in enumerate(arrival.awaited):
-        if one is not None:
-            entries = sum(len(arrival.lanes_of(packed)) for packed in arrival.batches if packed.source == number)
-            made[number] = awaited.add(db, arrival.input, one, entries)
+    if any(arrival.awaited):
+        entries = Counter[int]()
+        for packed in arrival.batches:
+            entries[packed.source] += len(arrival.lanes_of(packed))
+        for number, one in enumerate(arrival.awaited):
+            if one is not None:
+                made[number] = awaited.add(db, arrival.input, one, entries[number])
     return made
 
 

@@ -212,8 +212,13 @@ def packed_ids(ids: Iterable[str]) -> str:
 
 def next_seq(db: sqlite3.Connection) -> int:
     """Returns the next place in the sequence; never the same twice, though rows are deleted."""
-    (seq,) = db.execute("UPDATE meta SET value = value + 1 WHERE key = 'seq' RETURNING value").fetchone()
-    return int(seq)
+    return next_seqs(db, 1)[0]
+
+
+def next_seqs(db: sqlite3.Connection, count: int) -> range:
+    """Returns so many of the next places."""
+    (last,) = db.execute("UPDATE meta SET value = value + ? WHERE key = 'seq' RETURNING value", (count,)).fetchone()
+    return range(int(last) - count + 1, int(last) + 1)
 
 
 def get_meta(db: sqlite3.Connection, key: str) -> Any:

@@ -102,9 +102,9 @@ class Observer:
             dead_letter_reasons=self._reasons,
             credentials_in_use=self._rollout.in_use,
             credentials_wanted=self._wanted(),
-            credentials_accepted=self._delivery.accepted(),
+            credentials_accepted=self._delivery.pool.accepted(),
             keyed=self._keyed if self._keyed.keys else msgspec.UNSET,
-            lease_seconds=self._delivery.means.lease.seconds,
+            lease_seconds=self._delivery.pool.means.lease.seconds,
             confirms=self._delivery.confirms(),
         )
         return relays.with_bounds(observed, self.edges(), self.principals())
@@ -117,7 +117,7 @@ class Observer:
         """Returns the figures of all outputs that relay, by their names; what drains counts for its output."""
         lanes: dict[str, list[Lane]] = {}
         for lane in sorted(self._delivery.lanes.values(), key=lambda lane: (lane.key.output, not lane.active, lane.id)):
-            if lane.output.relays:
+            if lane.link.output.relays:
                 lanes.setdefault(lane.key.output, []).append(lane)
         return [self._principal(output, those) for output, those in lanes.items()]
 
@@ -125,7 +125,7 @@ class Observer:
         waits = [self._spool.figures.waits(lane.id) for lane in lanes]
         since = self._ages.oldest(lane.id for lane in lanes)
         oldest = None if since is None else self._now() - since
-        return relays.principal(output, lanes[0].peer.principal(), lanes[0].problem, waits, oldest)
+        return relays.principal(output, lanes[0].link.principal(), lanes[0].problem, waits, oldest)
 
     def _failure(self) -> Why | None:
         store = self._spool.store
@@ -169,7 +169,8 @@ class Observer:
     def _plugins(self) -> dict[str, set[str]]:
         """Returns the modules of the plugins of each unit."""
         plugins = {
-            f"outputs.{lane.key.output}": {type(lane.output).__module__} for lane in list(self._delivery.lanes.values())
+            f"outputs.{link.key.output}": {type(link.output).__module__}
+            for link in list(self._delivery.pool.links.values())
         }
         for name, running in list(self._intake.running.items()):
             processors = running.plan.all_processors().values()
@@ -178,7 +179,7 @@ class Observer:
 
     def _with_figures(self, unit: Unit) -> Unit:
         """Returns the unit with the figures of its plugin, if it has any."""
-        numbers = self._delivery.counts.panel.of(unit.id, unit.type).numbers() if unit.type else {}
+        numbers = self._delivery.pool.counts.panel.of(unit.id, unit.type).numbers() if unit.type else {}
         return msgspec.structs.replace(unit, figures=numbers) if numbers else unit
 
     def _with_dropped_letters(self, unit: Unit, counters: Mapping[str, Mapping[str, int]]) -> Unit:

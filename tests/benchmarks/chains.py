@@ -126,7 +126,7 @@ LOADS: Mapping[str, Load] = {
         json_log, [{"type": "parse", "format": "json"}, {"type": "timestamp", "field": "request", "layouts": ["UNIX"]}]
     ),
     "cri": Load(container_log, [{"type": "parse", "format": "cri"}]),
-    "syslog": Load(syslog_log, [{"type": "parse", "format": "syslog"}]),
+    "syslog-file": Load(syslog_log, [{"type": "parse", "format": "syslog"}]),
     "multiline": Load(traces_log, input={"multiline": {"pattern": r"^\s"}}, arriving=lambda lines: -(-lines // TRACE)),
     "nginx-drop": _on_lines(_NGINX, {"type": "drop", "when": _IS_OK}, arriving=_not_ok),
     "json-timestamp": Load(

@@ -8,8 +8,12 @@ what receives runs beside it on the same machine.
 
 http, gzip, tls     a log of access lines into bulk requests: plain, compressed, over TLS
 receiver            bulk requests of four clients, into bulk requests
+otlp, otlp-json     a log of access lines by OTLP over HTTP, in protobuf and in JSON
+otlp-to-bulk        OTLP over HTTP of four clients, into bulk requests
+otlp-to-otlp        the same into OTLP over HTTP
 nginx, json         a log whose lines a `parse` processor takes apart
 drop, nginx-drop …  the processors and chains of `chains`; the cost is that of a line read
+syslog, counted     messages of RFC 5424 over a TCP connection, as lines and counted; `forwarded` those of RFC 3164
 files               10,000 files of 200 lines
 large               lines of 64 KiB
 slow                1,000 files with a line each second, for 30 s: what that costs, and how late the lines come
@@ -31,13 +35,22 @@ from typing import Any
 
 from shipper_demo.ports import free_port
 from tests.benchmarks.chains import LOADS, Load
-from tests.benchmarks.clients import rounded, ship
+from tests.benchmarks.clients import export, rounded, ship
 from tests.benchmarks.figures import Table, milliseconds, progress, spread
 from tests.benchmarks.job import access_log
 from tests.benchmarks.logs import json_log, large_log, small_logs
-from tests.benchmarks.pipeline import activate, bulk_output, file_input, running, until_settled, workplace
+from tests.benchmarks.pipeline import (
+    activate,
+    bulk_output,
+    file_input,
+    otlp_output,
+    running,
+    until_settled,
+    workplace,
+)
 from tests.benchmarks.producer import trickle
 from tests.benchmarks.sink import Sink, sink
+from tests.benchmarks.syslogs import stream
 from tests.benchmarks.terminator import terminator
 
 AIM_MIB = 100
@@ -68,6 +81,8 @@ class Job:
     outputs: Sequence[str] = ("main",)
     read: int | None = None
     """Lines that are read, if they are not as many as the events that arrive; the cost is that of one."""
+    sends: Callable[..., Mapping[str, Any]] = bulk_output
+    """Makes the output's settings from a port and `output`."""
 
 
 @dataclass(frozen=True)
@@ -98,6 +113,16 @@ def jobs(sizes: Sizes, directory: Path) -> dict[str, Callable[[], Job]]:
         input = {"type": "elasticsearch", "address": f"127.0.0.1:{port}"}
         return Job(input, rounded(sizes.lines), feed=lambda: ship(port, sizes.lines))
 
+    def syslog(**how: Any) -> Job:
+        port = free_port()
+        input = {"type": "syslog", "addresses": [f"tcp://127.0.0.1:{port}"]}
+        return Job(input, sizes.lines, feed=lambda: stream(port, sizes.lines, **how))
+
+    def otlp(**more: Any) -> Job:
+        port = free_port()
+        input = {"type": "otlp", "grpc": None, "http": f"127.0.0.1:{port}"}
+        return Job(input, rounded(sizes.lines), feed=lambda: export(port, sizes.lines), **more)
+
     def files() -> Job:
         if not any(directory.iterdir()):
             small_logs(directory, sizes.files, 200)
@@ -108,8 +133,15 @@ def jobs(sizes: Sizes, directory: Path) -> dict[str, Callable[[], Job]]:
         "gzip": lambda: plain(output={"compression": "gzip"}),
         "tls": lambda: plain(tls=True),
         "receiver": receiver,
+        "otlp": lambda: plain(sends=otlp_output),
+        "otlp-json": lambda: plain(sends=otlp_output, output={"encoding": "json"}),
+        "otlp-to-bulk": otlp,
+        "otlp-to-otlp": lambda: otlp(sends=otlp_output),
         "nginx": lambda: parse(access_log(sizes.lines), "nginx"),
         "json": lambda: parse(json_log(sizes.lines), "json"),
+        "syslog": syslog,
+        "counted": lambda: syslog(counted=True),
+        "forwarded": lambda: syslog(form="3164"),
         "files": files,
         **{name: partial(chain, load) for name, load in LOADS.items()},
         "large": lambda: Job(file_input(large_log(sizes.large)), sizes.large),
@@ -121,7 +153,7 @@ def measure(job: Job, target: Sink) -> Run:
     target.reset()
     with workplace() as place, _front(job, target, place) as (port, root), running(place / "state") as child:
         tls = {"scheme": "https", "tls": {"ca": str(root)}} if job.tls else {}
-        output = bulk_output(port, **tls, **job.output)
+        output = job.sends(port, **tls, **job.output)
         begun, cpu = time.monotonic(), child.cpu_seconds()
         activate(child, 1, {"source": job.input}, dict.fromkeys(job.outputs, output))
         job.feed()

@@ -61,6 +61,13 @@ def bulk_output(port: int, scheme: str = "http", **options: Any) -> dict[str, An
     return {"type": "elasticsearch", "hosts": [host], "compression": "none", "backoff": IMPATIENT, **options}
 
 
+def otlp_output(port: int, **options: Any) -> dict[str, Any]:
+    """An `otlp` output to the sink over HTTP, uncompressed if nothing else is said."""
+    endpoint = f"http://127.0.0.1:{port}"
+    fixed = {"type": "otlp", "endpoint": endpoint, "protocol": "http", "compression": "none", "backoff": IMPATIENT}
+    return {**fixed, **options}
+
+
 def offer(child: Shipper, revision: int, inputs: Mapping[str, Any], outputs: Mapping[str, Any], **more: Any) -> None:
     """Send a policy; for each credential that an output names, a secret comes along."""
     policy = {"version": 1, "inputs": inputs, "outputs": outputs, **more}

@@ -55,7 +55,7 @@ CONCERNED = {
         "shipper.sdk.event",
         "shipper.sdk.editing",
     ),
-    "syslog-frames": ("shipper_plugins.inputs.syslog_frames", "shipper_plugins.inputs.syslog_message"),
+    "syslog-frames": tuple(f"shipper_plugins.inputs.syslog_{part}" for part in ("frames", "block", "message")),
     "journal-export": ("shipper_plugins.inputs.journal_export", "shipper_plugins.inputs.journal_fields"),
     "otlp-protobuf": tuple(f"shipper_plugins.otlp.{part}" for part in ("protobuf", "wire", "events")),
     "otlp-json": ("shipper_plugins.otlp.jsons", "shipper_plugins.otlp.events"),

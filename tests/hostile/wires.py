@@ -26,9 +26,11 @@ from shipper.fleet.store import StoreError
 from shipper.kubernetes.summing import records as of_summing
 from shipper.plugin import Batch
 from shipper.sdk.errors import OptionError
+from shipper.sdk.fields import merged
 from shipper_plugins.inputs import http_bodies, journal_fields, state_documents
 from shipper_plugins.inputs.journal_export import Exported
-from shipper_plugins.inputs.syslog_frames import Frame, Frames
+from shipper_plugins.inputs.syslog_block import block
+from shipper_plugins.inputs.syslog_frames import Cut, Frames
 from shipper_plugins.inputs.syslog_message import Reading
 from shipper_plugins.otlp import events, grpc, jsons, protobuf, status
 from shipper_plugins.otlp.model import Decoded, Unfit
@@ -52,15 +54,18 @@ def _in_pieces(content: bytes) -> Iterable[bytes]:
 
 
 def syslog_frames(content: bytes) -> None:
-    """Each frame becomes an event, whatever is in it."""
+    """Each frame becomes an event, whatever is in it, and all together the same."""
     whole = _framed([content])
     assert whole == _framed(_in_pieces(content))
-    assert all(0 < len(frame.body) <= 200 for frame in whole)
-    for frame in whole:
-        orjson.dumps(Reading(keeps_original=True).event(frame.body, NOW, is_cut=frame.is_cut))
+    assert all(0 < len(frame) <= 200 for frame in whole)
+    reading = Reading(keeps_original=True)
+    alone = [reading.event(frame, NOW, is_cut=isinstance(frame, Cut)) for frame in whole]
+    made = map(orjson.loads, block(reading, whole, b"peer", NOW).documents.split(b"\n")[:-1])
+    for event, together in zip(filter(None, alone), made, strict=True):
+        assert merged(event, {"log": {"source": {"address": "peer"}}}) == together
 
 
-def _framed(blocks: Iterable[bytes]) -> list[Frame]:
+def _framed(blocks: Iterable[bytes]) -> list[bytes]:
     reader = Frames(200)
     found = [frame for block in blocks for frame in reader.feed(block)]
     return [*found, *reader.end()]

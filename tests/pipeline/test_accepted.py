@@ -38,10 +38,10 @@ async def test_a_credential_is_accepted_once_an_event_was_taken_with_it_and_not_
         script.send = script.raising(Held("401"), times=1)
         await on.enter()
         await script.until(lambda: bool(on.active["main"].problem))
-        assert on.delivery.accepted() == []
+        assert on.delivery.pool.accepted() == []
         await on.empty()
 
-        assert on.delivery.accepted() == ["k1"]
+        assert on.delivery.pool.accepted() == ["k1"]
 
 
 class Asking:
@@ -74,12 +74,12 @@ async def test_a_lane_without_events_is_accepted_when_its_destination_says_so(
     asking = Asking(monkeypatch)
     async with bench(tmp_path) as on:
         await on.activate(1, main="k1")
-        on.delivery.ask({"k2"})
-        on.delivery.ask({"k1"})
+        on.delivery.pool.ask({"k2"})
+        on.delivery.pool.ask({"k1"})
         asking.may_answer.set()
-        await DESTINATIONS["main"].until(lambda: on.delivery.accepted() == ["k1"])
+        await DESTINATIONS["main"].until(lambda: on.delivery.pool.accepted() == ["k1"])
         before = [*asking.log]
-        on.delivery.ask({"k1"})
+        on.delivery.pool.ask({"k1"})
 
     assert {*asking.log} == {"asks k1", "has asked k1"}
     assert asking.log == before
@@ -91,9 +91,9 @@ async def test_a_question_that_is_ahead_of_its_revision_is_asked_once_that_is_ac
     asking = Asking(monkeypatch)
     asking.may_answer.set()
     async with bench(tmp_path) as on:
-        on.delivery.ask({"k1"})
+        on.delivery.pool.ask({"k1"})
         await on.activate(1, main="k1")
-        await DESTINATIONS["main"].until(lambda: on.delivery.accepted() == ["k1"])
+        await DESTINATIONS["main"].until(lambda: on.delivery.pool.accepted() == ["k1"])
 
 
 @pytest.mark.parametrize("news", ["retired", "withdrawn", "event"])
@@ -103,14 +103,14 @@ async def test_a_question_ends_with_its_connection_before_anything_else_happens_
     asking = Asking(monkeypatch)
     async with bench(tmp_path) as on:
         await on.activate(1, main="k1")
-        on.delivery.ask({"k1"})
+        on.delivery.pool.ask({"k1"})
         with trio.fail_after(PATIENCE):
             await asking.has_begun.wait()
         if news == "retired":
             await on.activate(2, main="k2")
         elif news == "withdrawn":
             on.keyring.withdraw(["k1"])
-            on.delivery.withdrawn(["k1"])
+            on.delivery.pool.withdrawn(["k1"])
         else:
             await on.enter()
             await on.empty()

@@ -63,7 +63,7 @@ def test_a_reason_of_an_output_loses_its_secrets(outcome: Outcome | str) -> None
 
     settlement = attempt.settlement("main", range(1))
     letters = [letter.reason for letter in settlement.letters] if settlement is not None else []
-    found = [*letters, attempt.problem(), *(each.reason for each in (attempt.trouble, attempt.doubt) if each)]
+    found = [*letters, attempt.worst().reason, *(each.reason for each in (attempt.trouble, attempt.doubt) if each)]
     assert {reason for reason in found if reason} == {"refused [hidden]"}
 
 
@@ -181,7 +181,7 @@ def test_some_events_put_off_are_none() -> None:
     attempt.answered(range(10), Answers(10, {n: later() for n in range(5)}))
 
     assert attempt.overloaded() is None
-    assert attempt.problem() == "429"
+    assert attempt.worst().reason == "429"
 
 
 def test_in_strict_order_one_event_that_was_put_off_is_trouble_and_is_not_left_behind() -> None:
@@ -215,7 +215,7 @@ def test_a_probe_that_was_delivered_is_no_trouble() -> None:
     attempt.answered(range(8), Answers(8))
 
     assert attempt.overloaded() is None
-    assert attempt.left == 992
+    assert attempt.progress == 8
 
 
 def test_a_probe_that_was_put_off_is_trouble() -> None:
@@ -245,11 +245,10 @@ def test_a_destination_that_takes_no_small_event_is_asked_a_few_times(count: int
         asked += 1
         attempt.too_large(piece[0], "413")
 
-    assert attempt.problem() is not None
-    assert str(attempt.problem()).startswith("413 for one event of ")
+    assert attempt.worst().reason.startswith("413 for one event of ")
     assert asked <= 32
     assert attempt.settlement("main") is None
-    assert attempt.left == count
+    assert attempt.progress == 0
 
 
 def test_events_that_can_be_delivered_are_found_behind_many_that_are_too_large() -> None:
@@ -271,7 +270,7 @@ def test_a_refusal_is_named_before_a_mere_delay() -> None:
     attempt = Attempt(batch(4))
     attempt.answered(range(4), Answers(4, {0: later(), 1: Answer(Outcome.HELD, "403")}))
 
-    assert attempt.problem() == "403"
+    assert attempt.worst().reason == "403"
 
 
 @pytest.mark.parametrize("held", [True, False])
@@ -284,7 +283,7 @@ def test_trouble_ends_the_attempt(held: bool) -> None:
 
     assert attempt.next_piece() is None
     assert attempt.settlement("main") is None
-    assert attempt.left == 4
+    assert attempt.progress == 0
 
 
 def test_what_was_never_asked_for_is_open() -> None:
@@ -293,7 +292,7 @@ def test_what_was_never_asked_for_is_open() -> None:
     assert attempt.settlement("main") is None
     attempt.next_piece()
     assert attempt.settlement("main") is None
-    assert attempt.left == 3
+    assert attempt.progress == 0
 
 
 @given(st.lists(st.integers(1, 4), min_size=1, max_size=6), st.data())

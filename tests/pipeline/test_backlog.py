@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
 from shipper.pipeline.delivery.backlog import ASK_SECONDS, ASKS, PLACES, Backlog, Question
+from shipper.sdk.codes import Code
 from shipper.spool.queue import Entry
 from shipper.spool.schema import BARRIER, BATCH
 from shipper.values import Revision
@@ -246,10 +247,10 @@ def test_a_lane_that_drains_asks_places_in_vain_only_so_often() -> None:
 
 def test_the_problem_names_a_place_and_how_many_more() -> None:
     backlog = left_at("logs-app-default", 1)
-    assert backlog.problem() == "logs-app-default: 403"
+    assert backlog.problem() == ("logs-app-default: 403", Code.REFUSED)
     backlog.refuse("x" * 1000, "404", 0.0, 0.0)
-    assert backlog.problem() == "logs-app-default (and 1 more): 403"
-    assert len(left_at("x" * 1000, 1).problem() or "") < 150
+    assert backlog.problem() == ("logs-app-default (and 1 more): 403", Code.REFUSED)
+    assert len(str(left_at("x" * 1000, 1).problem())) < 200
 
 
 # -- events that are put off one by one --------------------------------------------------------------------------------
@@ -264,7 +265,7 @@ def test_events_that_are_put_off_come_again_by_a_pass_after_longer_and_longer_wa
         backlog.begin_due(now)
         assert backlog.passed(0, [entry(1)], frozenset()) == [entry(1)]
         backlog.hand_out([entry(1)])
-        assert backlog.problem() == "429"
+        assert backlog.problem() == ("429", Code.UNAVAILABLE)
     backlog.settled(1)
 
     assert backlog.problem() is None

@@ -7,6 +7,7 @@ import ast
 import re
 from collections.abc import Iterator
 from pathlib import Path
+from typing import TypeGuard
 
 ROOT = Path(__file__).parents[2]
 PIPELINE = ROOT / "shipper" / "pipeline"
@@ -15,6 +16,10 @@ MOST_ATTRIBUTES = 20
 MOST_METHODS = 20
 """Public ones, of a class of the spool."""
 MOST_ARGUMENTS = 8
+MOST_DELIVERY = 2500
+"""Lines of the room that decides and performs delivery."""
+MOST_CODE = 2600
+"""Of that room and those it stands on, without docstrings, comments and imports."""
 MOST_MODULES = 12
 """On the way of a batch, beside the value itself."""
 MOST_LINES = 60
@@ -57,11 +62,33 @@ def methods(of: ast.ClassDef) -> set[str]:
     return {name for name in names if not name.startswith("_")}
 
 
+def code(of: Path) -> int:
+    """The lines of a module that do something."""
+    tree = ast.parse(of.read_text())
+    apart = [node for node in ast.walk(tree) if isinstance(node, ast.Import | ast.ImportFrom) or is_text(node)]
+    left_out = {line for node in apart for line in range(node.lineno, (node.end_lineno or node.lineno) + 1)}
+    lines = enumerate(of.read_text().splitlines(), 1)
+    return sum(bool(line.strip()) and not line.strip().startswith("#") and at not in left_out for at, line in lines)
+
+
+def is_text(node: ast.AST) -> TypeGuard[ast.Expr]:
+    """Whether it is a docstring."""
+    return isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant) and isinstance(node.value.value, str)
+
+
 def test_no_class_has_more_than_can_be_kept_in_mind() -> None:
     found = {name: (len(attributes(one)), arguments(one)) for name, one in classes(PIPELINE)}
 
     assert len(found) > 50
     assert not [name for name, (has, takes) in found.items() if has > MOST_ATTRIBUTES or takes > MOST_ARGUMENTS]
+
+
+def test_delivery_is_short_enough_to_be_read_at_once() -> None:
+    lines = sum(path.read_text().count("\n") for path in (PIPELINE / "delivery").glob("*.py"))
+    rooms = ("delivery", "attempts", "destination", "memory")
+
+    assert lines <= MOST_DELIVERY
+    assert sum(code(path) for room in rooms for path in (PIPELINE / room).glob("*.py")) <= MOST_CODE
 
 
 def test_no_class_of_the_spool_offers_more_than_can_be_kept_in_mind() -> None:

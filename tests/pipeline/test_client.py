@@ -135,10 +135,10 @@ async def test_an_idle_client_waits_for_its_credential(tmp_path: Path) -> None:
         await script.until(lambda: script.open_senders == 1)
         secrets = on.keyring.of(["k1"])
         on.keyring.withdraw(["k1"])
-        on.delivery.withdrawn(["k1"])
+        on.delivery.pool.withdrawn(["k1"])
         await script.until(lambda: script.open_senders == 0)
         on.keyring.keep(secrets)
-        on.delivery.supplied(["k1"])
+        on.delivery.pool.supplied(["k1"])
         await script.until(lambda: script.open_senders == 1)
 
         assert script.log == ["open k1", "close k1", "open k1"]
@@ -179,7 +179,7 @@ async def test_an_output_that_cannot_say_whom_it_relays_to_is_asked_once_and_tru
         lane = on.active["main"]
         await script.until(lambda: script.open_senders == 1)
 
-        assert (lane.peer.principal(), lane.confirms, lane.peer.relayed_to()) == (None, "stored", None)
+        assert (lane.link.principal(), lane.link.confirms, lane.link.relayed_to()) == (None, "stored", None)
         assert asked == ["asked"]
 
 
@@ -199,15 +199,15 @@ async def test_a_client_that_waits_is_closed_at_once(tmp_path: Path, what: str) 
                 await on.activate(2, other="k2")
             case "withdrawn":
                 on.keyring.withdraw(["k1"])
-                on.delivery.withdrawn(["k1"])
+                on.delivery.pool.withdrawn(["k1"])
             case "a lapsed lease":
-                on.delivery.renew_lease(on.boottime - 1)
+                on.delivery.pool.renew_lease(on.boottime - 1)
             case "an order":
                 with trio.fail_after(PATIENCE):
                     async with lane.suspended():
                         assert script.open_senders == 0
             case "supplied anew":
-                on.delivery.supplied(["k1"])
+                on.delivery.pool.supplied(["k1"])
             case "other settings":
                 await on.activate(2, {"main": {"live_setting": 1}}, main="k1")
         await script.until(lambda: "close k1" in script.log)
@@ -231,7 +231,7 @@ async def test_a_client_under_way_is_closed_when_its_credential_is_supplied_anew
     async with lasting(tmp_path) as (on, script):
         await on.enter()
         await on.empty()
-        on.delivery.supplied(["k1"])
+        on.delivery.pool.supplied(["k1"])
         await on.enter()
         await on.empty()
 
@@ -306,7 +306,7 @@ async def test_a_withdrawn_credential_whose_client_hangs_at_close_shows_that_fir
     async with hanging(tmp_path, monkeypatch, "lane") as (on, script, closes):
         lane = on.active["main"]
         on.keyring.withdraw(["k1"])
-        on.delivery.withdrawn(["k1"])
+        on.delivery.pool.withdrawn(["k1"])
         await script.until(lambda: lane.code == Code.CLIENT_STUCK)
         assert script.open_senders == 1
         closes.set()

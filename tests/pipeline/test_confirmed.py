@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from shipper.pipeline.destination.confirmed import Confirmations, Peer, weakest
+from shipper.pipeline.destination.confirmed import Confirmations, weakest
 from shipper.spool.queue import Settlement
 from shipper.values import Confirmed, Counts
 
@@ -37,12 +37,3 @@ def test_of_several_outputs_the_weakest_counts() -> None:
 
 def test_every_word_has_its_number() -> None:
     assert [Confirmed.of(one.word) for one in Confirmed] == list(Confirmed)
-
-
-def test_a_relay_delivers_once_its_principal_says_so() -> None:
-    peer = Peer("main", Confirmations(), relays=True)
-    assert (peer.delivers, peer.confirms) == (False, "stored")
-
-    peer.note_delivers(True)
-
-    assert (peer.delivers, peer.principal()) == (True, None)

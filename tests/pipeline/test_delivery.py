@@ -139,6 +139,6 @@ async def test_what_is_counted_of_an_output_goes_with_its_last_lane(tmp_path: Pa
 async def test_a_lane_that_is_gone_meanwhile_is_not_looked_at(tmp_path: Path) -> None:
     async with bench(tmp_path) as on:
         await on.activate(1, main="missing")
-        on.delivery.moved([on.active["main"].id, 10**6])
+        on.delivery.pool.moved([on.active["main"].id, 10**6])
 
         assert list(on.delivery.lanes) == [on.active["main"].id]

@@ -164,3 +164,32 @@ def test_what_every_document_says_itself_is_inserted_into_none() -> None:
     batch = Batch.documents([b'{"agent":{"name":"own"},"n":1}'] * 2)
 
     assert [event["agent"]["name"] for event in ENVELOPE.on(batch, ARRIVED).whole()] == ["own", "own"]
+
+
+def test_what_documents_are_known_to_have_themselves_is_not_looked_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    own = {TIME: "2025-01-01T00:00:00Z", "host": {"name": "own"}}
+    batch = Batch.ndjson(json.dumps(own).encode() + b"\n", complete=own.keys())
+    monkeypatch.setattr("shipper.pipeline.intake.envelope._held", None)
+
+    stamped = ENVELOPE.on(batch, ARRIVED)
+
+    assert stamped.whole() == [{**FIELDS, **own}]
+    assert not stamped.complete
+
+
+@pytest.mark.parametrize("name", ["host", r"\u0068ost", r"hos\u0074"])
+def test_a_field_is_found_however_its_name_is_written(name: str) -> None:
+    batch = Batch.documents([b'{"a":"\\u001b[1m","%b":{"x":1}}' % name.encode()])
+
+    (event,) = ENVELOPE.on(batch, ARRIVED).whole()
+
+    assert event["host"] == {**ENVELOPE.fields["host"], "x": 1}
+
+
+def test_a_text_that_names_a_field_is_none(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("shipper.pipeline.intake.envelope._held", None)
+    said = {"message": 'the "host" of an agent\x1b', "hosts": 1}
+
+    (event,) = ENVELOPE.on(Batch.events([said]), ARRIVED).whole()
+
+    assert event == {**FIELDS, **said}

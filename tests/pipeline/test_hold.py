@@ -25,9 +25,9 @@ def test_the_causes_can_be_told_apart() -> None:
     withdrawn = keyring("k1")
     withdrawn.withdraw({"k1"})
 
-    assert hold(["k1"], withdrawn, Lease()) == ("credential_withdrawn", "credential k1 was withdrawn, events held")
-    assert hold(["k1"], keyring(), Lease()) == ("credential_missing", "credential k1 is missing, events held")
-    assert hold(["k1"], keyring("k1"), Lease(is_needed=True)) == ("lease_lapsed", "lease lapsed, events held")
+    assert hold(["k1"], withdrawn, Lease()) == ("credential k1 was withdrawn, events held", "credential_withdrawn")
+    assert hold(["k1"], keyring(), Lease()) == ("credential k1 is missing, events held", "credential_missing")
+    assert hold(["k1"], keyring("k1"), Lease(is_needed=True)) == ("lease lapsed, events held", "lease_lapsed")
 
 
 def test_a_secret_is_told_first() -> None:

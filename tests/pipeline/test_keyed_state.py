@@ -209,7 +209,7 @@ async def test_a_version_that_was_superseded_before_it_was_loaded_is_passed_over
 
         (lane,) = on.of_state()
         assert superseded.is_set()
-        assert not lane.counters["damaged"]
+        assert not lane.link.counters["damaged"]
         assert [last for _, _, last in main.shelved] == [document(2)]
 
 
@@ -226,7 +226,7 @@ async def test_t117_6_a_version_that_is_rejected_delays_neither_the_next_nor_oth
 
         assert {key: last for key, (_, last) in main.shelf.items()} == {"good": document(2), "bad": document(3)}
         (lane,) = on.of_state()
-        assert (lane.counters["dead_letter"], lane.counters["delivered"]) == (1, 2)
+        assert (lane.link.counters["dead_letter"], lane.link.counters["delivered"]) == (1, 2)
 
 
 async def test_a_version_that_is_put_off_does_not_delay_the_next(tmp_path: Path) -> None:

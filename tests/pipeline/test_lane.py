@@ -634,7 +634,7 @@ async def test_what_happens_elsewhere_does_not_shorten_the_wait_that_was_asked_f
                 async with lane.suspended():
                     pass
             case _:
-                on.delivery.supplied({"k2"})
+                on.delivery.pool.supplied({"k2"})
         await on.enter()
         await trio.testing.wait_all_tasks_blocked(0.1)
 
@@ -668,7 +668,7 @@ async def test_settings_that_come_while_a_request_is_under_way_are_tried_at_once
 async def test_what_a_lane_needs_makes_it_try_at_once_when_it_comes(tmp_path: Path, what: str) -> None:
     async with asked_to_wait(tmp_path) as (on, script):
         if what == "its credential":
-            on.delivery.supplied({"k1"})
+            on.delivery.pool.supplied({"k1"})
         else:
             await on.activate(2, {"main": {"workers": 7}}, main="k1")
         await on.empty()
@@ -1414,7 +1414,7 @@ async def test_an_output_that_fails_by_a_bug_is_trouble_and_not_the_end(tmp_path
         script.on_open, script.send, script.on_close = on_open, send, on_close
         await on.activate(1, main=None)
         await on.enter(3)
-        await script.until(lambda: on.active["main"].counters["retries"] >= 2)
+        await script.until(lambda: on.active["main"].link.counters["retries"] >= 2)
         problem = on.active["main"].problem
         broken = False
         await on.empty()
@@ -1541,7 +1541,7 @@ async def test_a_lane_that_was_held_is_held_no_longer_when_its_credential_came(t
         await on.enter(2)
         await script.until(lambda: lane.is_held)
         on.keyring.keep({"missing-1": secret("missing-1")})
-        on.delivery.supplied({"missing-1"})
+        on.delivery.pool.supplied({"missing-1"})
         await on.empty()
 
         assert held == [False]
@@ -1554,7 +1554,7 @@ async def test_a_lane_that_was_refused_is_held_until_it_is_let_in(tmp_path: Path
 
         async def send(batch: Batch) -> Answers:
             await trio.lowlevel.checkpoint()
-            held.append((lane.is_held, lane.is_tried))
+            held.append((lane.is_held, lane.machine.is_tried))
             if len(held) < 3:
                 raise Held("401")
             return script.answer(batch, {})
@@ -1902,7 +1902,7 @@ async def leased(path: Path, monkeypatch: pytest.MonkeyPatch, **outputs: str | N
     """A bench with a lease of ten seconds; its clock is set by the test, and looked at often."""
     monkeypatch.setattr("shipper.pipeline.destination.lease.LONGEST_LOOK", 0.01)
     async with bench(path) as on:
-        on.delivery.renew_lease(on.boottime + 10)
+        on.delivery.pool.renew_lease(on.boottime + 10)
         await on.activate(1, **(outputs or {"main": None}))
         yield on
 
@@ -1936,7 +1936,7 @@ async def test_a_later_lease_delivers_at_once_what_was_held(tmp_path: Path, monk
         on.boottime += 10
         sent = await on.enter(3, batches=5)
         await script.until(lambda: on.active["main"].problem == LAPSED)
-        on.delivery.renew_lease(on.boottime + 10)
+        on.delivery.pool.renew_lease(on.boottime + 10)
         await on.empty()
 
         assert script.received == sent
@@ -1947,7 +1947,7 @@ async def test_a_later_lease_delivers_at_once_what_was_held(tmp_path: Path, monk
 async def test_no_request_begins_after_a_lease_though_no_timer_has_seen_its_end(tmp_path: Path) -> None:
     """As after a sleep of the machine: the clock of the event loop stood still."""
     async with one_output(tmp_path) as (on, script):
-        on.delivery.renew_lease(on.boottime + 3600)
+        on.delivery.pool.renew_lease(on.boottime + 3600)
         await on.enter(1)
         await script.until(lambda: len(script.received) == 1)
         on.boottime += 3600
@@ -1963,7 +1963,7 @@ async def test_without_events_a_lapsed_output_does_not_look_healthy(
     async with leased(tmp_path, monkeypatch) as on:
         on.boottime += 10
         await DESTINATIONS["main"].until(lambda: on.active["main"].problem == LAPSED)
-        on.delivery.renew_lease(None)
+        on.delivery.pool.renew_lease(None)
         await DESTINATIONS["main"].until(lambda: on.active["main"].problem is None)
 
 
@@ -1979,11 +1979,11 @@ async def test_idle_connections_are_closed_when_a_lease_lapses(tmp_path: Path, m
 async def test_a_lease_that_lapsed_unseen_is_noticed_before_it_is_renewed(tmp_path: Path) -> None:
     async with one_output(tmp_path) as (on, script):
         script.send = script.hang
-        on.delivery.renew_lease(on.boottime + 3600)
+        on.delivery.pool.renew_lease(on.boottime + 3600)
         await on.enter(1)
         await script.until(lambda: script.sending == 1)
         on.boottime += 3600
-        on.delivery.renew_lease(on.boottime + 3600)
+        on.delivery.pool.renew_lease(on.boottime + 3600)
         await script.until(lambda: script.log.count("open nobody") == 2)
 
         assert script.log[:3] == ["open nobody", "send 1", "close nobody"]
@@ -2000,10 +2000,10 @@ async def test_a_lapse_counts_as_no_attempt_and_a_wait_goes_on_after_it(
         await script.until(lambda: lane.problem == "503")
         on.boottime += 10
         await script.until(lambda: lane.problem == LAPSED)
-        on.delivery.renew_lease(None)
+        on.delivery.pool.renew_lease(None)
         await script.until(lambda: lane.problem == "503")
 
-        assert (script.asked, lane.counters["retries"]) == ([0], 1)
+        assert (script.asked, lane.link.counters["retries"]) == ([0], 1)
 
 
 async def test_the_barrier_of_a_drained_lane_is_settled_without_a_lease(
@@ -2036,7 +2036,7 @@ async def test_a_withdrawn_secret_ends_its_connections_alone_and_holds_its_event
         await on.enter(1)
         await main.until(lambda: (main.sending, other.sending) == (1, 1))
         on.keyring.withdraw(["k1"])
-        on.delivery.withdrawn(["k1"])
+        on.delivery.pool.withdrawn(["k1"])
         await main.until(lambda: on.active["main"].problem == "credential k1 was withdrawn, events held")
 
         assert (main.open_senders, other.sending) == (0, 1)
@@ -2044,14 +2044,14 @@ async def test_a_withdrawn_secret_ends_its_connections_alone_and_holds_its_event
         assert on.active["main"].shown.hold.code == "credential_withdrawn"
         on.keyring.keep({"k1": secret("k1")})
         main.send = main.deliver
-        on.delivery.supplied(["k1"])
+        on.delivery.pool.supplied(["k1"])
         await main.until(lambda: main.received == [0])
 
 
 async def test_an_output_without_events_whose_secret_was_withdrawn_does_not_look_healthy(tmp_path: Path) -> None:
     async with one_output(tmp_path, "k1") as (on, script):
         on.keyring.withdraw(["k1"])
-        on.delivery.withdrawn(["k1"])
+        on.delivery.pool.withdrawn(["k1"])
         await script.until(lambda: on.active["main"].problem == "credential k1 was withdrawn, events held")
 
 
@@ -2061,10 +2061,10 @@ async def test_an_open_output_can_ask_whether_a_request_may_begin(tmp_path: Path
         await on.empty()
         (context,) = script.contexts
         assert context.may_begin()
-        on.delivery.renew_lease(on.boottime + 10)
+        on.delivery.pool.renew_lease(on.boottime + 10)
         on.boottime += 10
         assert not context.may_begin()
-        on.delivery.renew_lease(None)
+        on.delivery.pool.renew_lease(None)
         assert context.may_begin()
         on.keyring.withdraw(["k1"])
 

@@ -37,7 +37,7 @@ async def test_a_lane_goes_on_with_the_other_host_while_one_answers_503(tmp_path
             raw_server(talk) as bad,
             open_destination(aio) as good,
         ):
-            on.delivery.means = replace(on.delivery.means, aio=aio)
+            on.delivery.pool.means = replace(on.delivery.pool.means, aio=aio)
             hosts = (bad, good.url) if is_first else (good.url, bad)
             spec = OutputSpec("main", "elasticsearch", ElasticsearchOutput(hosts=hosts, workers=1))
             await on.spool.revisions.receive(Text(Revision(0, 1), "sha", "1", "barrier", [], ""), {})

@@ -9,15 +9,14 @@ import pytest
 from shipper.pipeline.attempts.attempt import Trouble
 from shipper.pipeline.delivery.machine import Held, Idle, Machine, Open, Stand, Step
 from shipper.pipeline.delivery.session import Rest, Settle
-from shipper.pipeline.destination.hold import Hold
-from shipper.sdk.codes import Code
+from shipper.sdk.codes import Code, Why
 from shipper.sdk.feeding import Feeding
 from shipper.spool.queue import Entry
 from shipper.spool.schema import BARRIER
 from tests.pipeline.test_backlog import entry
 
 NOW = 100.0
-MISSING, LAPSED = Hold(Code.CREDENTIAL_MISSING, "it is missing"), Hold(Code.LEASE_LAPSED, "it has lapsed")
+MISSING, LAPSED = Why("it is missing", Code.CREDENTIAL_MISSING), Why("it has lapsed", Code.LEASE_LAPSED)
 
 
 def machine(*, active: bool = True, open_idle: bool = False) -> Machine:
@@ -45,7 +44,7 @@ def ended(lane: Machine, trouble: Trouble | None, *, answered: bool = True) -> N
     ],
 )
 def test_a_barrier_comes_first_and_then_what_holds_the_events(
-    first: Entry | None, hold: Hold | None, step: Step
+    first: Entry | None, hold: Why | None, step: Step
 ) -> None:
     assert machine().next(NOW, first, hold) == step
 

@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 from pathlib import Path
 
-from shipper.pipeline.memory.loading import Load, Loading
+from shipper.pipeline.memory.loading import LaneMemory, Load
 from shipper.pipeline.memory.loans import Borrower, Lender
 from shipper.pipeline.memory.recent import Recent
 from shipper.sdk.weights import MOST_WEIGHT
 from shipper.spool.queue import Entry
-from tests.fakes import Bench, bench
+from tests.fakes import bench
 
 
 async def test_entries_that_share_much_are_not_loaded_together(tmp_path: Path) -> None:
@@ -20,10 +20,10 @@ async def test_entries_that_share_much_are_not_loaded_together(tmp_path: Path) -
         await on.enter(20, batches=12, shared={"a": "x" * 100_000})
         lane = on.active["main"].id
         entries = await on.spool.queue.window(lane, 0)
-        loading = loads(on, lane, Borrower(Lender()))
+        memory = LaneMemory(lane, on.spool.queue, Lender(), Recent())
         left: Sequence[Entry] = entries
         while left:
-            load = await loading.load(left)
+            load = await loads(memory, left)
             left = load.left
             assert load.loan is not None
             assert load.loaded
@@ -32,15 +32,8 @@ async def test_entries_that_share_much_are_not_loaded_together(tmp_path: Path) -
             load.loan.give_back()
 
 
-def loads(on: Bench, lane: int, loans: Borrower) -> Loading:
-    return Loading(
-        lane=lane,
-        queue=on.spool.queue,
-        recent=Recent(),
-        loans=loans,
-        most_bytes=1 << 20,
-        is_ending=lambda: False,
-    )
+async def loads(memory: LaneMemory, entries: Sequence[Entry]) -> Load:
+    return await memory.load(entries, 1 << 20, lambda: False)
 
 
 async def test_a_session_that_ends_while_it_waits_for_memory_loads_nothing(tmp_path: Path) -> None:
@@ -54,4 +47,6 @@ async def test_a_session_that_ends_while_it_waits_for_memory_loads_nothing(tmp_p
             async def borrow(self, size: int = 0) -> None:  # type: ignore[override]
                 """As after `leave_queue`."""
 
-        assert await loads(on, lane, NoMemory(Lender())).load(entries) == Load(entries)
+        memory = LaneMemory(lane, on.spool.queue, Lender(), Recent())
+        memory.loans = NoMemory(Lender())
+        assert await loads(memory, entries) == Load(entries)

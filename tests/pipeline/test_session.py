@@ -84,7 +84,7 @@ def test_answers_wait_for_the_next_batch_only_while_nobody_waits_and_nothing_is_
     second = played.sent()
     assert session.patience == PATIENT_SECONDS, "one more is under way"
     session.sent(second, [], (), NOW)
-    session.look()
+    session.feed.look()
     assert session.patience == PATIENT_SECONDS, "the store may have more"
     assert isinstance(played.next(), Rest)
     assert session.patience == NOTED_WITHIN
@@ -134,7 +134,7 @@ def test_where_nothing_is_left_nobody_asks() -> None:
     assert isinstance(played.next(), Rest)
 
     played.entries.append(entry(1))
-    played.session.look()
+    played.session.feed.look()
     assert not played.sent().is_probe
 
 

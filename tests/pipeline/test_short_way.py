@@ -16,7 +16,7 @@ from tests.fakes import DESTINATIONS, REGISTRY, Bench, bench, policy, theatre
 
 PASSES = 8
 """Of trio's loop: two for each hand-over that comes back, and one for each task that goes on."""
-PASSES_OF_A_LINE = 12
+PASSES_OF_A_LINE = 10
 """The same, the wake-up by the kernel, and the turn of its file."""
 HAND_OVERS = 2
 """To enter, and to settle: each is a commit."""

@@ -255,7 +255,7 @@ async def test_what_waits_for_more_is_no_lane_that_stalls(tmp_path: Path) -> Non
         await on.empty()
         await on.enter(1)
         with trio.fail_after(60):
-            while not (lane.machine.session is not None and lane.machine.session.is_gathering):
+            while not (lane.machine.session is not None and lane.machine.session.feed.is_gathering):
                 await trio.testing.wait_all_tasks_blocked()
         lane.shown._moved -= 1000.0
         lane.watch(holds_events=True)

@@ -89,7 +89,7 @@ async def test_an_output_that_fails_on_everything_gives_up_nothing_and_says_why(
     async with filled(tmp_path, 20, 1, 30) as (on, script):
         script.send = script.raising(ZeroDivisionError(SECRET))
         begin(on)
-        await script.until(lambda: on.active["main"].counters["retries"] >= 4 * FAILURES)
+        await script.until(lambda: on.active["main"].link.counters["retries"] >= 4 * FAILURES)
         problem, asked, failing = on.active["main"].problem, len(script.asked), on.active["main"].failing
         assert (counts(on), on.spool.figures.total().events) == ({}, 51)
         script.send = script.deliver
@@ -107,7 +107,7 @@ async def test_an_event_that_waits_alone_is_given_up_when_another_one_was_delive
     async with filled(tmp_path, 1) as (on, script):
         script.send = choking(script, [0])
         begin(on)
-        await script.until(lambda: on.active["main"].counters["retries"] > 2 * FAILURES)
+        await script.until(lambda: on.active["main"].link.counters["retries"] > 2 * FAILURES)
         assert counts(on) == {}
         await on.enter(1)
         await on.empty()
@@ -148,7 +148,7 @@ async def test_a_barrier_is_passed_though_an_event_below_it_cannot_be_handled(tm
         await on.activate(2, main="other")
         await on.empty()
 
-        assert old.counters["dead_letter"] == 1
+        assert old.link.counters["dead_letter"] == 1
         assert on.barriers == 1
 
 
@@ -157,7 +157,7 @@ async def test_a_connection_that_breaks_on_some_batches_makes_no_dead_letters(tm
     async with filled(tmp_path, 10, 1) as (on, script):
         script.send = choking(script, [4], error)
         begin(on)
-        await script.until(lambda: on.active["main"].counters["retries"] > 3 * FAILURES)
+        await script.until(lambda: on.active["main"].link.counters["retries"] > 3 * FAILURES)
         assert counts(on) == {}
         script.send = script.deliver
         await on.empty()

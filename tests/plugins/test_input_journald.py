@@ -13,11 +13,12 @@ from typing import Any
 
 import pytest
 import trio
+import trio.testing
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from shipper.plugin import DataStream, Fields, StartFailed
-from shipper_plugins.inputs import journal_export, journal_fields, journald
+from shipper_plugins.inputs import journal_export, journal_fields, journald, pace
 from shipper_plugins.inputs.journal_export import MOST_BYTES, MOST_ENTRY, Exported
 from shipper_plugins.inputs.journald import JournaldInput
 from tests.plugins.journal import Journal, journal
@@ -153,6 +154,21 @@ async def test_what_is_logged_comes_at_once_and_once_over_restarts(running: Jour
         await store.comes(3)
 
     assert store.messages == ["first", "second", "third"]
+
+
+async def test_entries_that_keep_coming_are_stored_in_turns(autojump_clock: trio.testing.MockClock) -> None:
+    """The first one at once, and those that come during a turn together."""
+    store, (writer, pipe) = Store(), trio.testing.memory_stream_one_way_pair()
+    async with JournaldInput().open(store) as source, trio.open_nursery() as nursery:
+        assert isinstance(source, journald._Journal)
+        nursery.start_soon(source._take_all, pipe, "")
+        for number in range(4):
+            await writer.send_all(f"__CURSOR=s={number}\nMESSAGE={number}\n\n".encode())
+            await trio.sleep(pace.TURN / 8)
+        await writer.aclose()
+
+    assert [batch.count for batch in store.batches] == [1, 3]
+    assert store.stored == {"cursor": b"s=3"}
 
 
 @of_root

@@ -461,6 +461,7 @@ class Flooding:
         self._blocks, self.sent = list(blocks), b""
 
     async def receive(self):
+        await trio.lowlevel.checkpoint()
         return self._blocks.pop(0) if self._blocks else b""
 
     async def send(self, data):

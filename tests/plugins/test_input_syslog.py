@@ -18,7 +18,7 @@ from shipper.policy import policy
 from shipper.policy.registry import Registry
 from shipper.sdk.errors import PolicyError
 from shipper.testing import RecordingInputContext
-from shipper_plugins.inputs import syslog_source, syslog_streams
+from shipper_plugins.inputs import syslog_datagrams, syslog_source, syslog_streams
 from shipper_plugins.inputs.syslog import SyslogInput, SyslogTls
 from tests.plugins.running import becomes
 from tests.plugins.running import running as running_input
@@ -407,6 +407,17 @@ async def test_datagrams_without_room_are_counted_and_shown_for_a_while(monkeypa
     assert context.count == sent - lost
 
 
+async def test_a_loss_says_what_to_do_where_the_kernel_grants_less_than_was_asked_for(monkeypatch, caplog):
+    monkeypatch.setattr(syslog_source, "receive_buffer", lambda listener: 4096)
+    monkeypatch.setattr(syslog_source, "LOOK_SECONDS", 0.01)
+    monkeypatch.setattr(syslog_datagrams, "newly_lost", lambda listener: 1)
+    async with running(UDP) as shipper:
+        await shipper.context.wait_until(lambda: shipper.context.problem is not None)
+
+    assert "the kernel granted 4096 bytes, not 4MiB: raise net.core.rmem_max" in shipper.context.problems[1]
+    assert "raise net.core.rmem_max" in caplog.text
+
+
 # -- the end -----------------------------------------------------------------------------------------------------------
 
 
@@ -459,7 +470,7 @@ async def test_an_input_whose_queue_is_full_ends_all_the_same_and_says_what_is_l
     context.full = True
     async with running(TCP, context=context) as shipper, await shipper.connect() as stream:
         await stream.send_all(b"<13>secret\n")
-        await becomes(lambda: shipper.source._gathering._documents or shipper.source._gathering._unsure)
+        await becomes(lambda: shipper.source._gathering._blocks or shipper.source._gathering._unsure)
     (record,) = [record for record in caplog.records if record.levelno == logging.WARNING]
     assert "1 messages" in record.getMessage()
     assert "secret" not in caplog.text

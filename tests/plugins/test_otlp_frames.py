@@ -39,7 +39,7 @@ def test_pieces_are_what_has_arrived_and_have_few_frames(frames, sizes):
     heads = [at + 9 for at in itertools.accumulate(map(len, made), initial=len(PREFACE))][:-1]
     counted = Frames(0.0)
     raw = PREFACE + b"".join(made)
-    pieces = [piece for block in split(raw, sizes) for piece in counted.pieces(block, 0.0)]
+    pieces = [piece for block in split(raw, sizes) for piece in counted.parts(block, 0.0)]
 
     assert b"".join(pieces) == raw
     for begin, end in itertools.pairwise(itertools.accumulate(map(len, pieces), initial=0)):
@@ -49,7 +49,7 @@ def test_pieces_are_what_has_arrived_and_have_few_frames(frames, sizes):
 def sends(counted, frames, now=0.0, kind=PING, size=0):
     """Whether a connection may send so many frames."""
     try:
-        for _ in counted.pieces(frame(kind, size) * frames, now):
+        for _ in counted.parts(frame(kind, size) * frames, now):
             pass
     except TooMany:
         return False
@@ -59,7 +59,7 @@ def sends(counted, frames, now=0.0, kind=PING, size=0):
 @pytest.fixture
 def counted():
     frames = Frames(0.0)
-    list(frames.pieces(PREFACE, 0.0))
+    list(frames.parts(PREFACE, 0.0))
     return frames
 
 

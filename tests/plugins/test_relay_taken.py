@@ -104,7 +104,7 @@ def test_items_in_too_many_runs_are_refused() -> None:
 
 @given(st.lists(st.builds(taken, st.builds(batch, st.integers(0, 9)), st.integers(0, 2**60), st.just(b"d" * 32))))
 def test_a_memory_is_packed_and_unpacked(entries: list[Taken]) -> None:
-    memory = replace(EMPTY.taking(entries), used=7)
+    memory = msgspec.structs.replace(EMPTY.taking(entries), used=7)
 
     assert Memory.unpack(memory.pack()) == memory
 

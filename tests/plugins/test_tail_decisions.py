@@ -161,7 +161,7 @@ class Process:
     def apply(self) -> bool:
         """Returns whether it brought anything."""
         scan, self._scan = self._scan or self._disk.scan(), None
-        sought, _ = self._survey.sought(scan, self._open.keys())
+        sought, _ = self._survey.before(self._open.keys()).sought(scan)
         replaced = {one.key for one in sought if one.identity.path in self._disk.names}
         stale = bool(self.followed.stale)
         traces = Search(sought={one.key for one in sought}, replaced=replaced)

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 import trio
+import trio.testing
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -123,4 +124,22 @@ async def test_what_waits_is_due_though_its_turn_ends_between_two_looks(tmp_path
         assert isinstance(source, tailer.Tailer)
         source._gathering.note({str(tmp_path / "a.log")})
         with trio.fail_after(30):
-            await source._changes(3600.0)
+            await source._listen(trio.current_time() + 3600.0)
+
+
+async def test_a_timer_that_is_set_anew_ends_no_turn(tmp_path: Path) -> None:
+    """Names that change would be looked at each time that a file is to be tried again."""
+    path = tmp_path / "a.log"
+    append(path, lines(0, 1))
+    async with settings(path).open(Store()) as source, trio.open_nursery() as nursery:
+        assert isinstance(source, tailer.Tailer)
+        source._watch.follow(source._globs.scan().interests)
+        source._gathering.begin(trio.current_time() + 3600.0)
+        path.unlink()
+        nursery.start_soon(source._listen, trio.current_time() + 3600.0)
+        await trio.testing.wait_all_tasks_blocked()
+        source._sleep.cancel()
+        await trio.testing.wait_all_tasks_blocked()
+
+        assert not source._scan_wanted
+        assert source._watch.now().scan

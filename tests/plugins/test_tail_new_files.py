@@ -31,7 +31,7 @@ def in_threads(monkeypatch: pytest.MonkeyPatch) -> Counter[str]:
     return counted
 
 
-async def test_names_are_looked_at_and_watched_in_one_call(tmp_path: Path, in_threads: Counter[str]) -> None:
+async def test_names_are_looked_at_watched_and_sought_in_one_call(tmp_path: Path, in_threads: Counter[str]) -> None:
     store = Store()
     append(tmp_path / "0.log", lines(0, 1))
     async with following(settings(tmp_path / "*.log"), store) as source:
@@ -41,7 +41,7 @@ async def test_names_are_looked_at_and_watched_in_one_call(tmp_path: Path, in_th
         (tmp_path / "0.log").unlink()
         await becomes(lambda: source.figures()["files"] == 1)
 
-        assert in_threads.keys() == {"_look", "see", "search"}
+        assert in_threads.keys() == {"_look", "see"}
         assert in_threads["_look"] - source._followed.scans <= 1  # one may be under way
     assert store.messages == names(0, 2)
 

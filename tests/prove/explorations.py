@@ -107,7 +107,8 @@ def run(explored: Explored) -> Told:
     """Explores it."""
     seen = TABLE[explored.name](explored.states)
     violations = [Violation("X", f"{explored.name}: {seen.broken}")] if seen.broken else []
-    return Told(violations, Counter({explored.name: seen.states}), Counter({"seen whole": seen.complete}))
+    figures = Counter({"states": seen.states, "seen whole": seen.complete})
+    return Told(violations, Counter({explored.name: seen.states}), figures)
 
 
 def explorations(states: int) -> Kind:

@@ -68,7 +68,7 @@ ROOMS = (
         " delivery/backlog delivery/delivery delivery/feed delivery/lane delivery/machine delivery/parcels"
         " delivery/probe delivery/request delivery/sending delivery/session delivery/shown delivery/waits"
         " destination/accepted destination/client destination/confirmed destination/counted destination/counts"
-        " destination/fenced destination/hold destination/lease destination/routed"
+        " destination/fenced destination/hold destination/lease destination/pool destination/routed"
         " intake/chain intake/conditional intake/entrance intake/envelope intake/gathering intake/intake"
         " intake/listeners intake/port intake/stages"
         " memory/loading memory/loans memory/recent memory/slots",
@@ -88,7 +88,7 @@ ROOMS = (
             **_apart(PERSON, "conditions credentials endpoints feeding patterns proxies settings units"),
             **_apart(
                 "events: what they are, not what becomes of them",
-                "columns editing event fields joining packing table trees typed",
+                "columns editing event fields forms joining packing table trees typed",
             ),
             **_apart(CONTRACT, "secret_source stage"),
             "retry": "how long to wait",

@@ -580,9 +580,9 @@ async def test_nothing_begins_where_it_cannot_be_stored(tmp_path: Path, monkeypa
         script = DESTINATIONS["main"]
         await activate(on, 1)
         (lane,) = on.delivery.lanes.values()
-        monkeypatch.setattr(lane.destination, "ground", SimpleNamespace(urgent=failing))
+        monkeypatch.setattr(lane.link.contact, "ground", SimpleNamespace(urgent=failing))
         with pytest.raises(NotBegun):
-            await lane.destination.begins()
+            await lane.link.contact.begins()
 
         assert script.asked == []
 

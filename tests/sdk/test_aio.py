@@ -7,6 +7,7 @@ import threading
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import suppress
 
+import outcome
 import pytest
 import trio
 import trio.lowlevel
@@ -347,6 +348,23 @@ async def test_an_answer_that_beats_the_cancel_of_its_call_is_kept(aio: Asyncio)
     await cancelled(steps, call)
 
     assert steps.seen == ["started", "stored"]
+
+
+async def test_who_asks_without_a_task_is_told_the_end_in_the_loop_after_a_cancel_too(aio: Asyncio) -> None:
+    async def ask() -> list[object]:
+        loop, ends = asyncio.get_running_loop(), list[object]()
+        for function, is_cancelled in ((trio.lowlevel.checkpoint, False), (trio.sleep_forever, True)):
+            end = loop.create_future()
+            cancel = aio.ask(end.set_result, function)
+            if is_cancelled:
+                cancel()
+            ends.append(await end)
+        return ends
+
+    returned, cancelled = await aio.call(ask)
+    assert returned == outcome.Value(None)
+    assert isinstance(cancelled, outcome.Error)
+    assert isinstance(cancelled.error, trio.Cancelled)
 
 
 async def test_a_cancel_before_the_function_starts_is_not_lost(aio: Asyncio) -> None:

@@ -142,6 +142,18 @@ def test_an_event_that_is_picked_keeps_its_id_and_columns(batch: Batch, data: st
         assert columns(picked) == [columns(batch)[i] for i in chosen]
 
 
+@given(line_batches(), st.data())
+def test_neighbouring_lines_stay_lines_with_their_places(batch, data):
+    first = data.draw(st.integers(0, batch.count))
+    run = range(first, data.draw(st.integers(first, batch.count)))
+
+    picked = batch.pick(run)
+
+    assert picked.is_lines or not run
+    assert picked.whole() == [batch.whole()[at] for at in run]
+    assert picked.id_texts() == [batch.id_texts()[at] for at in run]
+
+
 @given(BATCHES, st.data())
 def test_an_event_that_is_replaced_keeps_its_id_and_its_own_fields_win(batch: Batch, data: st.DataObject) -> None:
     positions = some(batch, data)

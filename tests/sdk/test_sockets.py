@@ -151,3 +151,21 @@ def test_a_buffer_is_as_large_as_was_asked_for():
     bound.change(mode=None, receive_buffer=32 << 10)
     assert receive_buffer(bound.socket) == 32 << 10
     bound.close()
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="only Linux has a limit that a capability lifts")
+@pytest.mark.parametrize("may", [True, False])
+def test_a_buffer_is_larger_than_the_limit_of_the_system_where_the_process_may(may, monkeypatch):
+    """The limit here is half of what is asked for; who may not gets that."""
+
+    class Limited(socket.socket):
+        def setsockopt(self, level, option, value):
+            if option == 33 and not may:
+                raise PermissionError
+            super().setsockopt(level, socket.SO_RCVBUF, value if option == 33 else value // 2)
+
+    monkeypatch.setattr(socket, "socket", Limited)
+    bound = of_udp(receive_buffer=64 << 10)
+
+    assert receive_buffer(bound.socket) == (64 << 10 if may else 32 << 10)
+    bound.close()

@@ -275,9 +275,9 @@ async def test_an_input_that_fails_to_say_its_numbers_is_looked_at_all_the_same(
 async def test_what_is_left_of_a_lease_is_said_and_its_lapse_is_the_output_s(tmp_path: Path) -> None:
     async with running(tmp_path) as on:
         assert (await look(on)).lease_seconds is None
-        on.delivery.renew_lease(boottime() + 3600)
+        on.delivery.pool.renew_lease(boottime() + 3600)
         assert 3590 < msgspec.to_builtins(await look(on))["lease_seconds"] <= 3600
-        on.delivery.renew_lease(boottime())
+        on.delivery.pool.renew_lease(boottime())
         await DESTINATIONS["main"].until(lambda: any(lane.problem for lane in on.delivery.lanes.values()))
         observed = await look(on)
 

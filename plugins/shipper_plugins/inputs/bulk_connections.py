@@ -19,9 +19,9 @@ import socket
 import ssl
 import time
 from collections.abc import Awaitable, Callable, Hashable, Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import contextmanager
 from hashlib import sha256
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Protocol
 
 from aiohttp import web
 
@@ -55,13 +55,21 @@ _TLS_SECONDS = {"ssl_handshake_timeout": HANDSHAKE_SECONDS, "ssl_shutdown_timeou
 Tell = Callable[[int, str | None], Awaitable[None]]
 """Takes the number of connections that were turned away since the last call, and the problem; 0 and None at its end."""
 
+
+class Ends(Protocol):
+    """What ends, such as a future."""
+
+    def add_done_callback(self, callback: Callable[[Any], object], /) -> object:
+        """Has it called at the end, later in the asyncio thread."""
+
+
 Again = Callable[[], bytes | None]
 """Returns the answer to a repeated request, head and body; None if it must be judged like a new one. Does not block."""
 
 Answer = Callable[[], bytes]
 """Returns an answer that is there, head and body."""
 
-Take = Callable[[bytes], tuple[asyncio.Future[Any], Answer] | None]
+Take = Callable[[bytes], tuple[Ends, Answer] | None]
 """Takes the body of a request with a known head; returns what ends when its answer is there, and the answer. None if
 the request must be judged like a new one. Does not block."""
 
@@ -285,8 +293,8 @@ class _Connection(web.RequestHandler):
         """The digest of what aiohttp was given last, if that was little; a digest, as credentials are not kept."""
         self._repeated: _Repeated | None = None
         self._known: _Known | None = None
-        self._taken: ExitStack | None = None
-        """While a request with a known head is under way."""
+        self._taken: Rooms[_Connection] | None = None
+        """While a request with a known head is under way, where the connection is busy."""
         self._later = b""
         """What came meanwhile; no more is read then."""
 
@@ -356,8 +364,8 @@ class _Connection(web.RequestHandler):
             return False
         if (taken := known.take(parted[1])) is None:
             return False
-        self._taken, self.idle_since = ExitStack(), None
-        self._taken.enter_context(known.rooms.busy(self))
+        self._taken, self.idle_since = known.rooms, None
+        known.rooms.begin(self)
         ends, answer = taken
         ends.add_done_callback(lambda _: self._end(answer))
         return True
@@ -365,21 +373,20 @@ class _Connection(web.RequestHandler):
     def _end(self, answer: Answer) -> None:
         """Answers a request that was taken, and goes on with what came meanwhile."""
         assert self._taken is not None
-        self._taken.close()
+        self._taken.end(self)
         self._taken, later, self._later = None, self._later, b""
         if self.transport is None or self.transport.is_closing():
             return
         try:
             self._write(answer())
+            if self.leaves:
+                self.force_close()
+            elif later and isinstance(self.transport, asyncio.Transport):
+                self.transport.resume_reading()
+                self.data_received(later)
         except Exception as error:
             _log.error("a request could not be answered: %s", raised_at(error))
             abort(self)
-            return
-        if self.leaves:
-            self.force_close()
-        elif later and isinstance(self.transport, asyncio.Transport):
-            self.transport.resume_reading()
-            self.data_received(later)
 
     def _write(self, answer: bytes) -> None:
         """Ends the connection of a peer that leaves answers unread."""

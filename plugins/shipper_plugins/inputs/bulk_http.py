@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import re
+import time
 from collections.abc import Mapping
 from email.utils import formatdate
+from functools import lru_cache
 from http import HTTPStatus
 
 import orjson
@@ -116,9 +118,14 @@ def reply(request: web.BaseRequest, status: int, body: bytes, **headers: str) ->
 
 def written(status: int, headers: Mapping[str, str], body: bytes) -> bytes:
     """Returns an answer in the form in which it is sent."""
-    fields = {**headers, "Content-Length": str(len(body)), "Date": formatdate(usegmt=True)}
+    fields = {**headers, "Content-Length": str(len(body)), "Date": _date(int(time.time()))}
     head = "".join([f"{name}: {value}\r\n" for name, value in fields.items()])
     return f"HTTP/1.1 {status} {HTTPStatus(status).phrase}\r\n{head}\r\n".encode() + body
+
+
+@lru_cache(maxsize=1)
+def _date(second: int) -> str:
+    return formatdate(second, usegmt=True)
 
 
 def refused(request: web.BaseRequest, refusal: RequestRefused) -> web.Response:

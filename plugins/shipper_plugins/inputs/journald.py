@@ -11,8 +11,8 @@ fields is told in `journal_fields`.
 The position is the cursor of the last entry, stored with the events: after a restart or a crash it goes on behind it,
 and after a reboot, with what earlier boots have left. journalctl begins at that entry, or at the next one if it is
 gone, and the entry is left out here: an older journalctl leaves out the first one behind a cursor, whichever it is.
-Without room journalctl waits. Entries that the journal removed before they were read (`SystemMaxUse`) are lost, and
-journald alone knows of it.
+While entries keep coming they are read in turns (`pace`), and wait in the pipe; without room journalctl waits. Entries
+that the journal removed before they were read (`SystemMaxUse`) are lost, and journald alone knows of it.
 
 If journalctl ends, the input is DEGRADED, and starts it again after a while.
 """
@@ -45,6 +45,7 @@ from shipper.plugin import (
 )
 from shipper_plugins.inputs import journal_fields
 from shipper_plugins.inputs.journal_export import Entry, Exported
+from shipper_plugins.inputs.pace import Pace
 
 _CURSOR = "cursor"
 _PIPE = 1 << 20
@@ -180,7 +181,10 @@ class _Journal:
         with suppress(OSError, AttributeError):
             fcntl.fcntl(pipe.fileno(), fcntl.F_SETPIPE_SZ, _PIPE)  # type: ignore[attr-defined]
         unread, was_sound, most = _Unread(cursor), False, max(4096, min(_PIPE, self._context.chunk_bytes))
+        pace = Pace()
         while True:
+            if not self._settings.stop_at_end and (left := pace.left(trio.current_time())):
+                await trio.sleep(left)
             chunk: bytes | None = None
             with trio.move_on_after(float("inf") if was_sound else _SOUND):
                 chunk = bytes(await pipe.receive_some(most))
@@ -190,6 +194,7 @@ class _Journal:
                 was_sound = True
                 self._context.report(None)
             if chunk:
+                pace.count(trio.current_time(), len(chunk))
                 await self._store(await _batch_of(unread, chunk, self._shared))
 
     async def _store(self, made: tuple[Batch, bytes] | None) -> None:

@@ -40,6 +40,7 @@ from shipper.plugin import (
     CredentialId,
     DataStream,
     Endpoint,
+    Form,
     Input,
     InputContext,
     Material,
@@ -140,6 +141,13 @@ class OtlpInput(Input, frozen=True, kw_only=True):
         """See `Input.load`: the libraries of the extra `otlp`."""
         import shipper_plugins.inputs.otlp_grpc
         import shipper_plugins.inputs.otlp_http  # noqa: F401
+
+    @classmethod
+    def form(cls) -> Form:
+        """See `Input.form`: records as they came."""
+        from shipper_plugins.otlp.records import Records
+
+        return Records()
 
     @asynccontextmanager
     async def open(self, context: InputContext) -> AsyncIterator[Source]:

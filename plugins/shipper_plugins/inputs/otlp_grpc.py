@@ -1,9 +1,11 @@
 """OTLP over gRPC: one connection of the input `otlp`, with up to `MOST_STREAMS` requests at once. Imports h2.
 
-    receive ──> h2 ──> admit ──> a task for each stream: wait for the body, take, answer ──> h2 ──> send
+    receive ──> frames ──┬─ whole calls ─┬──> admit ──> a task for each: wait for the body, take, answer ──> send
+                         └─ h2 ──────────┘
 
-`otlp_frames` limits the frames that h2 reads: a peer that sends too many is told ENHANCE_YOUR_CALM, and closed.
-Answers are small: one that does not fit the client's window, which may be empty, ends its stream.
+A small call comes whole, and takes the way without h2 (`otlp_calls`). `otlp_frames` limits the frames: a peer that
+sends too many is told ENHANCE_YOUR_CALM, and closed. Answers are small: one that does not fit the client's window,
+which may be empty, ends its stream.
 """
 
 from __future__ import annotations
@@ -24,7 +26,8 @@ from h2.settings import SettingCodes, Settings
 from shipper.plugin import forget_frames, raised_at
 from shipper.sdk.bodies import Body, BodyRefused, Share, too_slow
 from shipper.sdk.server import Peer
-from shipper_plugins.inputs.otlp_frames import PER_BYTE, PER_REQUEST, Frames, TooMany
+from shipper_plugins.inputs.otlp_calls import Calls, Headers, Invalid
+from shipper_plugins.inputs.otlp_frames import PER_BYTE, PER_REQUEST, Call, Frames, Part, Reset, TooMany
 from shipper_plugins.inputs.otlp_intake import Door, Intake, Refused, of_body
 from shipper_plugins.otlp import grpc, protobuf, status
 from shipper_plugins.otlp.model import Unfit
@@ -34,11 +37,13 @@ MOST_STREAMS = 32
 COMPRESSIONS = ("gzip", "identity")
 _WINDOW = 1 << 20
 _END_SECONDS = 1.0
+_OF_ANSWER = (":status", "200"), ("content-type", grpc.CONTENT_TYPE), ("grpc-accept-encoding", ",".join(COMPRESSIONS))
+_OF_NO_GRPC = (":status", "415"), ("content-type", grpc.CONTENT_TYPE)
+_OK = (("grpc-status", "0"),)
 _LARGEST_HEADER = 16 << 10
 _GONE = (OSError, trio.BrokenResourceError, trio.ClosedResourceError)
 
 _log = logging.getLogger(__name__)
-Headers = list[tuple[str, str]]
 
 
 async def talk(intake: Intake, peer: Peer) -> None:
@@ -79,6 +84,9 @@ class _Stream:
         self.is_whole = True
         self.ended.set()
 
+    def cancel(self) -> None:
+        self.scope.cancel("the client has cancelled the request")
+
     async def whole(self) -> bytes:
         """Waits for the whole body, and returns it; raises BodyRefused."""
         while not self.ended.is_set():
@@ -103,6 +111,7 @@ class _Connection:
                 SettingCodes.MAX_HEADER_LIST_SIZE: _LARGEST_HEADER,
             },
         )
+        self._calls = Calls(self._h2)
         self._streams: dict[int, _Stream] = {}
         self._served: set[int] = set()
         """The streams whose tasks have begun."""
@@ -117,15 +126,38 @@ class _Connection:
         try:
             await self._flush()
             while block := await self._peer.receive():
-                for piece in self._frames.pieces(block, trio.current_time()):
-                    if not self._read(piece, nursery):
+                for number, part in enumerate(self._frames.parts(block, trio.current_time())):
+                    if number:
+                        await trio.lowlevel.checkpoint()
+                    if not self._took(part, nursery):
                         return
-                    await trio.lowlevel.checkpoint()
                 await self._flush()
         except TooMany:
             await self._end(ErrorCodes.ENHANCE_YOUR_CALM)
-        except _GONE:
+        except (*_GONE, Invalid):
             return
+
+    def _took(self, part: Part, nursery: trio.Nursery) -> bool:
+        """Returns False at the end of the connection; raises Invalid."""
+        match part:
+            case Call():
+                return self._call(part, nursery)
+            case Reset(stream=id) if id in self._calls.open:
+                self._streams[id].cancel()
+                return True
+            case Reset():
+                return self._read(part.raw, nursery)
+            case _:
+                return self._read(part, nursery)
+
+    def _call(self, call: Call, nursery: trio.Nursery) -> bool:
+        headers = call.raw if self._peer.leaves else self._calls.begin(call, MOST_STREAMS)
+        if isinstance(headers, bytes):
+            return self._read(headers, nursery)
+        stream = self._begin(call.stream, headers, nursery)
+        self._add(stream, call.body)
+        stream.end()
+        return True
 
     def _read(self, piece: bytes, nursery: trio.Nursery) -> bool:
         """Returns False at the end of the connection."""
@@ -150,21 +182,30 @@ class _Connection:
             case RequestReceived(stream_id=int(id)) if self._peer.leaves:
                 self._h2.reset_stream(id, ErrorCodes.REFUSED_STREAM)
             case RequestReceived(stream_id=int(id), headers=headers):
-                stream = self._streams[id] = self._begun(id, dict(headers or ()))  # type: ignore[arg-type]
-                nursery.start_soon(self._serve, stream, nursery)
+                if len(self._calls.open) + self._h2.open_inbound_streams > MOST_STREAMS:
+                    raise Invalid
+                self._begin(id, dict(headers or ()), nursery)  # type: ignore[arg-type]
             case DataReceived(stream_id=int(id), data=data, flow_controlled_length=int(length)):
                 if length:
                     self._h2.acknowledge_received_data(length, id)
                 if (found := self._streams.get(id)) is not None:
-                    if found.refusal is None:
-                        self._frames.earn(len(data or b"") * PER_BYTE)
-                    found.add(data or b"")
+                    self._add(found, data or b"")
             case StreamEnded(stream_id=int(id)):
                 if (found := self._streams.get(id)) is not None:
                     found.end()
             case StreamReset(stream_id=int(id)):
                 if (found := self._streams.get(id)) is not None:
-                    found.scope.cancel("the client has cancelled the request")
+                    found.cancel()
+
+    def _begin(self, id: int, headers: dict[str, str], nursery: trio.Nursery) -> _Stream:
+        stream = self._streams[id] = self._begun(id, headers)
+        nursery.start_soon(self._serve, stream, nursery)
+        return stream
+
+    def _add(self, stream: _Stream, data: bytes) -> None:
+        if stream.refusal is None:
+            self._frames.earn(len(data) * PER_BYTE)
+        stream.add(data)
 
     def _begun(self, id: int, headers: dict[str, str]) -> _Stream:
         """Returns a request, which is admitted or refused before any of its body is kept."""
@@ -201,6 +242,7 @@ class _Connection:
             yield
         finally:
             del self._streams[stream.id]
+            self._calls.open.discard(stream.id)
             self._served.discard(stream.id)
             if not self._served:
                 self._busy.close()
@@ -239,15 +281,22 @@ class _Connection:
         )
 
     def _finish(self, stream: _Stream, result: Refused | tuple[int, str]) -> None:
-        """Passes the answer to h2, unless the stream or the connection has ended."""
+        """Writes the answer, unless the stream or the connection has ended."""
+        head: Headers = _OF_ANSWER if _is_grpc(stream.headers) else _OF_NO_GRPC
+        if isinstance(result, Refused):
+            message, trailers = b"", _trailers(result)
+        else:
+            message, trailers = grpc.framed(protobuf.answer(*result)), _OK
+        if stream.id in self._calls.open:
+            self._calls.answer(stream.id, head, message, trailers)
+            return
         try:
-            if isinstance(result, Refused):
-                self._h2.send_headers(stream.id, _head(stream) + _trailers(result), end_stream=True)
-            else:
-                message = grpc.framed(protobuf.answer(*result))
-                self._h2.send_headers(stream.id, _head(stream))
+            if message:
+                self._h2.send_headers(stream.id, head)
                 self._h2.send_data(stream.id, message)
-                self._h2.send_headers(stream.id, [("grpc-status", "0")], end_stream=True)
+                self._h2.send_headers(stream.id, trailers, end_stream=True)
+            else:
+                self._h2.send_headers(stream.id, head + trailers, end_stream=True)
             if not stream.is_whole:
                 self._h2.reset_stream(stream.id, ErrorCodes.NO_ERROR)
         except ProtocolError:
@@ -260,19 +309,15 @@ class _Connection:
             return  # it has ended already
 
     async def _flush(self) -> None:
-        async with self._sending:
-            if data := self._h2.data_to_send():
+        if self._sending.locked():
+            await self._sending.acquire()
+        else:
+            self._sending.acquire_nowait()
+        try:
+            if data := self._calls.data_to_send():
                 await self._peer.send(data)
-
-
-def _head(stream: _Stream) -> Headers:
-    if not _is_grpc(stream.headers):
-        return [(":status", "415"), ("content-type", grpc.CONTENT_TYPE)]
-    return [
-        (":status", "200"),
-        ("content-type", grpc.CONTENT_TYPE),
-        ("grpc-accept-encoding", ",".join(COMPRESSIONS)),
-    ]
+        finally:
+            self._sending.release()
 
 
 def _is_grpc(headers: dict[str, str]) -> bool:
@@ -281,8 +326,8 @@ def _is_grpc(headers: dict[str, str]) -> bool:
 
 def _trailers(refusal: Refused) -> Headers:
     details = status.written(refusal.code, refusal.message, refusal.retry_after)
-    return [
+    return (
         ("grpc-status", str(int(refusal.code))),
         ("grpc-message", grpc.quoted(refusal.message)),
         ("grpc-status-details-bin", base64.b64encode(details).rstrip(b"=").decode()),
-    ]
+    )

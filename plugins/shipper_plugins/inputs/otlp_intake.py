@@ -25,7 +25,7 @@ from shipper.plugin import Backpressure, Batch, in_thread
 from shipper.sdk.bodies import BodyRefused, Memory, Share, decompressed, small
 from shipper.sdk.server import Peer
 from shipper_plugins.inputs.bulk_limits import recognized
-from shipper_plugins.otlp import events
+from shipper_plugins.otlp import events, protobuf, records
 from shipper_plugins.otlp.model import Decoded, TooHeavy, Unfit
 from shipper_plugins.otlp.status import HTTP_OF, Grpc
 
@@ -119,7 +119,10 @@ class Intake:
 def _read(body: bytes, encoding: str, codec: Codec, limit: int) -> tuple[tuple[int, str], list[Batch]]:
     """Decodes a body; raises Refused and BodyRefused. Any thread."""
     try:
-        decoded = codec.decoded(decompressed(body, encoding, limit))
+        plain = decompressed(body, encoding, limit)
+        if codec is protobuf and (found := records.batches(plain)) is not None:
+            return (0, ""), found
+        decoded = codec.decoded(plain)
         groups, rejected, reason = events.taken(decoded.groups)
         batches = events.batches(groups)
     except TooHeavy as why:

@@ -29,9 +29,10 @@ class Seen:
     def said(self, head: Head | StateHead, now: float) -> None:
         """Notes what the edge reports in a request, and forgets links that it no longer uses; from any thread."""
         self.links[head.link] = Said(now, head.waiting, head.versions)
-        for link, said in list(self.links.items()):
-            if said.at < now - SILENT_SECONDS:
-                self.links.pop(link, None)
+        if len(self.links) > 1:
+            for link, said in list(self.links.items()):
+                if said.at < now - SILENT_SECONDS:
+                    self.links.pop(link, None)
 
     def took(self, link: int, *, events: int = 0, versions: int = 0) -> None:
         """Notes that some of what it reported waits no more: it was in that very request, and has its final answers."""

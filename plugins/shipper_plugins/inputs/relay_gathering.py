@@ -15,10 +15,14 @@ The intake gathers emissions too, in trio. Here whole requests gather before the
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Coroutine, Sequence
-from typing import Any, NamedTuple
+from collections.abc import Awaitable, Callable, Sequence
+from functools import partial
+from typing import TypeVar, TypeVarTuple
+
+from outcome import Error, Outcome, Value
 
 from shipper.plugin import Asyncio
+from shipper_plugins.inputs.relay_door import Refused
 from shipper_plugins.inputs.relay_parts import Parts, Sent
 from shipper_plugins.relay.frames import Answered
 
@@ -27,14 +31,43 @@ MOST_OF_A_GROUP = 256
 HELD_UP = 0.25
 """Seconds after which the next group is stored beside one that is not stored yet."""
 
+T = TypeVar("T")
+Args = TypeVarTuple("Args")
 
-Answer = asyncio.Future[Answered | Exception]
-"""An error is a value: nobody is there to be told of it, if the peer has gone."""
+
+class Answer:
+    """The answer to come of one request. An error is a value: nobody is there to be told of it, if the peer has gone.
+
+    It is not a future: whoever waits is called at once, and not after another turn of the loop.
+    """
+
+    __slots__ = ("_callbacks", "_said", "sent")
+
+    def __init__(self, sent: Sent) -> None:
+        self.sent = sent
+        self._said: Answered | Exception | None = None
+        self._callbacks: list[Callable[[Answer], object]] = []
+
+    def add_done_callback(self, callback: Callable[[Answer], object]) -> None:
+        """Has it called when the answer is there; it is not there yet, and the callback must not raise."""
+        self._callbacks.append(callback)
+
+    def result(self) -> Answered:
+        """Returns or raises the answer that is there."""
+        assert self._said is not None
+        if isinstance(self._said, Exception):
+            raise self._said
+        return self._said
+
+    def end(self, said: Answered | Exception) -> None:
+        """The answer is there."""
+        self._said = said
+        for callback in self._callbacks:
+            callback(self)
 
 
-class _Waiting(NamedTuple):
-    sent: Sent
-    answer: Answer
+Group = tuple[Answer, ...]
+"""The requests of one transaction."""
 
 
 class Gathering:
@@ -42,72 +75,100 @@ class Gathering:
 
     def __init__(self, parts: Parts, aio: Asyncio) -> None:
         self._parts, self._aio = parts, aio
-        self._waiting: list[_Waiting] = []
-        self._tasks: set[asyncio.Task[None]] = set()
+        self._waiting: list[Answer] = []
         self._is_storing = False
+        self._groups = 0
+        self._under_way: dict[Group, Callable[[], None]] = {}
+        """What is being stored, and what cancels that."""
+        self._ended = asyncio.Event()
+        """Set when nothing is under way."""
+
+    async def answer(self, sent: Sent) -> Answered:
+        """Returns what `Parts.take` returns or raises. A cancel changes nothing for the others."""
+        answer, ended = self.take(sent), asyncio.Event()
+        answer.add_done_callback(lambda _: ended.set())
+        await ended.wait()
+        return answer.result()
 
     def take(self, sent: Sent) -> Answer:
-        """Returns the answer to come: what `Parts.take` returns or raises. A cancel of it changes nothing for the
-        others."""
-        waiting = _Waiting(sent, asyncio.get_running_loop().create_future())
-        self._waiting.append(waiting)
+        """Returns the answer to come: what `Parts.take` returns or raises."""
+        answer = Answer(sent)
+        self._waiting.append(answer)
         if not self._is_storing:
             self._is_storing = True
-            self._start(self._store())
-        return waiting.answer
+            asyncio.get_running_loop().call_soon(self._store)
+        return answer
 
     async def rest(self, seconds: float) -> None:
         """Returns when nothing is under way, at the latest after so long."""
-        if self._tasks:
-            await asyncio.wait(self._tasks, timeout=seconds)
+        try:
+            async with asyncio.timeout(seconds):
+                await self._until_ended()
+        except TimeoutError:
+            return
 
     async def close(self) -> None:
         """Ends what is under way, when nobody waits for it any more."""
-        for task in self._tasks:
-            task.cancel()
-        await asyncio.gather(*self._tasks, return_exceptions=True)
+        self._waiting.clear()
+        for cancel in self._under_way.values():
+            cancel()
+        await self._until_ended()
 
-    def _start(self, work: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
-        task = asyncio.get_running_loop().create_task(work)
-        self._tasks.add(task)
-        task.add_done_callback(self._tasks.discard)
-        return task
+    async def _until_ended(self) -> None:
+        while self._is_storing or self._under_way:
+            self._ended.clear()
+            await self._ended.wait()
 
-    async def _store(self) -> None:
-        try:
-            while self._waiting:
-                group, self._waiting = self._waiting[:MOST_OF_A_GROUP], self._waiting[MOST_OF_A_GROUP:]
-                await asyncio.wait([self._start(self._store_group(group))], timeout=HELD_UP)
-        finally:
-            self._is_storing = False
+    def _store(self) -> None:
+        """Begins to store what waits, the first of it."""
+        group, self._waiting = tuple(self._waiting[:MOST_OF_A_GROUP]), self._waiting[MOST_OF_A_GROUP:]
+        self._groups += 1
+        self._is_storing = bool(group)
+        if group:
+            held_up = asyncio.get_running_loop().call_later(HELD_UP, self._store)
+            ended = partial(self._stored, group, self._groups, held_up)
+            self._begin(group, ended, self._parts.take_together, [one.sent for one in group])
+        else:
+            self._ended.set()
 
-    async def _store_group(self, group: Sequence[_Waiting]) -> None:
-        try:
-            answers = await self._aio.answer(self._parts.take_together, [one.sent for one in group])
-        except Exception as error:
+    def _stored(
+        self,
+        group: Group,
+        number: int,
+        held_up: asyncio.TimerHandle,
+        end: Outcome[Sequence[Answered | Refused | None]],
+    ) -> None:
+        held_up.cancel()
+        if number == self._groups:  # else the next group is being stored beside it
+            asyncio.get_running_loop().call_soon(self._store)
+        if isinstance(end, Value):
+            for one, answer in zip(group, end.value, strict=True):
+                if answer is None:
+                    self._begin((one,), partial(_end, one), self._parts.take, one.sent)
+                else:
+                    one.end(answer)
+        else:
             for one in group:
-                _end(one, error)
-            return
-        for one, answer in zip(group, answers, strict=True):
-            if answer is None:
-                self._start(self._take_alone(one))
-            else:
-                _end(one, answer)
+                _end(one, end)
 
-    async def _take_alone(self, one: _Waiting) -> None:
-        try:
-            _end(one, await self._aio.answer(self._parts.take, one.sent))
-        except Exception as error:
-            _end(one, error)
+    def _begin(
+        self,
+        group: Group,
+        ended: Callable[[Outcome[T]], None],
+        function: Callable[[*Args], Awaitable[T]],
+        *args: *Args,
+    ) -> None:
+        def end(outcome: Outcome[T]) -> None:
+            del self._under_way[group]
+            self._ended.set()
+            ended(outcome)
 
-
-def _end(one: _Waiting, answer: Answered | Exception) -> None:
-    if not one.answer.done():  # its peer has gone
-        one.answer.set_result(answer)
+        self._under_way[group] = self._aio.ask(end, function, *args)
 
 
-def told(answer: Answered | Exception) -> Answered:
-    """Returns an answer, or raises it."""
-    if isinstance(answer, Exception):
-        raise answer
-    return answer
+def _end(one: Answer, end: Outcome[Answered]) -> None:
+    """Ends an answer; after a cancel nobody waits for it any more."""
+    if isinstance(end, Value):
+        one.end(end.value)
+    elif isinstance(end, Error) and isinstance(end.error, Exception):
+        one.end(end.error)

@@ -79,10 +79,10 @@ class Known:
         """Returns the parts whose final answers the edge waits for."""
         return [one for link in self.links.values() for one in link.memory.entries if one.awaited]
 
-    def of(self, batch: Batch) -> list[Taken]:
-        """Returns what was taken of the events of a part, by any link."""
+    def awaited_of(self, batch: Batch) -> list[Taken]:
+        """Returns what was taken of the events of a part, by any link, and awaits final answers."""
         known = [one for link in self.links.values() for one in link.memory.of(batch.origin, batch.seq)]
-        return [one for one in known if one.is_of(batch)]
+        return [one for one in known if one.awaited and one.is_of(batch)]
 
     def tell(self, keys: Iterable[str]) -> None:
         """Tells these next, once more if they were told before."""

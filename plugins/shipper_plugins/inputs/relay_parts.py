@@ -168,7 +168,7 @@ def _answered(edge: Known, parts: Sequence[tuple[Part, Batch]]) -> Answered:
     """Returns the answer for stored parts; final answers that are there already are told again."""
     awaited: list[int] = []
     for part, batch in parts:
-        if waits := [one.key(edge.name) for one in edge.of(batch) if one.awaited]:
+        if waits := [one.key(edge.name) for one in edge.awaited_of(batch)]:
             awaited.append(part.place)
             edge.tell(key for key in waits if key in edge.done)
     return Answered([part.place for part, _ in parts if part.place not in awaited], awaited)

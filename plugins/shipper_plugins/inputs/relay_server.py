@@ -28,7 +28,7 @@ import asyncio
 import socket
 import ssl
 from collections.abc import Callable
-from contextlib import ExitStack, nullcontext
+from contextlib import nullcontext
 from dataclasses import replace
 from functools import partial
 from typing import NamedTuple, TypeVar
@@ -46,7 +46,7 @@ from shipper_plugins.inputs.bulk_limits import fingerprint
 from shipper_plugins.inputs.relay_answers import Answers
 from shipper_plugins.inputs.relay_door import Door, Refused
 from shipper_plugins.inputs.relay_edges import Begun, Edges
-from shipper_plugins.inputs.relay_gathering import Answer, Gathering, told
+from shipper_plugins.inputs.relay_gathering import Answer, Gathering
 from shipper_plugins.inputs.relay_parts import Parts, Sent
 from shipper_plugins.inputs.relay_state import KeyedState
 from shipper_plugins.relay import frames, state
@@ -114,7 +114,7 @@ class RelayServer:
 
     def is_connected(self, edge: str) -> bool:
         """Whether the served instance of an edge has a connection; from any thread."""
-        return bool(_living(self._open.get(edge, set())))
+        return any(map(_lives, list(self._open.get(edge, ()))))
 
     async def renew(self) -> None:
         """Closes connections with an earlier certificate, and those that no longer show their edge."""
@@ -272,7 +272,7 @@ class RelayServer:
         if not _is_small(body, size):
             answered = await self._aio.answer(self._parts.take, sent)
         else:
-            answered = told(await self._gathering.take(sent))
+            answered = await self._gathering.answer(sent)
             assert self._connections is not None
             self._connections.know(request, body, partial(self._take_more, door, edge, request.protocol))
         self._belongs(request, edge)
@@ -285,23 +285,24 @@ class RelayServer:
         admitted as it is, or not small."""
         if self.door is not door or len(body) >= _BIG:
             return None
-        with ExitStack() as held:
-            try:
-                share = held.enter_context(self._memory.share(edge))
-                self._reserve(share, body, door)
-                sent = _read(body, door.max_part_bytes, edge, door)
-                size = _size(sent)
-                share.resize(len(body) + size)
-            except (FrameError, BodyRefused):
-                return None
-            if not _is_small(body, size):
-                return None
-            answer = self._gathering.take(sent)
-            answer.add_done_callback(partial(_release, held.pop_all()))
+        share = Share(self._memory, edge)
+        try:
+            self._reserve(share, body, door)
+            sent = _read(body, door.max_part_bytes, edge, door)
+            size = _size(sent)
+            share.resize(len(body) + size)
+        except (FrameError, BodyRefused):
+            share.release()
+            return None
+        if not _is_small(body, size):
+            share.release()
+            return None
+        answer = self._gathering.take(sent)
+        answer.add_done_callback(lambda _: share.release())
 
         def answered_with() -> bytes:
             try:
-                answered = told(answer.result())
+                answered = answer.result()
             except Refused as refusal:
                 body, headers = _said(refusal)
                 return _written(refusal.status, body, **headers)
@@ -447,7 +448,11 @@ def _key_of(request: web.BaseRequest) -> tuple[str, str]:
 
 
 def _living(connections: set[web.RequestHandler]) -> set[web.RequestHandler]:
-    return {one for one in list(connections) if one.transport is not None and not one.transport.is_closing()}
+    return set(filter(_lives, list(connections)))
+
+
+def _lives(connection: web.RequestHandler) -> bool:
+    return connection.transport is not None and not connection.transport.is_closing()
 
 
 def _add(connections: set[web.RequestHandler], request: web.BaseRequest) -> None:
@@ -475,10 +480,6 @@ def _size(sent: Sent) -> int:
 
 def _is_small(body: bytes, size: int) -> bool:
     return len(body) < _BIG and size <= MOST_TOGETHER
-
-
-def _release(held: ExitStack, _: object) -> None:
-    held.close()
 
 
 async def _in_thread(read: Callable[[bytes, int], T], body: bytes, limit: int) -> T:

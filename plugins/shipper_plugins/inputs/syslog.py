@@ -33,8 +33,9 @@ the next message is read with the new settings. Connections with another certifi
 senders that are not among `allow_from` any more.
 
 This module has the settings of a policy, `syslog_source` runs them. Without I/O are `syslog_frames` (splits the bytes
-of a connection into messages), `syslog_message` with `syslog_time` (turns a message into fields) and `syslog_door`
-(admits senders); `syslog_streams` and `syslog_datagrams` read, `syslog_gathering` stores.
+of a connection into messages), `syslog_block` (turns many messages into documents), `syslog_message` with `syslog_time`
+(turns one into fields) and `syslog_door` (admits senders); `syslog_streams` and `syslog_datagrams` read,
+`syslog_gathering` stores.
 """
 
 from __future__ import annotations
@@ -113,7 +114,7 @@ class SyslogInput(Input, frozen=True, kw_only=True):
     idle_timeout: Duration = Duration(3600)
     """How long a connection may be silent."""
     receive_buffer: Size = Size(4 << 20)
-    """The buffer of unread datagrams; the kernel grants net.core.rmem_max at most."""
+    """The buffer of unread datagrams; without CAP_NET_ADMIN, the kernel grants net.core.rmem_max at most."""
     mode: _Mode = "0600"
     """The permissions of a socket in the file system."""
     keep_original: bool = False

@@ -8,14 +8,19 @@ from __future__ import annotations
 import socket
 from collections.abc import Callable
 from contextlib import suppress
+from typing import Any
 
 import trio
 
-from shipper.plugin import Endpoint, Fields, newly_lost
+from shipper.plugin import Endpoint, newly_lost
 from shipper_plugins.inputs.syslog_door import Door, Peer
+from shipper_plugins.inputs.syslog_frames import Cut
 from shipper_plugins.inputs.syslog_gathering import Gathering
 
-MOST_AT_ONCE = 100
+MOST_AT_ONCE = 200
+MOST_BYTES = 256 << 10
+"""Of datagrams that are read before others get their turn, except for the last one."""
+_MOST_KNOWN = 1024
 
 
 class Datagrams:
@@ -26,6 +31,9 @@ class Datagrams:
     ) -> None:
         self._endpoint, self._listener = endpoint, listener
         self._door, self._gathering = door, gathering
+        self._known_door: Door | None = None
+        self._sources = dict[Any, bytes | None]()
+        """Of senders, those that the known door lets in and others (None)."""
         self._buffer = bytearray()
         self.lost = 0
         """The number of datagrams that the kernel dropped, even while no input read the socket."""
@@ -40,25 +48,40 @@ class Datagrams:
             self._read_some()
 
     def _read_some(self) -> None:
-        """Gathers the available datagrams, up to `MOST_AT_ONCE`; raises OSError."""
+        """Gathers the available datagrams, up to `MOST_AT_ONCE` or `MOST_BYTES`; raises OSError."""
         door = self._door()
-        if len(self._buffer) != door.max_bytes + 1:
+        if door is not self._known_door:
+            self._known_door, self._sources = door, {}
             self._buffer = bytearray(door.max_bytes + 1)
-        events: list[Fields] = []
-        with suppress(BlockingIOError):
-            for _ in range(MOST_AT_ONCE):
-                if (event := self._event(door)) is not None:
-                    events.append(event)
-        self._gathering.add(events)
+        frames, sources = self._received(door)
+        if frames:
+            self._gathering.add(door.block(frames, sources))
 
-    def _event(self, door: Door) -> Fields | None:
-        size, address = self._listener.recvfrom_into(self._buffer)
+    def _received(self, door: Door) -> tuple[list[bytes], list[bytes]]:
+        """Returns datagrams, and the source of each."""
+        receive, buffer, most = self._listener.recvfrom_into, self._buffer, door.max_bytes
+        view, known, frames, sources = memoryview(buffer), self._sources, list[bytes](), list[bytes]()
+        left = MOST_BYTES
+        with suppress(BlockingIOError):
+            while left > 0 and len(frames) < MOST_AT_ONCE:
+                size, address = receive(buffer)
+                source = known[address] if address in known else self._source(address, door)
+                if source is None:
+                    self.refused += 1
+                    left -= 1
+                    continue
+                left -= size
+                frames.append(bytes(view[:size]) if size <= most else Cut(view[:most]))
+                sources.append(source)
+        return frames, sources
+
+    def _source(self, address: Any, door: Door) -> bytes | None:
+        """Returns the source of a sender that may send; remembers it."""
         peer = Peer.of(self._endpoint, address)
-        if not door.lets_in(peer):
-            self.refused += 1
-            return None
-        kept = min(size, door.max_bytes)
-        return door.event(bytes(memoryview(self._buffer)[:kept]), peer, is_cut=size > kept)
+        if len(self._sources) >= _MOST_KNOWN:
+            self._sources.clear()
+        self._sources[address] = source = peer.source if door.lets_in(peer) else None
+        return source
 
     def count_lost(self) -> int:
         """Returns the number of datagrams that were lost since the last call."""

@@ -12,7 +12,10 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any
 
-from shipper.plugin import Endpoint, Fields
+import orjson
+
+from shipper.plugin import Column, Endpoint
+from shipper_plugins.inputs.syslog_block import Block, block
 from shipper_plugins.inputs.syslog_message import Reading
 
 Network = ipaddress.IPv4Network | ipaddress.IPv6Network
@@ -33,8 +36,12 @@ class Peer:
             return cls(path=endpoint.path)
         return cls(str(address[0]).removeprefix("::ffff:"), address[1])
 
+    @property
+    def source(self) -> bytes:
+        """The text of `log.source.address`, escaped for JSON."""
+        return orjson.dumps(str(self))[1:-1]
+
     def __str__(self) -> str:
-        """Returns the text of `log.source.address`."""
         return self.path or (f"[{self.ip}]:{self.port}" if ":" in self.ip else f"{self.ip}:{self.port}")
 
 
@@ -58,9 +65,6 @@ class Door:
         address = ipaddress.ip_address(peer.ip.partition("%")[0])
         return any(address in network for network in self.allow_from)
 
-    def event(self, body: bytes, peer: Peer, *, is_cut: bool = False) -> Fields | None:
-        """Returns the event of a message that arrives now, or None for an empty one."""
-        event = self.reading.event(body, datetime.now(UTC), is_cut=is_cut)
-        if event is not None:
-            event.setdefault("log", {})["source"] = {"address": str(peer)}
-        return event
+    def block(self, frames: Sequence[bytes], sources: Column) -> Block:
+        """Returns the documents of messages that arrive now; `sources` are those of `Peer.source`."""
+        return block(self.reading, frames, sources, datetime.now(UTC))

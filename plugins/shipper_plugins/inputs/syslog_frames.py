@@ -17,12 +17,12 @@ A longer message than `max_bytes` is cut, and its rest skipped: `Frames` never h
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
 from typing import Final
 
 MOST_OCTETS: Final = 200_000
 """A larger number is the beginning of a line, unless messages may be longer."""
 
+_NEXT_COUNTED = re.compile(rb"[\r\n\0]*+([1-9][0-9]{0,8}) (?=(<[0-9]{1,3}>))")
 _COUNTED = re.compile(rb"([1-9][0-9]{0,8}) (?=(<[0-9]{1,3}>))")
 _MAY_BE_COUNTED = re.compile(rb"[1-9][0-9]{0,8}(?: (?:<[0-9]{0,3})?)?\Z")
 _OTHER = re.compile(rb"[\n\0](?:[1-9][0-9]{0,8} )?<[0-9]{1,3}>")
@@ -30,13 +30,8 @@ _BETWEEN = re.compile(rb"[\r\n\0]*")
 _END = re.compile(rb"[\n\0]")
 
 
-@dataclass(frozen=True, slots=True)
-class Frame:
-    """The bytes of one message, without its framing; never empty."""
-
-    body: bytes
-    is_cut: bool = False
-    """Whether the message is incomplete: it was too long, or the connection ended within it."""
+class Cut(bytes):
+    """A frame that is incomplete: it was too long, or the connection ended within it."""
 
 
 class Frames:
@@ -51,19 +46,47 @@ class Frames:
         self._skip_octets = 0
         self._skip_line = False
 
-    def feed(self, data: bytes) -> list[Frame]:
-        """Returns the frames that these bytes complete."""
+    def feed(self, data: bytes) -> list[bytes]:
+        """Returns the frames that these bytes complete, without their framing; none is empty."""
         self._held += data
-        frames: list[Frame] = []
-        at = 0
-        while (found := self._next(at)) is not None:
+        frames: list[bytes] = []
+        at = self._take_lines(frames)
+        while (found := self._next(at := self._take_counted(at, frames))) is not None:
             frame, at = found
             if frame is not None:
                 frames.append(frame)
         del self._held[:at]
         return frames
 
-    def end(self) -> list[Frame]:
+    def _take_lines(self, frames: list[bytes]) -> int:
+        """Takes all lines, if each is whole and begins with a priority; returns where the last one ends."""
+        end = self._held.rfind(b"\n", self._looked) + 1
+        if not end or self._skips or not self._held.startswith(b"<"):
+            return 0
+        block = bytes(memoryview(self._held)[:end])
+        lines = block[:-1].split(b"\n")
+        if block.count(b"\n<") < len(lines) - 1 or b"\0" in block or max(map(len, lines)) > self.max_bytes:
+            return 0
+        self._looked = 0
+        frames += [line.removesuffix(b"\r") for line in lines] if b"\r" in block else lines
+        return end
+
+    def _take_counted(self, at: int, frames: list[bytes]) -> int:
+        """Takes the counted frames that are complete and not too long; returns where the last one ends."""
+        held = self._held
+        while not self._skips and (found := _NEXT_COUNTED.match(held, at)) is not None:
+            octets, begin = int(found[1]), found.end()
+            if not len(found[2]) <= octets <= self.max_bytes or begin + octets > len(held):
+                break
+            at = begin + octets
+            frames.append(bytes(held[begin:at]))
+        return at
+
+    @property
+    def _skips(self) -> bool:
+        return self._skip_line or self._skip_octets > 0
+
+    def end(self) -> list[bytes]:
         """Returns the incomplete frame at the end of the connection; a last line without its end is complete."""
         rest, self._held = bytes(self._held), bytearray()
         self._looked = 0
@@ -76,10 +99,10 @@ class Frames:
         elif _OTHER.search(rest, counted[1]):
             lines = _END.split(rest[start:])
         else:
-            return [Frame(rest[counted[1] :][: self.max_bytes], is_cut=True)]
-        return [frame for line in lines if (frame := self._line(line)).body]
+            return [Cut(rest[counted[1] :][: self.max_bytes])]
+        return [frame for line in lines if (frame := self._line(line))]
 
-    def _next(self, at: int) -> tuple[Frame | None, int] | None:
+    def _next(self, at: int) -> tuple[bytes | None, int] | None:
         """Returns the frame at `at` of the held bytes, and where the next one begins; None if more bytes are needed."""
         if self._skip_octets:
             skipped = min(self._skip_octets, len(self._held) - at)
@@ -110,14 +133,15 @@ class Frames:
     def _most_octets(self) -> int:
         return max(self.max_bytes, MOST_OCTETS)
 
-    def _take(self, octets: int, begin: int) -> tuple[Frame | None, int] | None:
+    def _take(self, octets: int, begin: int) -> tuple[bytes | None, int] | None:
         kept = min(octets, self.max_bytes)
         if len(self._held) - begin < kept:
             return None
         self._skip_octets = octets - kept
-        return Frame(bytes(self._held[begin : begin + kept]), is_cut=kept < octets), begin + kept
+        frame = bytes(self._held[begin : begin + kept])
+        return frame if kept == octets else Cut(frame), begin + kept
 
-    def _take_line(self, start: int) -> tuple[Frame | None, int] | None:
+    def _take_line(self, start: int) -> tuple[bytes | None, int] | None:
         end = _END.search(self._held, start + self._looked)
         if end is not None:
             self._looked = 0
@@ -127,11 +151,11 @@ class Frames:
             return None
         self._looked = 0
         self._skip_line = True
-        return Frame(bytes(self._held[start : start + self.max_bytes]), is_cut=True), len(self._held)
+        return Cut(self._held[start : start + self.max_bytes]), len(self._held)
 
-    def _line(self, body: bytes) -> Frame:
+    def _line(self, body: bytes) -> bytes:
         body = body.removesuffix(b"\r")
-        return Frame(body[: self.max_bytes], is_cut=len(body) > self.max_bytes)
+        return body if len(body) <= self.max_bytes else Cut(body[: self.max_bytes])
 
     def _skip(self, at: int) -> tuple[None, int] | None:
         end = _END.search(self._held, at)

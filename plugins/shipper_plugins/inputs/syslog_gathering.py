@@ -12,12 +12,15 @@ from collections.abc import Sequence
 
 import trio
 
-from shipper.plugin import Batch, Fields, InputContext, encoded
+from shipper.plugin import Batch, InputContext
+from shipper_plugins.inputs.syslog_block import Block
 
 SECONDS = 0.02
 _log = logging.getLogger(__name__)
 _FULL = 256 << 10
 """Bytes of a batch that is stored without waiting for more."""
+_WITH_TIME = frozenset(("@timestamp",))
+_WITH_HOST = _WITH_TIME | {"host"}
 HELD = 500
 HELD_BYTES = 8 << 20
 """The limits of batches that processors hold, and of their bytes; the next batch waits."""
@@ -28,7 +31,7 @@ class Gathering:
 
     def __init__(self, context: InputContext) -> None:
         self._context = context
-        self._documents: list[bytes] = []
+        self._blocks: list[Block] = []
         self._bytes = self._unsure = 0
         self._held = self._held_bytes = 0
         self._fewer = trio.Event()
@@ -40,13 +43,12 @@ class Gathering:
         while self._bytes >= self._context.chunk_bytes:
             await self._roomy.wait()
 
-    def add(self, events: Sequence[Fields]) -> None:
+    def add(self, block: Block) -> None:
         """Gathers events; call it without a checkpoint after `room`."""
-        if not events:
+        if not block.documents:
             return
-        documents = encoded(events)
-        self._documents += documents
-        self._bytes += sum(map(len, documents))
+        self._blocks.append(block)
+        self._bytes += len(block.documents)
         self._some.set()
         if self._bytes >= min(_FULL, self._context.chunk_bytes):
             self._full.set()
@@ -60,7 +62,7 @@ class Gathering:
             async with trio.open_nursery() as emitting:
                 while True:
                     await self._some.wait()
-                    if not self._documents:
+                    if not self._blocks:
                         break
                     with trio.move_on_after(SECONDS):
                         await self._full.wait()
@@ -74,20 +76,20 @@ class Gathering:
             _log.warning(
                 "input %s: %d messages that were read could not be stored before it ended",
                 self._context.name,
-                self._unsure + len(self._documents),
+                self._unsure + sum(block.documents.count(b"\n") for block in self._blocks),
             )
 
     async def _emit(self, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
-        documents, size, self._documents, self._bytes = self._documents, self._bytes, [], 0
+        batch, self._blocks, self._bytes = _batch(self._blocks), [], 0
         self._roomy.set()
         self._some, self._full, self._roomy = trio.Event(), trio.Event(), trio.Event()
         if self._closing.is_set():
             self._some.set()
             self._full.set()
-        self._note(1, len(documents), size)
+        self._note(1, batch.count, len(batch.body))
         task_status.started()
-        await self._context.emit(Batch.documents(documents))
-        self._note(-1, -len(documents), -size)
+        await self._context.emit(batch)
+        self._note(-1, -batch.count, -len(batch.body))
         self._fewer.set()
         self._fewer = trio.Event()
 
@@ -102,3 +104,9 @@ class Gathering:
         self._some.set()
         self._full.set()
         self._scope.deadline = trio.current_time() + seconds
+
+
+def _batch(blocks: Sequence[Block]) -> Batch:
+    """Returns the events of all blocks; each has a time."""
+    complete = _WITH_HOST if all(block.have_hosts for block in blocks) else _WITH_TIME
+    return Batch.ndjson(b"".join([block.documents for block in blocks]), complete=complete)

@@ -32,7 +32,8 @@ FACILITIES = (
 )
 SEVERITIES = ("Emergency", "Alert", "Critical", "Error", "Warning", "Notice", "Informational", "Debug")
 
-_LINE_ENDS = b"\r\n\0"
+LINE_ENDS = b"\r\n\0"
+"""At the end of a message they are no part of it."""
 _BOM = "\ufeff"
 _NIL = "-"
 
@@ -66,10 +67,10 @@ class Reading:
 
     def event(self, body: bytes, now: datetime, *, is_cut: bool = False) -> Fields | None:
         """Returns the fields of a message that arrived at `now`; None if it has only line ends."""
-        body = body.rstrip(_LINE_ENDS)
+        body = body.rstrip(LINE_ENDS)
         if not body:
             return None
-        text = self._text(body, is_cut).removeprefix(_BOM)
+        text = self.text(body, is_cut=is_cut).removeprefix(_BOM)
         fields = _parsed(text, self.zone, now)
         if "@timestamp" not in fields:
             fields["@timestamp"] = written(now)
@@ -79,7 +80,8 @@ class Reading:
             fields.setdefault("log", {})["flags"] = ["truncated"]
         return fields
 
-    def _text(self, body: bytes, is_cut: bool) -> str:
+    def text(self, body: bytes, *, is_cut: bool = False) -> str:
+        """Returns the text of a message, whose last character is left out if that was cut."""
         name = "utf-8" if codecs.BOM_UTF8 in body else self.encoding
         if is_cut:
             text = codecs.getincrementaldecoder(name)("replace").decode(body, False)
@@ -142,7 +144,7 @@ def _of_5424(text: str, at: int, syslog: Fields, zone: tzinfo | None, now: datet
     timestamp = None if time == _NIL else exact(time, zone, now)
     if timestamp is None and time != _NIL:
         return _unparsed(text, syslog, "its time does not have the form of RFC 5424")
-    read = _structured(text, found.end())
+    read = structured(text, found.end())
     if read is None:
         return _unparsed(text, syslog, "its structured data is not that of RFC 5424")
     data, end = read
@@ -151,7 +153,7 @@ def _of_5424(text: str, at: int, syslog: Fields, zone: tzinfo | None, now: datet
     return _event(syslog, header, timestamp, text[end + 1 :].removeprefix(_BOM))
 
 
-def _structured(text: str, at: int) -> tuple[Fields | None, int] | None:
+def structured(text: str, at: int) -> tuple[Fields | None, int] | None:
     """Returns the structured data, and where it ends; None if it is invalid."""
     data: Fields = {}
     if text.startswith(_NIL, at):

@@ -42,6 +42,8 @@ class SyslogSource:
         self._streams = Streams(lambda: self._door, self._gathering, self._note_crowd)
         self._datagrams: list[Datagrams] = []
         self._listeners: list[tuple[Endpoint, socket.socket]] = []
+        self._granted = dict[Endpoint, int]()
+        """The sizes of receive buffers."""
         self._closed: str | None = None
         self._crowded, self._crowded_until = "", 0.0
         self._newly_lost, self._lost_until = 0, 0.0
@@ -62,9 +64,11 @@ class SyslogSource:
         size = self._settings.receive_buffer if endpoint.is_of_datagrams else None
         mode = self._settings.file_mode if endpoint.path else None
         listener = await self._context.listen(endpoint, mode=mode, receive_buffer=size)
-        if size is not None and (granted := receive_buffer(listener)) < size:
-            text = "input %s: the receive buffer of %s has %d bytes, not %d: see net.core.rmem_max"
-            _log.info(text, self._context.name, endpoint, granted, size)
+        if size is not None:
+            self._granted[endpoint] = granted = receive_buffer(listener)
+            if granted < size:
+                text = "input %s: the receive buffer of %s has %d bytes, not %d: raise net.core.rmem_max"
+                _log.warning(text, self._context.name, endpoint, granted, size)
         return listener
 
     async def run(self) -> None:
@@ -154,17 +158,24 @@ class SyslogSource:
         self._report()
 
     def _report(self) -> None:
-        lost = self._newly_lost and (
-            f"datagrams lost, since the sockets' buffers were full: {self._newly_lost}; "
-            "raise receive_buffer, or see why the queue is slow"
-        )
         problems = [
             (Code.CREDENTIAL_INVALID, self._closed),
             (Code.CROWDED, self._crowded),
-            (Code.DATA_LOST, lost),
+            (Code.DATA_LOST, self._loss()),
         ]
         present = [(code, text) for code, text in problems if text]
         self._context.report("; ".join(text for _, text in present) or None, code=present[0][0] if present else Code.OK)
+
+    def _loss(self) -> str:
+        """Returns what was lost before it was read, and what to do; empty without a loss."""
+        if not self._newly_lost:
+            return ""
+        granted, wanted = min(self._granted.values()), self._settings.receive_buffer
+        remedy = "raise receive_buffer"
+        if granted < wanted:
+            remedy = f"the kernel granted {granted} bytes, not {wanted}: raise net.core.rmem_max"
+        lost = f"datagrams lost before they were read, since the sockets' buffers were full: {self._newly_lost}"
+        return f"{lost}; {remedy}, or see why the queue is slow"
 
 
 def _nobody() -> ssl.SSLContext:

@@ -31,7 +31,7 @@ import trio
 from shipper.plugin import Endpoint, in_words, is_reserved, is_short, shortage
 from shipper.sdk.crowd import origin
 from shipper_plugins.inputs.syslog_door import Door, Peer
-from shipper_plugins.inputs.syslog_frames import Frame, Frames
+from shipper_plugins.inputs.syslog_frames import Frames
 from shipper_plugins.inputs.syslog_gathering import Gathering
 
 HANDSHAKE_SECONDS = 10.0
@@ -39,8 +39,8 @@ LEAVING_SECONDS = 5.0
 PAUSE_SECONDS = 0.5
 QUIET_SECONDS = 10.0
 """A connection that has been silent for so long is not in use."""
-_CHUNK = 16 << 10
-_STEP = 100
+_CHUNK = 64 << 10
+_STEP = 300
 """Messages between two checkpoints."""
 
 
@@ -50,6 +50,7 @@ class Connection:
     def __init__(self, raw: trio.socket.SocketType, peer: Peer, tls: ssl.SSLContext | None) -> None:
         self.raw, self.peer, self.tls = raw, peer, tls
         self.address = peer.path or origin(peer.ip)
+        self.source = peer.source
         self.heard_at = trio.current_time()
         self.scope = trio.CancelScope(shield=True)
         """Shielded: after a cancel of the input the connection leaves."""
@@ -182,12 +183,10 @@ class Streams:
             connection.leave(LEAVING_SECONDS)
         return bytes(await stream.receive_some(_CHUNK))
 
-    async def _add(self, connection: Connection, frames: list[Frame]) -> None:
-        door = self._door()
+    async def _add(self, connection: Connection, frames: list[bytes]) -> None:
         for start in range(0, len(frames), _STEP):
             await self._gathering.room()
-            events = [door.event(one.body, connection.peer, is_cut=one.is_cut) for one in frames[start : start + _STEP]]
-            self._gathering.add([event for event in events if event is not None])
+            self._gathering.add(self._door().block(frames[start : start + _STEP], connection.source))
             connection.is_silent = False
             await trio.lowlevel.checkpoint()
 

@@ -27,11 +27,11 @@ syslog or of the journal (`log.syslog.severity.code`) is the severity number too
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from datetime import UTC, datetime
 from functools import lru_cache
-from typing import Any, NamedTuple
+from typing import Any, Generic, NamedTuple, TypeVar
 
 import msgspec
 
@@ -39,17 +39,38 @@ from shipper.plugin import Batch, Fields, merged
 from shipper.sdk.fields import find
 from shipper_plugins.otlp.model import Group, Record, Resource, Scope, TooHeavy, Value
 
+One = TypeVar("One")
+
 BATCH_BYTES = 1 << 20
 MOST_WEIGHT = 64 << 20
 """The most bytes of a request's resources and scopes, each once for each of its records."""
 MOST_GROUPS = 100
 """The most groups of a request that become batches of their own; with more, each record has its resource and scope."""
 
-_MOST_TIME = 1 << 63
-_SEVERITIES = range(25)
+MOST_TIME = 1 << 63
+"""The first time that is too late, in nanoseconds."""
+SEVERITIES = range(25)
+"""Those of the column."""
 _OF_SYSLOG = (21, 19, 18, 17, 13, 10, 9, 5)
 """By the code of syslog, from emergency to debug, as in the appendix B of OpenTelemetry's data model of logs."""
-_LONGEST_ID = 64
+LONGEST_ID = 64
+"""Bytes of an id of a trace or span."""
+NAMES = frozenset(
+    {
+        "@timestamp",
+        "observed_timestamp",
+        "severity_number",
+        "severity_text",
+        "body",
+        "attributes",
+        "dropped_attributes_count",
+        "trace_id",
+        "span_id",
+        "flags",
+        "event_name",
+    }
+)
+"""The fields of an event beside what it shares with others."""
 _HEX = re.compile(r"(?:[0-9a-f]{2})+")
 _TIME = re.compile(r"(\d{4}-\d\d-\d\d[Tt ]\d\d:\d\d:\d\d)(?:[.,](\d{1,9}))?(Z|z|[+-]\d\d:?\d\d)", re.ASCII)
 _SOURCE = frozenset({"resource", "scope"})
@@ -77,10 +98,10 @@ def taken(groups: Sequence[Group]) -> tuple[list[Group], int, str]:
 
 
 def _unfit(record: Record) -> str:
-    if record.time >= _MOST_TIME or record.observed >= _MOST_TIME:
+    if record.time >= MOST_TIME or record.observed >= MOST_TIME:
         return "a time is after the year 2262"
-    if max(len(record.trace_id), len(record.span_id)) > _LONGEST_ID:
-        return f"an id of a trace or span has more than {_LONGEST_ID} bytes"
+    if max(len(record.trace_id), len(record.span_id)) > LONGEST_ID:
+        return f"an id of a trace or span has more than {LONGEST_ID} bytes"
     return ""
 
 
@@ -89,19 +110,18 @@ def batches(groups: Sequence[Group]) -> list[Batch]:
 
     Raises TooHeavy if the resource and scope of each record take more than MOST_WEIGHT together.
     """
-    filled = [_Filled(_fields(group), group.records) for group in groups if group.records]
-    if sum(one.weight for one in filled) > MOST_WEIGHT:
-        raise TooHeavy("its records take too much memory, each with its resource and scope: send them in parts")
+    filled = [Filled(fields_of(group), group.records) for group in groups if group.records]
+    check_weight(filled)
     if len(filled) > MOST_GROUPS:
         return [batch for run in _runs(filled) for batch in _with_own(run)]
     return [batch for one in filled for batch in _batches(one)]
 
 
-class _Filled(NamedTuple):
+class Filled(NamedTuple, Generic[One]):
     """Records with the fields of their resource and scope."""
 
     fields: Fields
-    records: Sequence[Record]
+    records: Sequence[One]
 
     @property
     def weight(self) -> int:
@@ -113,13 +133,20 @@ class _Filled(NamedTuple):
         return len(msgspec.msgpack.encode(self.fields))
 
 
-def _fields(group: Group) -> Fields:
+def check_weight(filled: Iterable[Filled[Any]]) -> None:
+    """Raises TooHeavy if the resource and scope of each record take more than MOST_WEIGHT together."""
+    if sum(one.weight for one in filled) > MOST_WEIGHT:
+        raise TooHeavy("its records take too much memory, each with its resource and scope: send them in parts")
+
+
+def fields_of(group: Group) -> Fields:
+    """Returns what the records of a group share."""
     return {"resource": _resource(group.resource), "scope": _scope(group.scope)}
 
 
-def _runs(filled: Sequence[_Filled]) -> Iterator[list[_Filled]]:
+def _runs(filled: Sequence[Filled[Record]]) -> Iterator[list[Filled[Record]]]:
     """Yields records with fields of their own, some MiB of them at once."""
-    run, held = list[_Filled](), 0
+    run, held = list[Filled[Record]](), 0
     for one in filled:
         size = one.own_bytes
         most = max(1, BATCH_BYTES // size)
@@ -134,18 +161,18 @@ def _runs(filled: Sequence[_Filled]) -> Iterator[list[_Filled]]:
         yield run
 
 
-def _with_own(run: Sequence[_Filled]) -> Iterator[Batch]:
-    events = [one.fields | _event(record) for one in run for record in one.records]
+def _with_own(run: Sequence[Filled[Record]]) -> Iterator[Batch]:
+    events = [one.fields | event_of(record) for one in run for record in one.records]
     return _columned(events, {}, [record for one in run for record in one.records])
 
 
-def _batches(one: _Filled) -> Iterator[Batch]:
-    shared = {name: value for name, value in one.fields.items() if _is_exact(value)}
+def _batches(one: Filled[Record]) -> Iterator[Batch]:
+    shared = {name: value for name, value in one.fields.items() if is_exact(value)}
     if shared == one.fields:
-        yield from _columned([_event(record) for record in one.records], shared, one.records)
+        yield from _columned([event_of(record) for record in one.records], shared, one.records)
         return
     own = {name: value for name, value in one.fields.items() if name not in shared}
-    for run in _runs([_Filled(own, one.records)]):
+    for run in _runs([Filled(own, one.records)]):
         for batch in _with_own(run):
             yield replace(batch, shared=shared)
 
@@ -155,18 +182,18 @@ def _columned(events: list[Fields], shared: Fields, records: Sequence[Record]) -
         events,
         shared=shared,
         timestamps=[record.time or None for record in records],
-        severities=[record.severity if record.severity in _SEVERITIES else None for record in records],
+        severities=[record.severity if record.severity in SEVERITIES else None for record in records],
     )
     return batch.pieces(BATCH_BYTES)
 
 
-def _is_exact(value: Value) -> bool:
+def is_exact(value: Value) -> bool:
     """Returns whether JSON represents the value exactly."""
     match value:
         case dict():
-            return all(map(_is_exact, value.values()))
+            return all(map(is_exact, value.values()))
         case list():
-            return all(map(_is_exact, value))
+            return all(map(is_exact, value))
         case float():
             return value - value == 0
         case _:
@@ -194,7 +221,8 @@ def _scope(scope: Scope) -> Fields:
     )
 
 
-def _event(record: Record) -> Fields:
+def event_of(record: Record) -> Fields:
+    """Returns a record as an event, without what it shares with others."""
     event: Fields = {}
     if time := record.time or record.observed:
         event["@timestamp"] = written(time)
@@ -205,7 +233,7 @@ def _event(record: Record) -> Fields:
     if record.severity_text:
         event["severity_text"] = record.severity_text
     if record.body is not None:
-        event["body"] = {"structured" if _is_structured(record.body) else "text": record.body}
+        event["body"] = {"structured" if is_structured(record.body) else "text": record.body}
     if record.attributes:
         event["attributes"] = record.attributes
     if record.dropped:
@@ -221,18 +249,20 @@ def _event(record: Record) -> Fields:
     return event
 
 
-def _is_structured(body: Value) -> bool:
+def is_structured(body: Value) -> bool:
+    """Returns whether a body stands in `body.structured`."""
     return isinstance(body, dict) or (isinstance(body, list) and any(isinstance(one, dict) for one in body))
 
 
 def written(ns: int) -> str:
     """Returns a time as text, with all its nanoseconds."""
     seconds, rest = divmod(ns, 1_000_000_000)
-    return f"{_second(seconds)}.{rest:09}Z"
+    return f"{second_of(seconds)}.{rest:09}Z"
 
 
 @lru_cache(1024)
-def _second(seconds: int) -> str:
+def second_of(seconds: int) -> str:
+    """Returns a second as text, without its zone."""
     return datetime.fromtimestamp(seconds, UTC).strftime("%Y-%m-%dT%H:%M:%S")
 
 
@@ -249,10 +279,10 @@ def groups(batch: Batch) -> list[Group]:
     for own, shared, time, severity in zip(batch.own(), batch.each_shared(), times, severities, strict=True):
         event = merged(shared, own)
         if own.keys().isdisjoint(_SOURCE | _OF_RESOURCE):
-            group = of_shared.get(id(shared)) or _group(found, _source(shared))
+            group = of_shared.get(id(shared)) or _group(found, source_of(shared))
             of_shared[id(shared)] = group
         else:
-            group = _group(found, _source(event))
+            group = _group(found, source_of(event))
         group.records.append(_record(event, time, severity, is_timed=batch.timestamps is not None))
     return found
 
@@ -264,8 +294,9 @@ def _group(found: list[Group], source: tuple[Resource, Scope]) -> Group:
     return found[-1]
 
 
-def _source(event: Fields) -> tuple[Resource, Scope]:
-    if not _is_by_otlp(event):
+def source_of(event: Fields) -> tuple[Resource, Scope]:
+    """Returns the resource and the scope that the fields of an event say."""
+    if not is_by_otlp(event):
         fields = {name: event[name] for name in sorted(_OF_RESOURCE & event.keys())}
         return Resource(attributes=flat(fields)), Scope()
     resource, scope = event["resource"], event["scope"]
@@ -285,7 +316,8 @@ def _source(event: Fields) -> tuple[Resource, Scope]:
     )
 
 
-def _is_by_otlp(event: Fields) -> bool:
+def is_by_otlp(event: Fields) -> bool:
+    """Returns whether an event came by OTLP."""
     return _has(event.get("resource"), _RESOURCE_FIELDS) and _has(event.get("scope"), _SCOPE_FIELDS)
 
 
@@ -315,7 +347,7 @@ def _record(event: Fields, time: int | None, severity: int | None, *, is_timed: 
     if not record.time and not (is_timed and record.observed):
         record.time = at
     attributes = _taken(event, "attributes", _object) or {}
-    if _is_by_otlp(event):
+    if is_by_otlp(event):
         for name in ("resource", "scope", "data_stream"):
             event.pop(name, None)
     else:
@@ -370,7 +402,7 @@ def _enumerated(value: Value) -> int | None:
 
 
 def _id(value: Value) -> bytes | None:
-    is_id = isinstance(value, str) and len(value) <= 2 * _LONGEST_ID and _HEX.fullmatch(value)
+    is_id = isinstance(value, str) and len(value) <= 2 * LONGEST_ID and _HEX.fullmatch(value)
     return bytes.fromhex(value) if is_id else None
 
 
@@ -385,7 +417,7 @@ def _ns(value: Value) -> int | None:
     except (ValueError, OverflowError):
         return None
     ns = seconds * 1_000_000_000 + int((fraction or "").ljust(9, "0"))
-    return ns if 0 <= ns < _MOST_TIME else None
+    return ns if 0 <= ns < MOST_TIME else None
 
 
 @lru_cache(1024)

@@ -14,9 +14,11 @@ from collections.abc import Callable, Iterable, Mapping
 from typing import Any, TypeVar
 
 import orjson
+from msgspec.structs import replace
 
-from shipper.plugin import Fields
+from shipper.plugin import Fields, escaped, join, numerals
 from shipper.sdk.weights import values
+from shipper_plugins.otlp.lines import OFFSET, Lines
 from shipper_plugins.otlp.model import (
     LEAST_INTEGER,
     MOST_DEPTH,
@@ -46,6 +48,7 @@ _BYTES_OF_VALUE = 4
 _MINUS_ZERO = re.compile(rb"-0[,}\]\s]")
 _INTEGER = re.compile(r"-?[0-9]{1,20}", re.ASCII)
 _NOT_FINITE = {"NaN": float("nan"), "Infinity": float("inf"), "-Infinity": float("-inf")}
+_OFFSET = b'{"key":"%b","value":{"intValue":"' % OFFSET.encode()
 _NO_OBJECT: Mapping[str, Any] = {}
 
 
@@ -244,10 +247,34 @@ def _hex(message: Mapping[str, Any], name: str) -> bytes:
 
 def encoded(groups: Iterable[Group]) -> bytes:
     """Returns a request with these records."""
-    return orjson.dumps({"resourceLogs": [_of_group(group) for group in groups]})
+    written = [_of_group(group, [_of_record(record) for record in group.records]) for group in groups]
+    return orjson.dumps({"resourceLogs": written})
 
 
-def _of_group(group: Group) -> Fields:
+def encoded_lines(lines: Lines) -> bytes:
+    """Returns what `encoded` returns for the same records."""
+    one = lines.record
+    head = _of_record(
+        Record(time=one.time, observed=one.observed, severity=one.severity, severity_text=one.severity_text)
+    )
+    tail = _of_record(replace(one, time=0, observed=0, severity=0, severity_text=""))
+    rows = join(
+        len(lines.offsets),
+        orjson.dumps(head)[:-1] + (b"," if head else b"") + b'"body":{"stringValue":"',
+        escaped(lines.body),
+        b'"},"attributes":[' + b"".join([one + b"," for one in _written(lines.before)]) + _OFFSET,
+        numerals(lines.offsets),
+        b'"}}' + b"".join([b"," + one for one in _written(lines.after)]) + b"]",
+        (b"," if tail else b"") + orjson.dumps(tail)[1:] + b",",
+    )
+    return orjson.dumps({"resourceLogs": [_of_group(lines.group, orjson.Fragment(b"[%b]" % rows[:-1]))]})
+
+
+def _written(attributes: Fields) -> list[bytes]:
+    return list(map(orjson.dumps, _pairs(attributes, 0)))
+
+
+def _of_group(group: Group, records: list[Fields] | orjson.Fragment) -> Fields:
     resource, scope = group.resource, group.scope
     of_scope = _without_empty(
         scope=_without_empty(
@@ -256,7 +283,7 @@ def _of_group(group: Group) -> Fields:
             attributes=_pairs(scope.attributes, 0),
             droppedAttributesCount=scope.dropped,
         ),
-        logRecords=[_of_record(record) for record in group.records],
+        logRecords=records,
         schemaUrl=scope.schema_url,
     )
     of_resource = _without_empty(attributes=_pairs(resource.attributes, 0), droppedAttributesCount=resource.dropped)

@@ -14,7 +14,7 @@ from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import replace
 from functools import partial
-from typing import Annotated, ClassVar, Literal
+from typing import TYPE_CHECKING, Annotated, ClassVar, Literal
 from urllib.parse import urlsplit
 
 import msgspec
@@ -47,11 +47,8 @@ from shipper.plugin import (
 )
 from shipper.sdk.proxies import Choice, ProxyUrl, check_options, chosen
 from shipper_plugins.loopback import is_loopback
-from shipper_plugins.outputs import cloud_id, elasticsearch_asked, elasticsearch_set_up, encoding, keyed
-from shipper_plugins.outputs.elasticsearch_sender import BulkSender, probe
-from shipper_plugins.outputs.host_rotation import probing
+from shipper_plugins.outputs import cloud_id, encoding, keyed
 from shipper_plugins.outputs.index_cases import Index, IndexCase, Pipeline, PipelineCase
-from shipper_plugins.outputs.pinned_authority import Authority, open_authority
 from shipper_plugins.outputs.request_headers import (
     HeaderName,
     HeaderValue,
@@ -60,6 +57,9 @@ from shipper_plugins.outputs.request_headers import (
     secret_values,
     suspicious,
 )
+
+if TYPE_CHECKING:
+    from shipper_plugins.outputs.pinned_authority import Authority
 
 Host = Annotated[
     str,
@@ -231,8 +231,9 @@ class ElasticsearchOutput(Output, frozen=True, kw_only=True):
         return [*shown, *(f"the credential goes to {host} unencrypted; write https://" for host in plain)]
 
     def load(self) -> None:
-        """See `Output.load`: aiohttp."""
+        """See `Output.load`: aiohttp, and what a supervisor that reads the settings does not need."""
         import shipper.sdk.http  # noqa: F401
+        import shipper_plugins.outputs.elasticsearch_sender  # noqa: F401
 
     @asynccontextmanager
     async def open(self, context: OutputContext) -> AsyncIterator[Sender]:
@@ -246,6 +247,8 @@ class ElasticsearchOutput(Output, frozen=True, kw_only=True):
             raise StartFailed(f"output {context.name}: {error}", code=Code.CREDENTIAL_INVALID) from None
 
         from shipper.sdk.http import open_client
+        from shipper_plugins.outputs.elasticsearch_sender import BulkSender, probe
+        from shipper_plugins.outputs.host_rotation import probing
 
         hosts = self.urls
         async with (
@@ -268,12 +271,18 @@ class ElasticsearchOutput(Output, frozen=True, kw_only=True):
 
     async def ask(self, context: OutputContext, question: Question, tell: Tell) -> None:
         """See `Output.ask`."""
+        from shipper_plugins.outputs import elasticsearch_asked
+        from shipper_plugins.outputs.elasticsearch_sender import BulkSender
+
         async with self.open(context) as sender:
             assert isinstance(sender, BulkSender)
             await elasticsearch_asked.ask(self, sender.client, question, tell, sender.authority)
 
     async def set_up(self, context: OutputContext, question: Question, tell: TellPrepared, *, write: bool) -> None:
         """See `Output.set_up`."""
+        from shipper_plugins.outputs import elasticsearch_set_up
+        from shipper_plugins.outputs.elasticsearch_sender import BulkSender
+
         async with self.open(context) as sender:
             assert isinstance(sender, BulkSender)
             await elasticsearch_set_up.set_up(self, sender.client, question, tell, sender.authority, write=write)
@@ -330,5 +339,7 @@ async def _authority(
     if output.ca_fingerprint is None or tls is False:
         yield None
         return
+    from shipper_plugins.outputs.pinned_authority import open_authority
+
     async with open_authority(output.ca_fingerprint, tls, context, proxy, output.tls.server_name) as authority:
         yield authority

@@ -62,7 +62,7 @@ from shipper.plugin import (
 from shipper.sdk.http_answer import USER_AGENT, NoAnswer, address
 from shipper.sdk.proxies import Choice, ProxyUrl, check_options, chosen
 from shipper_plugins.loopback import is_loopback
-from shipper_plugins.otlp import events, grpc
+from shipper_plugins.otlp import events, grpc, lines
 from shipper_plugins.otlp.libraries import check
 from shipper_plugins.otlp.model import Unfit
 from shipper_plugins.otlp.status import HTTP_OF, Grpc
@@ -408,10 +408,20 @@ def _refused(error: BadData | TooLarge) -> Answer:
 
 
 def _encode(output: OtlpOutput, batch: Batch) -> bytes:
-    message: bytes = _codec(output).encoded(events.groups(batch))
+    message = _export(_codec(output), batch)
     if len(message) > output.request_max_bytes and batch.count > 1:
         raise TooLarge("larger than request_max_bytes")
     return _request(output, message)
+
+
+def _export(codec: Any, batch: Batch) -> bytes:
+    """Returns an encoded export: of records as they came, or of lines by columns, where that is possible."""
+    from shipper_plugins.otlp import protobuf, records
+
+    message: bytes | None = records.encoded(batch) if codec is protobuf else None
+    if message is None and (found := lines.lines(batch)) is not None:
+        message = codec.encoded_lines(found)
+    return codec.encoded(events.groups(batch)) if message is None else message
 
 
 def _request(output: OtlpOutput, message: bytes) -> bytes:

@@ -209,10 +209,9 @@ class Part(NamedTuple):
         Raises TooLong if they take more than `limit` bytes (`Batch.size`); no more memory than that was used.
         """
         try:
-            batch = Batch.unpack(self.packed, origin=self.origin, seq=self.seq, limit=limit)
+            batch = Batch.unpack(self.packed, origin=self.origin, seq=self.seq, limit=limit, is_relayed=True)
             if not 0 < batch.count <= MOST_EVENTS:
                 raise FrameError(f"a part has 1 to {MOST_EVENTS} events")
-            batch = batch.identified(self.origin, self.seq)
             _check(batch)
             is_same = digest(batch) == self.digest
         except FrameError:
@@ -231,6 +230,8 @@ def _check(batch: Batch) -> None:
     columns = (batch.ids, batch.items, batch.sizes, batch.timestamps, batch.keys, batch.severities)
     if any(column is not None and len(column) != batch.count for column in columns):
         raise FrameError("a part has columns of another number of events")
+    if batch.form is not None:
+        raise FrameError("a part is in a form, and a relay takes none")
     items = batch.items or ()
     if any(one >= other for one, other in pairwise(items)) or not all(0 <= item <= _MOST for item in items):
         raise FrameError("a part has items that are invalid or do not rise")
@@ -264,7 +265,7 @@ class Request(NamedTuple):
 
 def part_of(batch: Batch, proof: bytes | None = None) -> Part:
     """Returns a batch of the sender's queue as a part; without a proof, as one of another shipper."""
-    shown = bytes(PROOF_BYTES) if proof is None else proof
+    batch, shown = batch.unformed(), bytes(PROOF_BYTES) if proof is None else proof
     return Part(batch.place, batch.origin, batch.seq, digest(batch), batch.pack(), shown)
 
 

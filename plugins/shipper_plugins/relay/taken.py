@@ -15,10 +15,10 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Collection, Iterable, Sequence
-from dataclasses import dataclass, replace
 from typing import Final
 
 import msgspec
+from msgspec.structs import replace
 
 from shipper.plugin import Batch
 from shipper_plugins.relay.frames import FrameError, Generation
@@ -80,8 +80,7 @@ class Taken(msgspec.Struct, frozen=True, array_like=True):
         return not frozenset(items).isdisjoint(numbers(self.spans))
 
 
-@dataclass(frozen=True, slots=True)
-class Memory:
+class Memory(msgspec.Struct, frozen=True):
     """The memory of one link; `generation` is its newest session, `used` counts the sessions of the edge up to that
     one."""
 
@@ -118,8 +117,10 @@ class Memory:
         return self._keeping([one not in gone for one in self.entries])
 
     def _keeping(self, kept: Sequence[bool]) -> Memory:
+        if all(kept):
+            return self
         entries = tuple([one for one, stays in zip(self.entries, kept, strict=True) if stays])
-        freed = sum(one.room for one, stays in zip(self.entries, kept, strict=True) if not stays)
+        freed = sum([one.room for one, stays in zip(self.entries, kept, strict=True) if not stays])
         return replace(self, entries=entries, room=self.room - freed)
 
     def begun(self, generation: Generation, used: int) -> Memory:
@@ -133,9 +134,9 @@ class Memory:
     def taking(self, fresh: Iterable[Taken]) -> Memory:
         """Returns it with these parts. Raises Crowded."""
         entries = (*self.entries, *fresh)
-        if len(entries) > MOST_ENTRIES or sum(len(one.spans) for one in entries) > MOST_SPANS_OF_ALL:
+        if len(entries) > MOST_ENTRIES or sum([len(one.spans) for one in entries]) > MOST_SPANS_OF_ALL:
             raise Crowded
-        room = self.room + sum(one.room for one in entries[len(self.entries) :])
+        room = self.room + sum([one.room for one in entries[len(self.entries) :]])
         if room > MOST_ROOM:
             raise Crowded
         return replace(self, entries=entries, room=room)
@@ -205,7 +206,7 @@ def without_foreign(batch: Batch) -> Batch:
 
 def taken(batch: Batch, place: int, digest: bytes, *, awaited: bool = False) -> Taken:
     """Returns what to remember of a part. Raises FrameError if its items are too many runs."""
-    runs = spans(range(batch.count) if batch.items is None else batch.items)
+    runs = spans(batch.items) if batch.items is not None else ((0, batch.count - 1),)
     if len(runs) > MOST_SPANS:
         raise FrameError("the items of a part are in too many runs")
     return Taken(place, batch.origin, batch.seq, runs, digest, awaited)

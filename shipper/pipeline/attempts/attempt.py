@@ -275,32 +275,21 @@ class Attempt:
         """Whether some final answer is a rejection."""
         return bool(self._rejected)
 
-    @property
-    def left(self) -> int:
-        """Returns the number of events without a final answer."""
-        return len(self._open) + sum(map(len, (self._unasked, *self._pieces)))
-
-    def problem(self) -> str | None:
-        """Returns why events are left: one reason for all, a refusal rather than a delay."""
-        return self.worst().reason or None
-
     def worst(self) -> Answer:
-        """Returns the answer with this reason, or one without a reason."""
+        """Returns why events are left: one answer for all, a refusal rather than a delay; it may have no reason."""
         answers = sorted(self._open.values(), key=lambda answer: answer.outcome is not Outcome.HELD)
         return next((answer for answer in answers if answer.reason), _PUT_OFF)
 
     def overloaded(self) -> Trouble | None:
         """Returns why the whole lane must wait: the destination put off most events singly, or any event in strict
         order."""
-        if self.trouble is None and self.stops and (self._open or self._pieces):
-            worst = self.worst()
-            held = worst.outcome is Outcome.HELD
-            return Trouble(worst.reason or "events were put off", held, self.retry_after, code=worst.code)
         later = sum(answer.outcome is Outcome.LATER and not answer.of_target for answer in self._open.values())
-        if self.trouble is None and later * 2 > self._count - len(self._unasked):
-            worst = self.worst()
-            return Trouble(worst.reason or "events were put off", retry_after=self.retry_after, code=worst.code)
-        return self.trouble
+        is_stopped = self.stops and bool(self._open or self._pieces)
+        if self.trouble is not None or not (is_stopped or later * 2 > self._count - len(self._unasked)):
+            return self.trouble
+        worst = self.worst()
+        held = is_stopped and worst.outcome is Outcome.HELD
+        return Trouble(worst.reason or "events were put off", held, self.retry_after, code=worst.code)
 
     @property
     def blames_events(self) -> bool:

@@ -5,15 +5,15 @@ Before a request that is to stay the same, it stores what that is composed of.
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Callable, Collection, Mapping, Sequence
 
 import trio
 
 from shipper.pipeline.attempts.attempt import Attempt
 from shipper.pipeline.attempts.stable import Stable
-from shipper.pipeline.destination.confirmed import Confirmations
+from shipper.pipeline.destination.pool import Link
 from shipper.process import log
+from shipper.sdk.codes import Code, Why
 from shipper.sdk.units import events_in_words
 from shipper.spool.dead_letters import Full
 from shipper.spool.parts.letters import Letters
@@ -31,27 +31,14 @@ QUIET_SECONDS = 10.0
 class Settling:
     """Settles for one session of a lane; `patience`: for how many seconds what is to be written may wait.
 
-    `counters` counts final answers by name, and dead letters that were dropped to make room. `on_moved` is called with
-    the lanes that have something to do after a settlement.
+    Notes with the `link` what was answered.
     """
 
-    def __init__(
-        self,
-        *,
-        lane: int,
-        output: str,
-        queue: Queue,
-        letters: Letters,
-        counters: Counter[str],
-        confirmed: Confirmations,
-        patience: Callable[[], float],
-        on_moved: Callable[[Collection[int]], None],
-    ) -> None:
-        self.rejected_reason: str | None = None
-        """Returns a report, with the cause, for an output that has only dead letters."""
-        self._lane, self._output, self._queue, self.letters = lane, output, queue, letters
-        self._counters, self._patience, self._on_moved = counters, patience, on_moved
-        self._confirmed = confirmed
+    def __init__(self, link: Link, queue: Queue, letters: Letters, patience: Callable[[], float]) -> None:
+        self.rejected: Why | None = None
+        """What to report, with the cause, of an output that has only dead letters."""
+        self.letters = letters
+        self._link, self._output, self._queue, self._patience = link, link.key.output, queue, patience
         self._rejected = 0
         self._quiet_until = 0.0
 
@@ -60,7 +47,7 @@ class Settling:
         name = stable.name(positions)
         if name is None:
             parts, instead = stable.parts(positions), stable.covering(positions)
-            name = await self._queue.compose(self._lane, parts, instead)
+            name = await self._queue.compose(self._link.lane, parts, instead)
             if name is not None:
                 stable.composed(positions, name)
         return name
@@ -109,26 +96,27 @@ class Settling:
         if not changed:
             return frozenset()
         patience = 0.0 if is_awaited else self._patience()
-        noted = await self._queue.settle(self._lane, changed, patience=patience, answered=answered)
-        self._counters["letters_dropped"] += noted.letters_dropped
+        noted = await self._queue.settle(self._link.lane, changed, patience=patience, answered=answered)
+        self._link.counters["letters_dropped"] += noted.letters_dropped
         for seq, settlement in changed.items():
             if seq in noted.renewed:
                 continue
-            self._confirmed.note(settlement)
+            self._link.confirmed.note(settlement)
             for name in ("delivered", "duplicate", "dead_letter", "dropped", "damaged", "superseded"):
-                self._counters[name] += getattr(settlement.counts, name)
+                self._link.counters[name] += getattr(settlement.counts, name)
         if noted.lanes:
-            self._on_moved(noted.lanes)
+            self._link.pool.moved(noted.lanes)
         return noted.renewed
 
     def _see_to_letters(self, settlement: Settlement) -> None:
         """Logs dead letters; an output that has only dead letters is not doing its job."""
         if settlement.counts.answered > settlement.counts.dead_letter:
-            self._rejected, self.rejected_reason = 0, None
+            self._rejected, self.rejected = 0, None
         else:
             self._rejected += settlement.counts.dead_letter
             reason = settlement.letters[-1].reason if settlement.letters else ELSEWHERE
-            self.rejected_reason = f"{events_in_words(self._rejected)} refused for good in a row, the last: {reason}"
+            text = f"{events_in_words(self._rejected)} refused for good in a row, the last: {reason}"
+            self.rejected = Why(text, Code.REJECTED)
         if settlement.letters and trio.current_time() >= self._quiet_until:
             self._quiet_until = trio.current_time() + QUIET_SECONDS
             events, reason = len(settlement.letters), settlement.letters[-1].reason

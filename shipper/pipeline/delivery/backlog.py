@@ -22,7 +22,7 @@ import msgspec
 from shipper.pipeline.attempts.fences import Fences
 from shipper.pipeline.attempts.suspects import Suspects
 from shipper.pipeline.delivery.waits import PASSED, Backoff, Waits
-from shipper.sdk.codes import Code
+from shipper.sdk.codes import Code, Why
 from shipper.spool.queue import Entry
 from shipper.spool.requests import Composed
 
@@ -85,9 +85,8 @@ class Backlog:
         self._wants_room = False
         """Whether some of them were put off for lack of room for dead letters."""
         self._waits = backoff()
-        self._reason: str | None = None
+        self._why: Why | None = None
         """Why events were put off, until they have their final answers."""
-        self._code: str = Code.UNAVAILABLE
         self._pass: float = math.inf
         self._retried_to = -1
         """The front when the last pass for events that were put off began."""
@@ -240,7 +239,7 @@ class Backlog:
         one."""
         is_over = self._retried_to >= 0 and self._put_off is None and not self.is_passing
         if is_over and min(self.outstanding, default=math.inf) > self._retried_to:
-            self._retried_to, self._waits, self._reason = -1, self._backoff(), None
+            self._retried_to, self._waits, self._why = -1, self._backoff(), None
 
     def left(
         self,
@@ -284,7 +283,7 @@ class Backlog:
         self._put_off.first = min(self._put_off.first, seq)
         if wait:
             self._lane.wanted = max(self._lane.wanted, now + wait)
-        self._reason, self._code = problem or "some events were put off", code
+        self._why = Why(problem or "some events were put off", code)
 
     # -- targets -------------------------------------------------------------------------------------------------------
 
@@ -336,14 +335,10 @@ class Backlog:
         """Returns for how long the oldest request has had no answer."""
         return max(0.0, now - min(self.outstanding.values(), default=math.inf))
 
-    def problem(self) -> str | None:
+    def problem(self) -> Why | None:
         """Returns why something was left behind."""
         if self._closed:
             target, left = next(iter(self._closed.items()))
             others = f" (and {len(self._closed) - 1} more)" if len(self._closed) > 1 else ""
-            return f"{target[:LONGEST_NAME]}{others}: {left.reason}"
-        return self._reason
-
-    def code(self) -> str:
-        """Returns the code of the problem, if there is one."""
-        return next(iter(self._closed.values())).code if self._closed else self._code
+            return Why(f"{target[:LONGEST_NAME]}{others}: {left.reason}", left.code)
+        return self._why

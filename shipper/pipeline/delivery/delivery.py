@@ -6,26 +6,24 @@ beside the active ones with their own credentials and connections, a few at a ti
 
 from __future__ import annotations
 
-import math
-from collections.abc import Callable, Collection, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 import trio
 
-from shipper.pipeline.delivery.lane import Lane, Means
+from shipper.pipeline.delivery.lane import Lane
 from shipper.pipeline.destination.confirmed import weakest
-from shipper.pipeline.destination.counts import OutputCounts
+from shipper.pipeline.destination.pool import Means, Pool
 from shipper.pipeline.memory.loans import Lender
 from shipper.pipeline.memory.recent import Recent
 from shipper.pipeline.memory.slots import Slots
-from shipper.plugin import Confirms, Output, Principal
+from shipper.plugin import Confirms, Output
 from shipper.policy.policy import restore_output
 from shipper.policy.registry import Registry
 from shipper.process import log
-from shipper.process.signal import Signal
 from shipper.sdk.codes import Code, Why
 from shipper.sdk.errors import ShipperError, StartFailed
-from shipper.spool.revisions import LaneKey, LaneRow
+from shipper.spool.revisions import LaneRow
 
 _log = log.get(__name__)
 
@@ -45,23 +43,18 @@ class Delivery:
         on_change: Callable[[], None],
         on_barrier: Callable[[], None],
     ) -> None:
-        self.means, self._registry = means, registry
-        self.changed, self.barrier_settled = on_change, on_barrier
+        self.barrier_settled = on_barrier
         self.lanes: dict[int, Lane] = {}
+        self.pool = Pool(means, on_change)
         self.slots = Slots()
         self.lender = Lender(careful=means.spool.store.directory.was_killed)
         self.recent = Recent()
-        self.counts = OutputCounts()
         self._unreadable: dict[int, tuple[str, Why]] = {}
-        self._nursery = nursery
+        self._spool, self._registry, self._nursery = means.spool, registry, nursery
         means.spool.on_damage(self._look_anew)
         means.spool.letters.on_freed(self._tell_of_room)
-        self._holds = self.means.lease.holds()
-        """Whether the lease held at the last look."""
-        self._renewed = Signal()
-        self._asked: frozenset[str] = frozenset()
         nursery.start_soon(self._watch)
-        nursery.start_soon(self._watch_lease)
+        nursery.start_soon(self.pool.watch_lease)
 
     @property
     def unreadable(self) -> dict[str, Why]:
@@ -96,7 +89,7 @@ class Delivery:
 
     async def settle_unopened(self, lane: int) -> None:
         """Settles the barriers that a lane which cannot be opened has reached; the lane may be gone then."""
-        if await self.means.spool.drains.settle_reached(lane):
+        if await self._spool.drains.settle_reached(lane):
             self._unreadable.pop(lane, None)
 
     def take_over(self, rows: Iterable[LaneRow], outputs: Mapping[str, Output], retired: Iterable[int]) -> None:
@@ -109,112 +102,33 @@ class Delivery:
                 self._open(row, output)
         for id in retired:
             if id in self.lanes:
-                self.lanes[id].adopt(self.lanes[id].output, active=False)
-        self.ask(self._asked)
+                self.lanes[id].adopt(self.lanes[id].link.output, active=False)
+        self.pool.ask_again()
 
     def _open(self, row: LaneRow, output: Output) -> None:
         lane = self.lanes[row.id] = Lane(row, output, self)
-        self.counts.requests_of(row.key)
-        self.counts.meters_of(row.key)
         self._unreadable.pop(row.id, None)
         self._nursery.start_soon(self._run, lane, name=f"lane {lane.id} of output {row.key.output}")
 
     async def _run(self, lane: Lane) -> None:
         await lane.run()
         del self.lanes[lane.id]
-        self.means.environment.give_back()
-        self.counts.gone(lane.key, lane.counters, [other.key for other in self.lanes.values()])
-        self.means.spool.made_room()
-        self.changed()
-
-    def succeeded(self, key: LaneKey) -> None:
-        """Lets the other lanes of a destination try at once, as it answers again after an outage."""
-        for lane in self.lanes.values():
-            if lane.key != key and _is_beside(lane.key, key):
-                lane.hasten()
-
-    def beside(self, key: LaneKey) -> list[Principal]:
-        """See `lane.Home`."""
-        said = [lane.peer.relayed_to() for lane in self.lanes.values() if _is_beside(lane.key, key)]
-        return [principal for principal in said if principal is not None]
-
-    def moved(self, lanes: Collection[int]) -> None:
-        """See `lane.Home`."""
-        for id in lanes:
-            if id in self.lanes:
-                self.lanes[id].look_at_barrier()
+        self.pool.unlink(lane.id)
+        self.pool.means.environment.give_back()
+        self._spool.made_room()
+        self.pool.changed()
 
     async def _watch(self) -> None:
         while True:
             await trio.sleep(WATCH_SECONDS)
-            holding = self.means.spool.figures.lanes()
+            holding = self._spool.figures.lanes()
             for lane in self.lanes.values():
                 lane.watch(holds_events=lane.id in holding)
-
-    def renew_lease(self, until: float | None) -> None:
-        """See `Lease.renew`. If the old lease had lapsed, all connections are aborted, even if this one holds."""
-        self._look_at_lease()
-        self.means.lease.renew(until)
-        self._look_at_lease()
-        self._renewed.set()
-        self.changed()
-
-    async def _watch_lease(self) -> None:
-        while True:
-            with trio.move_on_after(self.means.lease.look_seconds if self._holds else math.inf):
-                await self._renewed.wait()
-            self._look_at_lease()
-
-    def _look_at_lease(self) -> None:
-        before, self._holds = self._holds, self.means.lease.holds()
-        if before == self._holds:
-            return
-        for lane in self.lanes.values():
-            if self._holds:
-                lane.look()
-            else:
-                lane.cut_off()
-        self.changed()
 
     def hurry(self) -> None:
         """The process stops: no event waits for more to be sent with it."""
         for lane in self.lanes.values():
             lane.hurry()
-
-    def needed(self) -> set[str]:
-        """Returns the credentials that queued events need."""
-        lanes = (lane for lane in self.lanes.values() if self.means.spool.figures.of_lanes([lane.id]).events)
-        return {id for lane in lanes for id in lane.key.credentials}
-
-    def accepted(self) -> list[str]:
-        """Returns the credentials that every active destination with them has accepted."""
-        stands: dict[str, bool] = {}
-        good = {_destination(lane.key) for lane in self.lanes.values() if lane.is_accepted}
-        for lane in self.lanes.values():
-            if lane.active and lane.key.credentials:
-                is_accepted = _destination(lane.key) in good
-                stands |= {id: stands.get(id, True) and is_accepted for id in lane.key.credentials}
-        return sorted(id for id, is_accepted in stands.items() if is_accepted)
-
-    def ask(self, credentials: Collection[str]) -> None:
-        """Asks the destinations of the active lanes with these credentials whether they accept them, and those of lanes
-        that become active before it is called again: who asks may be ahead of a revision."""
-        self._asked = frozenset(credentials)
-        for lane in self.lanes.values():
-            if lane.active and not set(lane.key.credentials).isdisjoint(credentials):
-                lane.ask()
-
-    def supplied(self, credentials: Collection[str]) -> None:
-        """Secrets have arrived: the lanes that use them try at once."""
-        for lane in self.lanes.values():
-            if not set(lane.key.credentials).isdisjoint(credentials):
-                lane.poke()
-
-    def withdrawn(self, credentials: Collection[str]) -> None:
-        """Secrets were withdrawn: the connections of their lanes are aborted, and the events held."""
-        for lane in self.lanes.values():
-            if not set(lane.key.credentials).isdisjoint(credentials):
-                lane.cut_off()
 
     def _look_anew(self) -> None:
         for lane in self.lanes.values():
@@ -227,19 +141,20 @@ class Delivery:
     def count(self, lane: int, name: str, count: int) -> None:
         """Counts the effect of an order on a lane, also on one that could not be opened."""
         if count:
-            self.counts.keep(self.output_of(lane), {name: count})
+            self.pool.counts.keep(self.output_of(lane), {name: count})
 
     def confirms(self) -> Confirms | None:
         """Returns the weakest confirmation of the active outputs; None if there are none."""
-        return weakest(lane.confirms for lane in self.lanes.values() if lane.active and lane.is_fed)
+        return weakest(lane.link.confirms for lane in self.lanes.values() if lane.active and lane.machine.is_fed)
 
     def counters(self) -> dict[str, dict[str, int]]:
         """Returns, by output, the final answers by kind and the retries since the process started."""
-        return self.counts.sums((lane.key.output, lane.counters) for lane in self.lanes.values())
+        return self.pool.counts.sums((link.key.output, link.counters) for link in self.pool.links.values())
 
     def outputs(self) -> dict[str, dict[str, Any]]:
         """Returns, by output with a lane, its requests and the state of its lanes, for metrics."""
-        return {name: requests.view() | self._standing(name) for name, requests in sorted(self.counts.requests.items())}
+        requests = self.pool.counts.requests
+        return {name: requests[name].view() | self._standing(name) for name in sorted(requests)}
 
     def _standing(self, output: str) -> dict[str, Any]:
         lanes = [lane for lane in self.lanes.values() if lane.key.output == output]
@@ -250,13 +165,3 @@ class Delivery:
             "next_attempt_seconds": round(min(waits), 3) if waits else None,
             "ill_seconds": round(max(ill), 3) if ill else None,
         }
-
-
-def _is_beside(other: LaneKey, key: LaneKey) -> bool:
-    """Whether both are of one destination, with whatever credentials."""
-    return _destination(other.with_credentials(key.credentials)) == _destination(key)
-
-
-def _destination(key: LaneKey) -> LaneKey:
-    """Returns what both lanes of a destination have in common."""
-    return key._replace(state=False)

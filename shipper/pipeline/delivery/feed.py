@@ -49,7 +49,7 @@ class Feed:
         self.progressed = False
         """Whether a final answer was noted; a rejection for which dead letters have no room is none."""
         self.lingers = False
-        self._feeding, self._backoff, self._waits = feeding, backoff, backoff()
+        self.feeding, self._backoff, self._waits = feeding, backoff, backoff()
         self._looks = True
         """Whether the store may have more than was read."""
         self._reads = False
@@ -98,7 +98,7 @@ class Feed:
 
     def next(self, now: float) -> Read | Parcel | None:
         """Returns the next parcel, or what to read before there is one; None if all that remains must wait."""
-        if self._feeding.stable and not self.backlog.knows_requests:
+        if self.feeding.stable and not self.backlog.knows_requests:
             self.backlog.knows_requests = True
             return Read(0, 0, "requests")
         for _ in range(3):
@@ -131,7 +131,7 @@ class Feed:
 
     def has_place(self, now: float) -> bool:
         """Whether it may send one more request."""
-        most = self._feeding.in_flight
+        most = self.feeding.in_flight
         return self.sending < most and self.sending + self.noting < max(NOTING, most) and now >= self._refused_until
 
     def _go_on(self, now: float) -> Read | None:
@@ -141,13 +141,13 @@ class Feed:
         if is_full or not self._looks:
             return None
         self._looks, self._reads = False, True
-        if self._feeding.stable:
+        if self.feeding.stable:
             self._under_way = frozenset(self.backlog.outstanding)
         return Read(self._newest, self._window - len(self._gathered), "front")
 
     @property
     def _window(self) -> int:
-        return parcels.window(self._feeding)
+        return parcels.window(self.feeding)
 
     @property
     def is_gathering(self) -> bool:
@@ -155,8 +155,8 @@ class Feed:
         return bool(self._gathered) and not (self._ready or self.sending or self.noting or self.backlog.has_left)
 
     def _gathers_until(self) -> float:
-        linger = self._feeding.linger if self.lingers else 0.0
-        return self._gathered.until(self._handed, self._feeding, linger)
+        linger = self.feeding.linger if self.lingers else 0.0
+        return self._gathered.until(self._handed, self.feeding, linger)
 
     def _pass(self, now: float) -> Read | None:
         self.backlog.begin_due(now)
@@ -211,7 +211,7 @@ class Feed:
         self._reads = False
         self._looks |= len(self._gathered) + len(entries) == self._window
         self._upto = entries[-1].seq if entries else self._upto
-        if self._feeding.stable:
+        if self.feeding.stable:
             under_way = self.backlog.outstanding.keys() | self._under_way
             entries = [entry for entry in entries if entry.seq not in under_way]
         for entry in entries:
@@ -222,18 +222,18 @@ class Feed:
 
     def _pass_by(self) -> None:
         """Moves the front over entries of requests that are to stay the same: they were handed out before."""
-        if self._feeding.stable and not (self._ready or self._gathered):
+        if self.feeding.stable and not (self._ready or self._gathered):
             self.backlog.pass_by(self._upto)
 
     def _hand_out(self) -> None:
         gathered, self._gathered = self._gathered, parcels.Gathered()
-        self._ready += map(Parcel, parcels.of(gathered.entries, self._feeding))
+        self._ready += map(Parcel, parcels.of(gathered.entries, self.feeding))
 
     def _read_pass(self, after: int, found: Sequence[Entry]) -> None:
         entries = self.backlog.passed(after, found, self._under_way)
         # All of them: the pass has gone by, also if the session ends before they are sent.
         self.backlog.hand_out(entries)
-        self._ready += map(Parcel, parcels.of(entries, self._feeding))
+        self._ready += map(Parcel, parcels.of(entries, self.feeding))
 
     def _read_question(self, found: Sequence[Entry]) -> bool:
         question, front = self._question, self.backlog.front

@@ -10,10 +10,8 @@ revision has made active again settles it in passing.
 from __future__ import annotations
 
 import math
-from collections import Counter
-from collections.abc import AsyncIterator, Collection, Iterator, Sequence
+from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager
-from dataclasses import dataclass, field
 from typing import Protocol
 
 import trio
@@ -22,79 +20,39 @@ from shipper.pipeline.attempts.attempt import Trouble
 from shipper.pipeline.attempts.settling import Settling
 from shipper.pipeline.delivery.feed import Read
 from shipper.pipeline.delivery.machine import Held, Idle, Machine, Stand
-from shipper.pipeline.delivery.parcels import most_text
 from shipper.pipeline.delivery.sending import Sending, failed
 from shipper.pipeline.delivery.session import End, Rest, Send, Session, Settle, Step, TakeSlot
 from shipper.pipeline.delivery.shown import Shown
-from shipper.pipeline.destination.accepted import Login
-from shipper.pipeline.destination.client import Client
-from shipper.pipeline.destination.confirmed import Confirmations, Peer
-from shipper.pipeline.destination.counts import OutputCounts
-from shipper.pipeline.destination.hold import Hold, hold
-from shipper.pipeline.destination.lease import Lease
-from shipper.pipeline.destination.routed import Routed
-from shipper.pipeline.keyring import Keyring
+from shipper.pipeline.destination.pool import Pool
 from shipper.pipeline.memory.loading import LaneMemory
 from shipper.pipeline.memory.loans import Lender
 from shipper.pipeline.memory.recent import Recent
 from shipper.pipeline.memory.slots import Slot, Slots
-from shipper.pipeline.sources import Sources
-from shipper.pipeline.tap import Taps
-from shipper.plugin import Confirms, Output, OutputContext, Principal, Sender
+from shipper.plugin import Output, Sender
 from shipper.process import stalls
-from shipper.process.environment import REAL, Environment
 from shipper.process.signal import Signal
-from shipper.sdk.aio import Asyncio
-from shipper.sdk.codes import Code
+from shipper.sdk.codes import Code, Why
 from shipper.sdk.event import Batch
 from shipper.sdk.feeding import Feeding
 from shipper.sdk.retry import backoff
 from shipper.spool.inbox import PATIENT_SECONDS
-from shipper.spool.parts.destination import Destination
 from shipper.spool.queue import Entry
-from shipper.spool.revisions import LaneKey, LaneRow
-from shipper.spool.spool import Spool
+from shipper.spool.revisions import LaneRow
 
 SILENT_SECONDS = 3.0
 """Seconds without an answer after which a lane gives up its slot."""
 
 
-@dataclass(frozen=True, slots=True)
-class Means:
-    """What lanes need of the process."""
-
-    spool: Spool
-    keyring: Keyring
-    aio: Asyncio
-    taps: Taps
-    lease: Lease = field(default_factory=Lease)
-    sources: Sources = field(default_factory=Sources)
-    environment: Environment = REAL
-
-
 class Home(Protocol):
     """What lanes share, and whom they tell."""
 
-    means: Means
+    pool: Pool
     slots: Slots
     lender: Lender
     recent: Recent
-    counts: OutputCounts
-
-    def changed(self) -> None:
-        """What a lane shows has changed."""
 
     def barrier_settled(self) -> None:
         """A barrier was settled."""
-
-    def succeeded(self, key: LaneKey) -> None:
-        """A destination took events for the first time in a session."""
-
-    def moved(self, lanes: Collection[int]) -> None:
-        """These lanes have something to do now."""
-
-    def beside(self, key: LaneKey) -> Sequence[Principal]:
-        """Returns whom the lanes of this lane's destination relay to, or did last."""
 
 
 class Lane:
@@ -102,16 +60,13 @@ class Lane:
 
     def __init__(self, row: LaneRow, output: Output, home: Home) -> None:
         self.id, self.key = row.id, row.key
-        self.output, self._home, self._means = output, home, home.means
-        self.counters: Counter[str] = Counter()
-        self.shown = Shown(home.changed, trio.current_time())
-        self.destination = Destination(home.means.spool, row.id)
-        self.login = Login()
-        self.peer = Peer(row.key.output, Confirmations(row.confirmed, row.confirmed_versions), relays=output.relays)
+        self._home, self._means = home, home.pool.means
+        self.link = home.pool.link(row, output, self)
+        self.shown = Shown(home.pool.changed, trio.current_time())
         self.machine = Machine(self._feeding(), self._backoff, active=row.active)
         self.machine.is_fed = row.is_fed
         self.slot = Slot(home.slots, is_needed=not row.active)
-        self.memory = LaneMemory(row.id, home.lender, home.recent)
+        self.memory = LaneMemory(row.id, self._means.spool.queue, home.lender, home.recent)
         self._news = Signal()
         self._idle = trio.Event()
         """Set while an order may rely on it that nothing is under way."""
@@ -128,7 +83,7 @@ class Lane:
         self.look()
 
     def hasten(self) -> None:
-        """Tries at once, if that may help: the destination took events of another lane (`Waits.hasten`)."""
+        """Tries at once, if that may help: its destination took events of another lane (`Waits.hasten`)."""
         if self.machine.waits.hasten():
             self.look()
 
@@ -144,15 +99,8 @@ class Lane:
             self.machine.anew()
             self._end(session)
         if session is not None:
-            session.look()
+            session.feed.look()
         self._news.set()
-
-    def ask(self) -> None:
-        """Asks the destination, as soon as nothing is to be sent, whether it accepts the credentials; see
-        `is_accepted`."""
-        if not self.is_accepted and self.output.can_ask:
-            self.login.is_to_ask = True
-            self._news.set()
 
     def cut_off(self) -> None:
         """The lane may send no more: requests under way are aborted, received answers count."""
@@ -192,11 +140,11 @@ class Lane:
             self.slot.give_back()
             self.slot.leave_queue()
         elif session is not None and (
-            session.waiting_seconds(trio.current_time()) > SILENT_SECONDS or not self.slot.take_at_once()
+            session.backlog.waiting_seconds(trio.current_time()) > SILENT_SECONDS or not self.slot.take_at_once()
         ):
             self._end(session)
-        if output != self.output:
-            self.output = output
+        if output != self.link.output:
+            self.link.output = output
             self._end(session)
             self.machine.adopt(self._feeding())
             self._retire_client()
@@ -246,36 +194,9 @@ class Lane:
         return self.shown.is_held
 
     @property
-    def is_tried(self) -> bool:
-        """See `Machine.is_tried`."""
-        return self.machine.is_tried
-
-    @property
     def front(self) -> int:
         """Returns the newest slot that was handed out; nothing above it was sent yet."""
         return self.machine.backlog.front
-
-    @property
-    def delivers(self) -> bool:
-        """Whether a final answer comes from the end of the way, as far as is known."""
-        return self.peer.delivers
-
-    @property
-    def is_fed(self) -> bool:
-        """Whether anything is routed to it."""
-        return self.machine.is_fed
-
-    @property
-    def confirms(self) -> Confirms:
-        """Returns what a confirmation of its destination is worth."""
-        return self.peer.confirms
-
-    @property
-    def is_accepted(self) -> bool:
-        """Whether the destination has accepted the credentials once, in this process: it took an event, or a session,
-        or it was asked."""
-        took = self.counters["delivered"] or self.counters["duplicate"]
-        return self.login.is_good or bool(took) or self.peer.is_connected
 
     @property
     def next_attempt(self) -> float | None:
@@ -294,34 +215,43 @@ class Lane:
         """Returns how long it has had a problem, without a moment of delivery; None: it has none."""
         return None if self.shown.ill_since is None else trio.current_time() - self.shown.ill_since
 
-    def may_begin(self) -> bool:
-        """Whether a request may begin now; from any thread."""
-        return self._hold() is None
-
-    def _hold(self) -> Hold | None:
-        return hold(self.key.credentials, self._means.keyring, self._means.lease)
-
     def watch(self, *, holds_events: bool) -> None:
         """Looks at the clock: a lane without answers gives up its slot, one that delivers nothing is not healthy."""
-        now, session, client = trio.current_time(), self.machine.session, self.peer.client
-        gathers = session is not None and session.is_gathering
-        stalled = self.shown.stalled(now, self.counters.total(), holds_events=holds_events and not gathers)
+        now, session, client = trio.current_time(), self.machine.session, self.link.client
+        gathers = session is not None and session.feed.is_gathering
+        holds_events = holds_events and not gathers
+        why = self.shown.stalled(now, self.link.counters.total(), holds_events=holds_events, queues=self._queue())
         if session is not None:
             if now - max(self.slot.since, session.answered) > SILENT_SECONDS:
                 self.slot.give_back()
-            if session.waiting_seconds(now) > SILENT_SECONDS:
+            if session.backlog.waiting_seconds(now) > SILENT_SECONDS:
                 self.memory.loans.set_aside()
-        if client is not None and (stuck := client.stuck()) is not None:
-            self.report(stuck, Code.CLIENT_STUCK)
-        elif session is not None and (overdue := session.overdue(now)) is not None:
-            self.report(overdue, Code.NO_ANSWER)
-        elif stalled is not None:
-            self.report(stalled + self._queue(), Code.NO_PROGRESS)
+            why = session.overdue(now) or why
+        if client is not None:
+            why = client.stuck() or why
+        if why is not None:
+            self.report(why)
 
     def _queue(self) -> str:
         if self.memory.loans.is_waiting:
             return ", it waits for memory that other requests hold"
         return ", others drain before it" if self.slot.is_waited_for else ""
+
+    # -- what its output says to it ------------------------------------------------------------------------------------
+
+    def lowest(self) -> int:
+        """See `OutputContext.lowest`."""
+        return 0 if self.key.state else self.machine.backlog.lowest()
+
+    def taken(self) -> None:
+        """See `OutputContext.taken`."""
+        if self.machine.session is not None:
+            self.machine.session.taken()
+            self._news.set()
+
+    def notice(self, text: str | None, code: str) -> None:
+        """See `OutputContext.notice`."""
+        self.shown.notice(text, code)
 
     # -- what its requests say to it -----------------------------------------------------------------------------------
 
@@ -333,24 +263,15 @@ class Lane:
         elif session is not None and session.waits_for_requests:
             self._news.set()
 
-    def answered(self) -> None:
-        """See `sending.Teller`."""
-        self.destination.answered()
-
     def succeeded(self) -> None:
         """See `sending.Teller`."""
         self.machine.failing = None
-        self._home.succeeded(self.key)
-        self._home.changed()
+        self._home.pool.answers_again(self.key)
+        self._home.pool.changed()
 
-    def report(self, problem: str | None, code: str = Code.OK, *, held: bool = False) -> None:
+    def report(self, why: Why | None, *, held: bool = False) -> None:
         """See `sending.Teller`; `held`: only a person or a supervisor can mend it."""
-        self.shown.report(trio.current_time(), problem, code, held=held)
-
-    def _taken(self) -> None:
-        if self.machine.session is not None:
-            self.machine.session.taken()
-            self._news.set()
+        self.shown.report(trio.current_time(), why, held=held)
 
     def _end(self, session: Session | None, trouble: Trouble | None = None) -> None:
         """Ends a session: nobody waits for a slot or for memory any more, and its sender hands out no more."""
@@ -360,8 +281,8 @@ class Lane:
         self.slot.leave_queue()
         self.memory.loans.leave_queue()
         self._means.spool.store.hurry()
-        if self.peer.client is not None:
-            self.peer.client.ending()
+        if self.link.client is not None:
+            self.link.client.ending()
         self._news.set()
 
     # -- its life ------------------------------------------------------------------------------------------------------
@@ -371,7 +292,7 @@ class Lane:
         stalls.unit.set(f"outputs.{self.key.output}")
         while not self.machine.is_gone:
             first = await self._means.spool.queue.window(self.id, 0, 1)
-            hold = self._hold()
+            hold = self.link.hold()
             if hold is None and self.shown.hold is not None:
                 self.report(None)
             match self.machine.next(trio.current_time(), first[0] if first else None, hold):
@@ -402,15 +323,10 @@ class Lane:
     async def _ask_until_news(self) -> None:
         """Waits for something to do. If it is to ask meanwhile, no connection of that is left when it returns."""
         async with trio.open_nursery() as nursery:
-            if self.login.is_to_ask and self.active and self.may_begin() and not self.is_accepted:
-                nursery.start_soon(self._ask)
+            if self.link.is_to_ask:
+                nursery.start_soon(self.link.ask_now)
             await self._news.wait()
             nursery.cancel_scope.cancel("there may be something to do")
-
-    async def _ask(self) -> None:
-        await self.login.ask(self.output, self._context())
-        if self.login.is_good:
-            self._home.changed()
 
     async def _wait_out(self) -> None:
         """Waits until the destination may be asked again, or until an order wants the lane quiet, or it is held, or its
@@ -424,18 +340,18 @@ class Lane:
 
     def _is_to_close(self) -> bool:
         """Whether no client may be open while nothing is sent."""
-        return self.machine.quiets > 0 or not self.may_begin() or self._is_client_in_vain()
+        return self.machine.quiets > 0 or not self.link.may_begin() or self._is_client_in_vain()
 
     def _is_client_in_vain(self) -> bool:
         """Whether the client must not stay open while nothing is sent."""
-        return self.peer.client is not None and (self.peer.client.is_stale or not self.active)
+        return self.link.client is not None and (self.link.client.is_stale or not self.active)
 
     def _feeding(self) -> Feeding:
-        feeding = self.output.feeding()
+        feeding = self.link.output.feeding()
         return feeding.of_state() if self.key.state else feeding
 
     def _backoff(self) -> Iterator[float]:
-        return backoff(*self.output.feeding().backoff, draw=self._means.environment.draw)
+        return backoff(*self.link.output.feeding().backoff, draw=self._means.environment.draw)
 
     async def _settle_barrier(self, seq: int, *, connected: bool = False) -> bool:
         """Returns False if the lane was retired, which it may not know yet: it must close its connections first."""
@@ -444,7 +360,7 @@ class Lane:
         if end == "retired":
             return False
         if end == "waits":
-            self.report("its barrier waits for an order: dead_letter or drop", Code.ORDER_NEEDED)
+            self.report(Why("its barrier waits for an order: dead_letter or drop", Code.ORDER_NEEDED))
             await self._news.wait()
         else:
             self._home.barrier_settled()
@@ -458,13 +374,11 @@ class Lane:
         try:
             with trio.CancelScope() as self._scope:
                 await (self.slot.take_to_drain() if drains else self.slot.take_to_ask())
-                lives_on = self.machine.feeding.client == "lane"
-                client = Client(self.output, self._context(), lives_on=lives_on, cut_off=self.cut_off)
-                self.peer.client = client
                 self.machine.begin()
-                await client.live(self._run_sessions, self._client_failed)
+                lives_on = self.machine.feeding.client == "lane"
+                await self.link.live(self._run_sessions, self._client_failed, lives_on=lives_on)
         finally:
-            self.peer.client, self.machine.is_tried = None, False
+            self.machine.is_tried = False
             self.slot.give_back()
             self.memory.loans.give_back()
             if self.machine.session is not None:
@@ -472,46 +386,12 @@ class Lane:
             if self.shown.code == Code.CLIENT_STUCK:
                 self.report(None)
 
-    def _context(self) -> OutputContext:
-        spool, key = self._means.spool, self.key
-        routed = Routed(spool.state, self.id, self._means.sources, self._have_looked)
-        return OutputContext(
-            key.output,
-            self._means.aio,
-            self._means.keyring.of(key.credentials),
-            requests=self._home.counts.requests_of(key),
-            meters=self._home.counts.meters_of(key),
-            begins=self.destination.begins,
-            may_begin=self.may_begin,
-            lane=self.id,
-            lowest=lambda: 0 if key.state else self.machine.backlog.lowest(),
-            waits=lambda: spool.figures.waits(self.id),
-            state=routed if key.state else None,
-            taken=self._taken,
-            delivers=self.peer.note_delivers,
-            lineages=self.destination,
-            prove=spool.prove,
-            beside=lambda: self._home.beside(key),
-            notice=self._take_notice,
-        )
-
-    def _take_notice(self, text: str | None, code: str) -> None:
-        self.shown.notice(text, code)
-
-    def _have_looked(self, lanes: Collection[int]) -> None:
-        """Wakes lanes that may have something to do."""
-        self.look()
-        self._home.moved(lanes)
-
     async def _run_sessions(self, sender: Sender) -> None:
         """Ends the last session when the client is closed: an error of closing is trouble too."""
         session = self.machine.session
-        try:
-            while session is not None:
-                await self._run_session(session, sender)
-                session = await self._next_session(session)
-        finally:
-            self.peer.closes()
+        while session is not None:
+            await self._run_session(session, sender)
+            session = await self._next_session(session)
 
     async def _run_session(self, session: Session, sender: Sender) -> None:
         """Performs what a session decides until it is over."""
@@ -520,7 +400,7 @@ class Lane:
             while not isinstance(step := self._next(session), End):
                 match step:
                     case Read(what="requests"):
-                        session.read_requests(await self._means.spool.queue.open_requests(self.id))
+                        session.feed.read_requests(await self._means.spool.queue.open_requests(self.id))
                     case Read():
                         entries = await self._means.spool.queue.window(self.id, step.after, step.limit)
                         if session.read(step, entries, trio.current_time()):
@@ -535,6 +415,8 @@ class Lane:
                             session.passed(barrier)
                         else:
                             self._end(session)
+                    case Rest(math.inf):
+                        await self._news.wait()
                     case rest:
                         with trio.move_on_at(rest.until):
                             await self._news.wait()
@@ -548,28 +430,9 @@ class Lane:
         return step
 
     def _sending(self, session: Session) -> Sending:
-        settling = Settling(
-            lane=self.id,
-            output=self.key.output,
-            queue=self._means.spool.queue,
-            letters=self._means.spool.letters,
-            counters=self.counters,
-            confirmed=self.peer.confirmed,
-            patience=lambda: self._patience(session),
-            on_moved=self._home.moved,
-        )
-        return Sending(
-            self.key.output,
-            self.output,
-            session,
-            loading=self.memory.loading(
-                self._means.spool.queue, most_text(self.machine.feeding), lambda: session.is_ending
-            ),
-            settling=settling,
-            tell=self,
-            taps=self._means.taps,
-            in_thread=self._means.environment.in_thread,
-        )
+        spool = self._means.spool
+        settling = Settling(self.link, spool.queue, spool.letters, lambda: self._patience(session))
+        return Sending(self.link, session, self.memory, settling, self, self._means)
 
     def _patience(self, session: Session) -> float:
         """For how long answers may wait: only shortly where somebody waits for the room that they make, and for keyed
@@ -585,15 +448,15 @@ class Lane:
     def _put_off(self, trouble: Trouble) -> None:
         self.memory.forget()
         self._tell(trouble)
-        self.counters["retries"] += 1
+        self.link.counters["retries"] += 1
 
     def _tell(self, trouble: Trouble) -> None:
         text = f"{trouble.reason}, events held" if trouble.held else trouble.reason
-        self.report(text, trouble.code, held=trouble.held)
+        self.report(Why(text, trouble.code), held=trouble.held)
 
     async def _next_session(self, last: Session) -> Session | None:
         """Waits with an open client for the next session; returns None if the client must be closed instead."""
-        client = self.peer.client
+        client = self.link.client
         assert client is not None
         client.is_stale |= last.is_client_suspect
         if last.trouble is None or not client.lives_on or self._is_client_in_vain():
@@ -607,7 +470,7 @@ class Lane:
 
     def _retire_client(self) -> None:
         """Begins no further session with the present client: there are new settings or credentials."""
-        client = self.peer.client
+        client = self.link.client
         if client is not None:
             client.is_stale = True
             if client.lives_on:

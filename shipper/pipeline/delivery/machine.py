@@ -20,8 +20,7 @@ from shipper.pipeline.attempts.attempt import Trouble
 from shipper.pipeline.delivery.backlog import Backlog
 from shipper.pipeline.delivery.session import Facts, Rest, Session, Settle
 from shipper.pipeline.delivery.waits import Backoff, Waits
-from shipper.pipeline.destination.hold import Hold
-from shipper.sdk.codes import Code
+from shipper.sdk.codes import Code, Why
 from shipper.sdk.feeding import Feeding
 from shipper.spool.queue import Entry
 
@@ -33,7 +32,7 @@ class Stand(NamedTuple):
 class Held(NamedTuple):
     """Show what holds the events, and rest."""
 
-    hold: Hold
+    hold: Why
 
 
 class Idle(NamedTuple):
@@ -82,7 +81,7 @@ class Machine:
 
     # -- closed --------------------------------------------------------------------------------------------------------
 
-    def next(self, now: float, first: Entry | None, hold: Hold | None) -> Step:
+    def next(self, now: float, first: Entry | None, hold: Why | None) -> Step:
         """Returns what the closed lane does, which holds `first` as its first entry; `hold` is why it may send
         nothing."""
         if self.quiets:
@@ -126,7 +125,7 @@ class Machine:
         assert session is not None
         self.trouble = session.trouble
         self.answers = session.trouble is None and session.has_answers
-        if session.progressed:
+        if session.feed.progressed:
             self.waits.progressed()
         self._note_failing(None if session.trouble is None else session.trouble.batch, now)
         if session.trouble is not None:

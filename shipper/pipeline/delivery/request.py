@@ -7,12 +7,10 @@ from collections.abc import Collection, Mapping, Sequence
 from shipper.pipeline.attempts.attempt import Attempt, Trouble
 from shipper.pipeline.attempts.joining import Parts
 from shipper.pipeline.attempts.stable import Stable
-from shipper.pipeline.delivery.backlog import Backlog
 from shipper.pipeline.delivery.probe import PROBE_EVENTS
 from shipper.pipeline.delivery.session import Send, Session
 from shipper.pipeline.memory.loading import Loaded
 from shipper.sdk.codes import Code
-from shipper.sdk.feeding import Feeding
 from shipper.spool.queue import Entry, Settlement
 
 LETTERS_FULL = "the dead-letter store is full, rejected events are held"
@@ -21,35 +19,31 @@ LETTERS_FULL = "the dead-letter store is full, rejected events are held"
 class Request:
     """What was handed out, with its attempts."""
 
-    def __init__(self, send: Send, session: Session, feeding: Feeding) -> None:
+    def __init__(self, send: Send, session: Session) -> None:
         self.send, self.attempts = send, list[tuple[Attempt, Parts]]()
-        self._session, self._feeding = session, feeding
-        self._is_suspect = False
+        self.goes_in_halves = False
+        """Whether single events are searched on which the output fails unexpectedly."""
+        self._session, self._backlog, self._feeding = session, session.backlog, session.feed.feeding
         question = send.parcel.question
         self._target = None if question is None else question.target
-
-    @property
-    def backlog(self) -> Backlog:
-        """The backlog of its entries."""
-        return self._session.backlog
 
     def loaded(self, found: Loaded, lost: Sequence[Entry]) -> None:
         """These entries were loaded, and those are settled: they are damaged, or superseded."""
         for entry in lost:
-            self.backlog.settled(entry.seq)
+            self._backlog.settled(entry.seq)
         seqs = [entry.seq for entry, _ in found]
-        self.backlog.hand_out([entry for entry, _ in found])
-        self._is_suspect = self.backlog.suspects.are_known(seqs)
+        self._backlog.hand_out([entry for entry, _ in found])
+        self.goes_in_halves = self._backlog.suspects.are_known(seqs)
 
     @property
     def wants_targets(self) -> bool:
         """Whether the place of each event within the destination matters."""
-        return self._target is not None or bool(self.backlog.closed)
+        return self._target is not None or bool(self._backlog.closed)
 
     def add(self, attempt: Attempt, parts: Parts, targets: Sequence[str] | None) -> None:
         """Adds an attempt, without the events of targets that refuse; `targets` are those of its events, if they are
         known."""
-        attempt.ordered, attempt.fences, attempt.targets = self._feeding.ordered, self.backlog.fences, targets
+        attempt.ordered, attempt.fences, attempt.targets = self._feeding.ordered, self._backlog.fences, targets
         if self._feeding.stable and attempt.batch.versions is None:
             stable = Stable(attempt.batch, parts, self.send.parcel.request)
             attempt.stay_the_same(stable, self._feeding.bytes)
@@ -58,7 +52,7 @@ class Request:
         elif self._target is not None:
             attempt.ask_target(self._target, PROBE_EVENTS)
         elif self.send.few is None:
-            attempt.leave_out(self.backlog.closed)
+            attempt.leave_out(self._backlog.closed)
         self.attempts.append((attempt, parts))
 
     @property
@@ -73,36 +67,45 @@ class Request:
         question = self.send.parcel.question
         if question is None or left or any(attempt.is_asked for attempt, _ in self.attempts):
             return False
-        self.backlog.nothing_asked(question, self.send.parcel.entries[0].seq)
+        self._backlog.nothing_asked(question, self.send.parcel.entries[0].seq)
         return True
 
     # -- while it is sent ----------------------------------------------------------------------------------------------
 
-    def may_go_on(self) -> bool:
-        """Whether the next attempt may begin."""
-        return self._session.trouble is None
-
     def works(self, parts: Parts) -> bool:
         """Whether the output was seen to work on others than those of this attempt."""
-        return self._session.progressed or self.backlog.suspects.is_witnessed(parts[0][0].seq)
-
-    @property
-    def goes_in_halves(self) -> bool:
-        """Whether single events are searched on which the output fails unexpectedly."""
-        return self._is_suspect
+        return self._session.feed.progressed or self._backlog.suspects.is_witnessed(parts[0][0].seq)
 
     def close_targets(self, attempt: Attempt, now: float) -> None:
         """Sends nothing more to the targets that refused events of an attempt."""
         for name, answer in attempt.refused_targets().items():
-            self.backlog.refuse(name, answer.reason, now, attempt.retry_after or 0.0, answer.code)
+            self._backlog.refuse(name, answer.reason, now, attempt.retry_after or 0.0, answer.code)
 
     def judge(self, attempt: Attempt, parts: Parts, *, works: bool) -> None:
         """An attempt is over: ends the session where that was trouble."""
-        trouble = self._session.blame(self.send, attempt, parts[0][0], works=works or attempt.progress > 0)
+        if attempt.doubt is not None:
+            self._backlog.suspects.failed(parts[0][0].seq)
+            if self.send.is_witness:
+                return
+            self._isolate(attempt, attempt.doubt, parts[0][0].seq, works=works or attempt.progress > 0)
+        trouble = attempt.overloaded()
         if trouble is not None:
             if attempt.blames_events:
                 trouble.batch = next((entry.seq for entry, part in parts if attempt.is_open(part)), None)
             self._session.end(trouble)
+
+    def _isolate(self, attempt: Attempt, doubt: Trouble, first: int, *, works: bool) -> None:
+        """Gives up events that break the output (`suspects`), once they have failed as often alone."""
+        suspects = self._backlog.suspects
+        if attempt.trouble is not None:
+            return
+        is_new = attempt.progress > 0 and not suspects.is_isolated(first)
+        if is_new:
+            suspects.isolated(first)
+        if works and not is_new:
+            attempt.give_up_doubted()
+        else:
+            attempt.failed(doubt)
 
     # -- after it was sent ---------------------------------------------------------------------------------------------
 
@@ -126,8 +129,8 @@ class Request:
     ) -> bool:
         """The answers of an attempt are durable; slots that were `renewed` hold other versions by now. Returns whether
         they are the first ones of the session."""
-        backlog, feed = self.backlog, self._session.feed
-        had_progressed = self._session.progressed
+        backlog, feed = self._backlog, self._session.feed
+        had_progressed = feed.progressed
         feed.progressed |= any(settlement is not None for settlement in settlements.values())
         worst, wait = attempt.worst(), attempt.retry_after or 0.0
         for entry, part in parts:
@@ -151,14 +154,10 @@ class Request:
     def _open_targets(self, attempt: Attempt, now: float) -> None:
         """Sends again what was left behind for targets that took events."""
         asked = attempt.asked_place
-        takes = attempt.taking_targets().intersection(self.backlog.closed)
+        takes = attempt.taking_targets().intersection(self._backlog.closed)
         if asked is not None and attempt.is_asked and asked not in takes:
             put_off_singly = attempt.is_singly_put_off and attempt.trouble is None
             takes_it = put_off_singly and asked not in attempt.refused_targets()
-            self.backlog.answered(asked, now, takes=takes_it)
+            self._backlog.answered(asked, now, takes=takes_it)
         for name in takes:
-            self.backlog.answered(name, now, takes=True)
-
-    def noted(self) -> None:
-        """All answers are durable."""
-        self._session.noted(self.send)
+            self._backlog.answered(name, now, takes=True)

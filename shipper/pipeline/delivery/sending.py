@@ -15,16 +15,16 @@ from shipper.pipeline.attempts.attempt import Attempt, Trouble
 from shipper.pipeline.attempts.joining import Parts, grouped, joined
 from shipper.pipeline.attempts.settling import Settling
 from shipper.pipeline.attempts.suspects import blames_event, code_of, said
+from shipper.pipeline.delivery.parcels import most_text
 from shipper.pipeline.delivery.request import Request
 from shipper.pipeline.delivery.session import Send, Session
-from shipper.pipeline.memory.loading import Loaded, Loading
+from shipper.pipeline.destination.pool import Link, Means
+from shipper.pipeline.memory.loading import LaneMemory, Loaded
 from shipper.pipeline.memory.loans import Loan
-from shipper.pipeline.tap import Taps
-from shipper.plugin import Output, Sender
+from shipper.plugin import Sender
 from shipper.process import log
-from shipper.process.environment import InThread
 from shipper.process.groups import contained
-from shipper.sdk.codes import Code
+from shipper.sdk.codes import Why
 from shipper.sdk.errors import Held, Later, StartFailed, TooLarge, raised_at
 from shipper.sdk.event import Batch
 from shipper.spool.queue import Entry
@@ -40,39 +40,28 @@ class Teller(Protocol):
     def changed(self) -> None:
         """The session has to be asked what is next."""
 
-    def answered(self) -> None:
-        """The destination has answered for events; nothing is noted yet."""
-
     def succeeded(self) -> None:
         """The first event of the session has its final answer."""
 
-    def report(self, problem: str | None, code: str = Code.OK) -> None:
+    def report(self, why: Why | None) -> None:
         """What is wrong now, or that nothing is."""
 
 
 class Sending:
-    """The requests of one session of an output with this name."""
+    """The requests of one session of a lane."""
 
     def __init__(
-        self,
-        name: str,
-        output: Output,
-        session: Session,
-        *,
-        loading: Loading,
-        settling: Settling,
-        tell: Teller,
-        taps: Taps,
-        in_thread: InThread,
+        self, link: Link, session: Session, memory: LaneMemory, settling: Settling, tell: Teller, means: Means
     ) -> None:
-        self._name, self._targets, self._feeding = name, output.targets, output.feeding()
-        self._session, self._loading, self._settling = session, loading, settling
-        self._tell, self._taps, self._in_thread = tell, taps, in_thread
+        self._name, self._targets, self._contact = link.key.output, link.output.targets, link.contact
+        self._session, self._feeding = session, session.feed.feeding
+        self._memory, self._settling, self._tell = memory, settling, tell
+        self._taps, self._in_thread = means.taps, means.environment.in_thread
 
     async def perform(self, send: Send, sender: Sender) -> None:
         """Sends what is handed out, as far as memory goes, and notes the answers; not cancelled then: the destination
         has the events."""
-        request = Request(send, self._session, self._feeding)
+        request = Request(send, self._session)
         loan, left = await self._load(request)
         try:
             await self._send_all(request, sender)
@@ -86,7 +75,7 @@ class Sending:
         self._tell.changed()
         if not is_noted_first:
             await self._note(request, loan)
-        request.noted()
+        self._session.noted(send)
         self._tell.changed()
 
     # -- before it is sent ---------------------------------------------------------------------------------------------
@@ -94,7 +83,12 @@ class Sending:
     async def _load(self, request: Request) -> tuple[Loan | None, Sequence[Entry]]:
         """Loads what there is memory for; returns the loan, and the entries that are left."""
         parcel = request.send.parcel
-        load = await self._loading.load(parcel.entries, whole=parcel.request is not None)
+        load = await self._memory.load(
+            parcel.entries,
+            most_text(self._feeding),
+            lambda: self._session.is_ending,
+            whole=parcel.request is not None,
+        )
         for entry in load.damaged:
             await self._settling.damaged(entry)
         request.loaded(load.loaded, [*load.damaged, *load.gone])
@@ -133,7 +127,7 @@ class Sending:
 
     async def _send_all(self, request: Request, sender: Sender) -> None:
         for attempt, parts in request.attempts:
-            if not request.may_go_on():
+            if self._session.trouble is not None:
                 break
             works = request.works(parts)
             await self._send(request, attempt, parts, sender, works=works)
@@ -157,9 +151,9 @@ class Sending:
                 events = events.requested(name)
             self._taps.offer(f"outputs.{self._name}", events)
             try:
-                with request.backlog.under_way(seqs, trio.current_time), contained():
+                with self._session.backlog.under_way(seqs, trio.current_time), contained():
                     answers = await sender.send(events)
-                self._tell.answered()
+                self._contact.answered()
                 attempt.answered(positions, answers)
             except TooLarge as error:
                 attempt.too_large(positions, str(error), error.code)
@@ -191,7 +185,7 @@ class Sending:
                 if request.settled(attempt, parts, settlements, renewed, now):
                     self._tell.succeeded()
                 if freed != self._settling.letters.freed:
-                    request.backlog.has_room(now)
+                    self._session.backlog.has_room(now)
                 self.tell_problem()
         if loan is not None:
             loan.give_back()
@@ -199,8 +193,7 @@ class Sending:
     def tell_problem(self) -> None:
         """Reports what is wrong now, or that nothing is."""
         if self._session.trouble is None:
-            found = self._session.problem(trio.current_time()) or (self._settling.rejected_reason, Code.REJECTED)
-            self._tell.report(*found)
+            self._tell.report(self._session.problem(trio.current_time()) or self._settling.rejected)
 
 
 def failed(output: str, error: Exception) -> Trouble:

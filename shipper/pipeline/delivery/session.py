@@ -23,14 +23,13 @@ from shipper.pipeline.delivery.feed import Feed, Read
 from shipper.pipeline.delivery.parcels import Parcel
 from shipper.pipeline.delivery.probe import Probe
 from shipper.pipeline.delivery.waits import Backoff
-from shipper.sdk.codes import Code
+from shipper.sdk.codes import Code, Why
 from shipper.sdk.feeding import Feeding
 from shipper.spool.inbox import PATIENT_SECONDS
 from shipper.spool.queue import Entry
-from shipper.spool.requests import Composed
 
-NOTED_WITHIN = 0.25
-"""Seconds for which answers wait, at most, to be noted with what is stored next."""
+NOTED_WITHIN = 0.4
+"""Seconds for which answers wait, at most, to be noted with what is stored next: inputs that gather store sooner."""
 SLOW_SECONDS = 10.0
 """Seconds without an answer after which a request is reported."""
 
@@ -152,7 +151,7 @@ class Session:
 
     @property
     def _waits_for_first(self) -> bool:
-        return self._is_alone and not self.progressed and bool(self.feed.sending or self.feed.noting)
+        return self._is_alone and not self.feed.progressed and bool(self.feed.sending or self.feed.noting)
 
     def _is_in_vain(self, now: float) -> bool:
         """Whether all that remains of a retired lane was left behind, and is not due soon."""
@@ -160,13 +159,8 @@ class Session:
 
     def _left_behind(self) -> Trouble:
         """The destination answers: its targets are asked when they are due, without another wait."""
-        problem = self.backlog.problem() or "events were put off"
-        return Trouble(problem, held=bool(self.backlog.closed), is_of_left=True, code=self.backlog.code())
-
-    @property
-    def is_gathering(self) -> bool:
-        """Whether all that it has waits for more to be sent with it."""
-        return self.feed.is_gathering
+        problem, code = self.backlog.problem() or Why("events were put off", Code.UNAVAILABLE)
+        return Trouble(problem, held=bool(self.backlog.closed), is_of_left=True, code=code)
 
     @property
     def is_quiet(self) -> bool:
@@ -182,7 +176,7 @@ class Session:
         """
         if not self.is_quiet:
             return 0.0
-        waits = self.progressed and self.feed.lingers and self.feed.rests
+        waits = self.feed.progressed and self.feed.lingers and self.feed.rests
         return NOTED_WITHIN if waits else PATIENT_SECONDS
 
     @property
@@ -192,20 +186,11 @@ class Session:
         return is_probing or not self.is_quiet or self.feed.waits_for_requests
 
     @property
-    def progressed(self) -> bool:
-        """Whether a final answer was noted."""
-        return self.feed.progressed
-
-    @property
     def _is_under_way(self) -> bool:
         is_probe = self._probe is not None and self._probe.is_under_way
         return is_probe or bool(self.feed.sending or self.feed.noting)
 
     # -- what came of it -----------------------------------------------------------------------------------------------
-
-    def look(self) -> None:
-        """The store may have more entries."""
-        self.feed.look()
 
     def read(self, read: Read, entries: Sequence[Entry], now: float) -> bool:
         """Takes what was read; returns whether a question ended without an event to ask with."""
@@ -213,10 +198,6 @@ class Session:
             self._probe.read(read, entries)
             return False
         return self.feed.read(read, entries, now)
-
-    def read_requests(self, found: Sequence[Composed]) -> None:
-        """Takes the requests that are to stay the same."""
-        self.feed.read_requests(found)
 
     def passed(self, barrier: int) -> None:
         """A barrier was settled, or waits for an order."""
@@ -248,24 +229,6 @@ class Session:
         else:
             self.feed.noting -= 1
 
-    def blame(self, send: Send, attempt: Attempt, first: Entry, *, works: bool) -> Trouble | None:
-        """Returns what ends the session after an attempt; gives up events that break the output (`suspects`)."""
-        suspects = self.backlog.suspects
-        if attempt.doubt is None:
-            return attempt.overloaded()
-        suspects.failed(first.seq)
-        if send.is_witness:
-            return None
-        if attempt.trouble is None:
-            is_new = attempt.progress > 0 and not suspects.is_isolated(first.seq)
-            if is_new:
-                suspects.isolated(first.seq)
-            if works and not is_new:
-                attempt.give_up_doubted()
-            else:
-                attempt.failed(attempt.doubt)
-        return attempt.overloaded()
-
     def end(self, trouble: Trouble | None = None) -> None:
         """Hands out no more entries. The first trouble counts, with the longest wait that any answer asked for."""
         if self.trouble is None:
@@ -281,18 +244,13 @@ class Session:
         """Whether a request was answered, or failed."""
         return self.answered > -math.inf
 
-    def waiting_seconds(self, now: float) -> float:
-        """Returns for how long the oldest request has had no answer."""
-        return self.backlog.waiting_seconds(now)
-
-    def overdue(self, now: float) -> str | None:
+    def overdue(self, now: float) -> Why | None:
         """Returns what to report if one request has had no answer for long, whatever became of others."""
-        waits = self.waiting_seconds(now)
-        return f"no answer for {waits // 5 * 5:.0f} s" if waits > SLOW_SECONDS else None
+        waits = self.backlog.waiting_seconds(now)
+        return Why(f"no answer for {waits // 5 * 5:.0f} s", Code.NO_ANSWER) if waits > SLOW_SECONDS else None
 
-    def problem(self, now: float) -> tuple[str, str] | None:
-        """Returns what is wrong though it goes on, with its code; None: nothing is."""
+    def problem(self, now: float) -> Why | None:
+        """Returns what is wrong though it goes on; None: nothing is."""
         if left := self.backlog.problem():
-            return (f"{left}, events held" if self.backlog.closed else left), self.backlog.code()
-        overdue = self.overdue(now)
-        return None if overdue is None else (overdue, Code.NO_ANSWER)
+            return Why(f"{left.problem}, events held", left.code) if self.backlog.closed else left
+        return self.overdue(now)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from shipper.pipeline.destination.hold import Hold
 from shipper.process import log
 from shipper.sdk.codes import Code, Why, checked
 
@@ -21,7 +20,7 @@ class Shown:
         """The code of the problem."""
         self.is_held = False
         """Whether only a person or a supervisor can end `problem`: a refusal, or `hold`."""
-        self.hold: Hold | None = None
+        self.hold: Why | None = None
         """What holds its events, whatever its destination answers: a lease, or a credential; `problem` shows it."""
         self.ill_since: float | None = None
         self._on_change = on_change
@@ -33,16 +32,15 @@ class Shown:
         self._moved = now
         """When the lane was last seen idle, making progress, or with a reported problem."""
 
-    def report(self, now: float, problem: str | None, code: str = Code.OK, *, held: bool = False) -> None:
+    def report(self, now: float, why: Why | None, *, held: bool = False) -> None:
         """What is wrong with the lane now; None: nothing is."""
-        self.is_held, self.hold = held, None
-        self._own = None if problem is None else Why(problem, code)
-        self.ill_since = None if problem is None else self.ill_since or now
+        self.is_held, self.hold, self._own = held, None, why
+        self.ill_since = None if why is None else self.ill_since or now
         self._show()
 
-    def report_hold(self, now: float, hold: Hold) -> None:
+    def report_hold(self, now: float, hold: Why) -> None:
         """What holds its events."""
-        self.report(now, hold.problem, hold.code, held=True)
+        self.report(now, hold, held=True)
         self.hold = hold
 
     def notice(self, text: str | None, code: str) -> None:
@@ -56,13 +54,14 @@ class Shown:
             self.problem, self.code = problem, code
             self._on_change()
 
-    def stalled(self, now: float, done: int, *, holds_events: bool) -> str | None:
+    def stalled(self, now: float, done: int, *, holds_events: bool, queues: str) -> Why | None:
         """Returns what to report if it has delivered nothing for long, though it holds events, and nothing else is
-        reported; `done` are its final answers so far. What it waits for may have changed since the last look."""
+        reported; `done` are its final answers so far. `queues`, what it waits for, may have changed since the last
+        look."""
         progress = done, self._own
         if progress != self._done or not holds_events:
             self._done, self._moved = progress, now
         is_said = self._own is not None and self._own.code != Code.NO_PROGRESS
         if is_said or now - self._moved <= STALLED_SECONDS:
             return None
-        return f"nothing was delivered for more than {STALLED_SECONDS:g} s"
+        return Why(f"nothing was delivered for more than {STALLED_SECONDS:g} s{queues}", Code.NO_PROGRESS)

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-import trio
-
 from shipper.pipeline import libraries
 from shipper.plugin import Finding, Output, OutputContext, Question
 from shipper.process import log
@@ -13,21 +11,6 @@ from shipper.process.groups import failures_apart
 from shipper.sdk.errors import ShipperError, raised_at
 
 _log = log.get(__name__)
-
-ASK_SECONDS = 60.0
-
-
-class Login:
-    """Whether the destination of a lane that has nothing to send is to be asked, and what it said in this process."""
-
-    def __init__(self) -> None:
-        self.is_to_ask = self.is_good = False
-
-    async def ask(self, output: Output, context: OutputContext) -> None:
-        """Asks once, and for a bounded time."""
-        with trio.move_on_after(ASK_SECONDS):
-            self.is_good = await is_accepted(output, context)
-        self.is_to_ask = False
 
 
 async def is_accepted(output: Output, context: OutputContext) -> bool:

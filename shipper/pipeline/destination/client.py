@@ -17,6 +17,7 @@ from shipper.pipeline.libraries import load
 from shipper.plugin import Output, OutputContext, Principal, Sender
 from shipper.process import log
 from shipper.process.groups import contained, failures_apart
+from shipper.sdk.codes import Code, Why
 from shipper.sdk.errors import raised_at
 
 _log = log.get(__name__)
@@ -40,12 +41,12 @@ class Client:
         self._doing: Literal["opening", "closing"] | None = None
         self._since = 0.0
 
-    def stuck(self) -> str | None:
+    def stuck(self) -> Why | None:
         """Returns what to report of an output that hangs while opening or closing."""
         seconds = trio.current_time() - self._since
         if self._doing is None or seconds <= STUCK_SECONDS:
             return None
-        return f"its output has been {self._doing} for {seconds // 5 * 5:.0f} s"
+        return Why(f"its output has been {self._doing} for {seconds // 5 * 5:.0f} s", Code.CLIENT_STUCK)
 
     def principal(self) -> Principal | None:
         """Returns what the sender says of the shipper that it relays to; None while it is not open, or says nothing."""

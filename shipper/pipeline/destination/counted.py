@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 import trio
 
 from shipper.plugin import Answers, Held, Later, Requests, Sender, TooLarge
 from shipper.sdk.event import Batch
+from shipper.sdk.tallies import Failure
+
+_FAILURES: Mapping[type[Exception], Failure] = {Later: "later", Held: "held", TooLarge: "too_large"}
 
 
 class Counted:
@@ -19,17 +24,9 @@ class Counted:
         began = trio.current_time()
         try:
             answers = await self._sender.send(batch)
-        except Later:
-            self._requests.failed(trio.current_time() - began, "later")
-            raise
-        except Held:
-            self._requests.failed(trio.current_time() - began, "held")
-            raise
-        except TooLarge:
-            self._requests.failed(trio.current_time() - began, "too_large")
-            raise
-        except Exception:
-            self._requests.failed(trio.current_time() - began, "failed")
+        except Exception as error:
+            failure: Failure = next((name for kind, name in _FAILURES.items() if isinstance(error, kind)), "failed")
+            self._requests.failed(trio.current_time() - began, failure)
             raise
         self._requests.answered(trio.current_time() - began)
         return answers

@@ -3,25 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import NamedTuple
 
 from shipper.pipeline.destination.lease import Lease
 from shipper.pipeline.keyring import Keyring
-from shipper.sdk.codes import Code
+from shipper.sdk.codes import Code, Why
 
 
-class Hold(NamedTuple):
-    """What holds a lane: a code, and a text."""
-
-    code: Code
-    problem: str
-
-
-def hold(credentials: Iterable[str], keyring: Keyring, lease: Lease) -> Hold | None:
+def hold(credentials: Iterable[str], keyring: Keyring, lease: Lease) -> Why | None:
     """Returns what holds a lane with these credentials now; None if it may send. From any thread."""
     for id in credentials:
         if id not in keyring:
             if id in keyring.withdrawn:
-                return Hold(Code.CREDENTIAL_WITHDRAWN, f"credential {id} was withdrawn, events held")
-            return Hold(Code.CREDENTIAL_MISSING, f"credential {id} is missing, events held")
-    return None if lease.holds() else Hold(Code.LEASE_LAPSED, "lease lapsed, events held")
+                return Why(f"credential {id} was withdrawn, events held", Code.CREDENTIAL_WITHDRAWN)
+            return Why(f"credential {id} is missing, events held", Code.CREDENTIAL_MISSING)
+    return None if lease.holds() else Why("lease lapsed, events held", Code.LEASE_LAPSED)

@@ -184,9 +184,10 @@ class Entrance:
         self, route: Route, ready: Ready, awaited: Sequence[Awaited | None], entered: Sequence[Entered]
     ) -> None:
         """Tells lanes of what is durable for them."""
+        sources = {number for number, one in enumerate(awaited) if one is not None}
         for made, stored in zip(ready, entered, strict=True):
             placed = made.batch.stored(self.spool.origin, stored.seq)
-            is_awaited = any(number == made.packed.source and one is not None for number, one in enumerate(awaited))
+            is_awaited = made.packed.source in sources
             entry = stored.entry(route.revision, is_awaited=is_awaited)
             for lane in route.lanes_of(made):
                 lane.arrived(entry, placed)
@@ -227,7 +228,7 @@ class Entrance:
         """Wakes the lanes of what was stored, and counts what it supersedes."""
         superseded = Counter(moved.lane for moved in admitted.moved if moved.gone is not None)
         for id in {moved.lane for moved in admitted.moved} & self.lanes.keys():
-            self.lanes[id].counters["superseded"] += superseded[id]
+            self.lanes[id].link.counters["superseded"] += superseded[id]
             self.lanes[id].look_at_barrier()
 
     async def _room(self, port: Entering, route: Route, size: int, *, wait: bool) -> bool:

@@ -12,6 +12,7 @@ most clients write the time first, and seeing that takes a tenth.
 
 from __future__ import annotations
 
+import re
 import socket
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
@@ -25,6 +26,7 @@ import orjson
 
 from shipper import __version__
 from shipper.plugin import Input
+from shipper.sdk import forms
 from shipper.sdk.columns import join
 from shipper.sdk.event import Batch
 from shipper.sdk.fields import Fields, merged
@@ -51,6 +53,8 @@ _ATTRIBUTES = {TIME: "time", "host": "host", "agent": "agent", "data_stream": "d
 _NO_JSON = _Members(*[msgspec.Raw(b"null")] * len(_ATTRIBUTES))
 """A document that is not JSON stays unchanged, as if it had every field."""
 
+_ESCAPED_LETTER = re.compile(rb"\\u00[4-7]")
+"""As a name may be written that is one of these fields: of letters, `@` and `_`."""
 Own = Sequence[msgspec.Raw | msgspec.UnsetType]
 """The values of one field, by document."""
 
@@ -70,17 +74,21 @@ class Envelope(msgspec.Struct, frozen=True):
 
     def on(self, batch: Batch, arrived: datetime) -> Batch:
         """Returns a checked batch with the envelope; it passes the door again."""
-        fields = {TIME: written(arrived), **self.fields}
+        fields = dict(self.fields) if TIME in batch.shared else {TIME: written(arrived), **self.fields}
         if batch.route is not None:
             fields.pop("data_stream", None)
-        if _begin_with_time(batch):
-            del fields[TIME]
+        if batch.complete:
+            fields = {name: value for name, value in fields.items() if name not in batch.complete}
+            batch = replace(batch, complete=frozenset())
+        elif _begin_with_time(batch):
+            fields.pop(TIME, None)
         is_timed = TIME in fields and TIME not in batch.shared and batch.timestamps is not None
         times = _times(batch.timestamps or (), fields[TIME]) if is_timed else None
         if times is not None and batch.is_lines:
             batch = _as_documents(batch)
         if batch.is_lines or not (times or _may_have(batch, fields.keys() - batch.shared.keys())):
-            return replace(batch, shared=merged(fields, batch.shared))
+            shared = merged(fields, batch.shared)
+            return batch if shared == batch.shared else replace(batch, shared=shared)
         below: dict[str, Sequence[Any]] = {name: [value] * batch.count for name, value in fields.items()}
         if times is not None:
             below[TIME] = times
@@ -108,7 +116,10 @@ def _as_documents(batch: Batch) -> Batch:
 
 
 def _begin_with_time(batch: Batch) -> bool:
-    """Whether each event begins with its time, as most clients write them; then they need not be searched."""
+    """Whether each event begins with its time, as most clients write them; then they need not be searched. In a form,
+    each has one."""
+    if batch.form is not None:
+        return True
     if batch.sizes is not None:
         body, begins = batch.body, accumulate(batch.sizes[:-1], initial=0)
         return bool(body) and all(
@@ -121,8 +132,12 @@ def _begin_with_time(batch: Batch) -> bool:
 
 def _may_have(batch: Batch, names: Collection[str]) -> bool:
     """Whether some document or typed event may have one of these fields."""
-    is_escaped = bool(names) and not batch.is_typed and b"\\u" in batch.body
-    return is_escaped or any(name.encode() in batch.body for name in names)
+    if batch.form is not None:
+        return not forms.of(batch.form).names.isdisjoint(names)
+    if batch.is_typed:
+        return any(name.encode() in batch.body for name in names)
+    is_escaped = bool(names) and b"\\u00" in batch.body and _ESCAPED_LETTER.search(batch.body) is not None
+    return is_escaped or any(b'"%b"' % name.encode() in batch.body for name in names)
 
 
 def _held(batch: Batch, names: Collection[str]) -> dict[str, Own]:

@@ -312,7 +312,7 @@ class Port:
     @property
     def delivers(self) -> bool:
         return self._route is not None and all(
-            lane.delivers for lane in (*self._route.lanes.values(), *self._route.state)
+            lane.link.delivers for lane in (*self._route.lanes.values(), *self._route.state)
         )
 
     @property

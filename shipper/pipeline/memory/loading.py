@@ -35,41 +35,39 @@ class Load(msgspec.Struct):
     gone: list[Entry] = msgspec.field(default_factory=list)
 
 
-class Loading:
-    """Loads for the lane with the id `lane`, at most `most_bytes` at once unless one entry has more. `is_ending`:
-    whether the session ends, and nothing more is to be sent."""
+class LaneMemory:
+    """The memory of the lane with the id `lane`: what it borrows for its requests, and what was just stored for it."""
 
-    def __init__(
-        self,
-        *,
-        lane: int,
-        queue: Queue,
-        recent: Recent,
-        loans: Borrower,
-        most_bytes: int,
-        is_ending: Callable[[], bool],
-    ) -> None:
-        self._lane, self._queue, self._recent, self._loans = lane, queue, recent, loans
-        self._most_bytes, self._is_ending = most_bytes, is_ending
+    def __init__(self, lane: int, queue: Queue, lender: Lender, recent: Recent) -> None:
+        self.loans = Borrower(lender)
+        self._lane, self._queue, self._recent = lane, queue, recent
 
-    async def load(self, entries: Sequence[Entry], *, whole: bool = False) -> Load:
-        """Loads as many entries as an ordinary request has memory for, else one alone; `whole`: all of them. None if
-        the session ends."""
-        load = Load(entries)
-        room = self._room(entries)
-        if (
-            not self._loans.is_careful
-            and not self._is_ending()
-            and (loan := await self._loans.borrow(room)) is not None
-        ):
-            await self._load(load, entries, room)
-            load.loan = loan
+    def keep(self, seq: int, batch: Batch) -> None:
+        """Keeps a batch that was just stored, if there is room."""
+        self._recent.keep(self._lane, seq, batch)
+
+    def forget(self) -> None:
+        """Gives back what was kept: the lane waits."""
+        self._recent.forget(self._lane)
+
+    async def load(
+        self, entries: Sequence[Entry], most_text: int, is_ending: Callable[[], bool], *, whole: bool = False
+    ) -> Load:
+        """Loads as many entries as an ordinary request has memory for, else one alone; `whole`: all of them.
+
+        Unless one entry has more, they have at most `most_text` bytes of text. Nothing is loaded if the session ends.
+        """
+        load, room = Load(entries), _room(entries, most_text)
+        if not (self.loans.is_careful or is_ending()):
+            load.loan = await self.loans.borrow(room)
+        if load.loan is not None:
+            await self._load(load, entries, (room, most_text))
             if len(load.left) == len(entries) or (whole and load.left):
-                loan.give_back()
+                load.loan.give_back()
                 load = Load(entries)
-        if len(load.left) == len(entries) and not self._is_ending():
+        if len(load.left) == len(entries) and not is_ending():
             alone = entries if whole else entries[:1]
-            load.loan = await self._loans.borrow(max(_unpacked(alone), REQUEST_BYTES + 1))
+            load.loan = await self.loans.borrow(max(_unpacked(alone), REQUEST_BYTES + 1))
             if load.loan is not None:
                 await self._load(load, alone, None)
                 load.left = entries[len(alone) :]
@@ -77,14 +75,8 @@ class Loading:
             load.loan.hold(sum(batch.size for _, batch in load.loaded))
         return load
 
-    def _room(self, entries: Sequence[Entry]) -> int:
-        """Returns what these entries may take; more than usual only for an output that wants large requests."""
-        if self._most_bytes <= REQUEST_BYTES:
-            return REQUEST_BYTES
-        return max(REQUEST_BYTES, min(_unpacked(entries), 2 * self._most_bytes))
-
-    async def _load(self, load: Load, entries: Sequence[Entry], limit: int | None) -> None:
-        """Loads entries, up to the first that goes beyond `limit` bytes.
+    async def _load(self, load: Load, entries: Sequence[Entry], limits: tuple[int, int] | None) -> None:
+        """Loads entries, up to the first that goes beyond the limits: bytes that it takes, and of text.
 
         Unreadable entries are repaired first; only those that stay damaged count as damaged.
         """
@@ -96,12 +88,12 @@ class Loading:
                 break
             if repaired:
                 await self._queue.ground.repair_once()
-            loaded, beyond = await self._queue.load(self._lane, missing, limit)
+            loaded, beyond = await self._queue.load(self._lane, missing, None if limits is None else limits[0])
             found |= loaded
             entries = entries[: entries.index(beyond[0])] if beyond else entries
-        entries = fitting(entries, found, limit, lambda batch: batch.size)
-        if limit is not None:
-            entries = fitting(entries, found, self._most_bytes, lambda batch: len(batch.body)) or entries[:1]
+        if limits is not None:
+            entries = fitting(entries, found, limits[0], lambda batch: batch.size)
+            entries = fitting(entries, found, limits[1], lambda batch: len(batch.body)) or entries[:1]
         load.left = every[len(entries) :]
         for entry in load.left:
             if entry.seq in found and entry.kind == BATCH:
@@ -130,36 +122,16 @@ def _unpacked(entries: Sequence[Entry]) -> int:
     return sum(entry.size for entry in entries) * MOST_UNPACKED
 
 
-class LaneMemory:
-    """The memory of the lane with the id `lane`: what it borrows for its requests, and what was just stored for it."""
-
-    def __init__(self, lane: int, lender: Lender, recent: Recent) -> None:
-        self.loans = Borrower(lender)
-        self._lane, self._recent = lane, recent
-
-    def loading(self, queue: Queue, most_bytes: int, is_ending: Callable[[], bool]) -> Loading:
-        """Returns what loads for one session."""
-        return Loading(
-            lane=self._lane,
-            queue=queue,
-            recent=self._recent,
-            loans=self.loans,
-            most_bytes=most_bytes,
-            is_ending=is_ending,
-        )
-
-    def keep(self, seq: int, batch: Batch) -> None:
-        """Keeps a batch that was just stored, if there is room."""
-        self._recent.keep(self._lane, seq, batch)
-
-    def forget(self) -> None:
-        """Gives back what was kept: the lane waits."""
-        self._recent.forget(self._lane)
+def _room(entries: Sequence[Entry], most_text: int) -> int:
+    """Returns what these entries may take; more than usual only for an output that wants large requests."""
+    if most_text <= REQUEST_BYTES:
+        return REQUEST_BYTES
+    return max(REQUEST_BYTES, min(_unpacked(entries), 2 * most_text))
 
 
 def fitting(
-    entries: Sequence[Entry], found: Mapping[int, Batch], limit: int | None, size: Callable[[Batch], int]
+    entries: Sequence[Entry], found: Mapping[int, Batch], limit: int, size: Callable[[Batch], int]
 ) -> list[Entry]:
     """Returns the first entries, as many as have `limit` bytes together; those that were not found have none."""
     sizes = accumulate(size(found[entry.seq]) if entry.seq in found else 0 for entry in entries)
-    return [entry for entry, size in zip(entries, sizes, strict=True) if limit is None or size <= limit]
+    return [entry for entry, size in zip(entries, sizes, strict=True) if size <= limit]

@@ -38,16 +38,11 @@ class Lender:
         self.careful_requests = CAREFUL_REQUESTS if careful else 0
         self._queue: list[Loan] = []
 
-    async def lend(self, loan: Loan) -> None:
-        """Waits for the loan's turn. On cancel, nothing is lent."""
+    def ask(self, loan: Loan) -> bool:
+        """Queues a loan; returns whether it was lent at once."""
         self._queue.append(loan)
         self.serve()
-        try:
-            if not loan.lent.is_set():
-                await loan.lent.wait()
-        except trio.Cancelled:
-            loan.give_back()
-            raise
+        return loan.lent.is_set()
 
     def serve(self) -> None:
         """Lends to those that wait, in order; a loan that must wait blocks only later loans of shared memory."""
@@ -107,14 +102,21 @@ class Borrower:
         loan = Loan(self, self.lender.shared if self.is_careful else min(size, self.lender.shared))
         loan.is_ordinary = size <= REQUEST_BYTES and not self.is_careful
         self.loans.add(loan)
+        return loan if self.lender.ask(loan) or await self._is_lent(loan) else None
+
+    async def _is_lent(self, loan: Loan) -> bool:
+        """Waits for the loan's turn; returns False after `leave_queue`. On cancel, nothing is lent."""
         with trio.CancelScope() as scope:
             self._waiting.add(scope)
             try:
-                await self.lender.lend(loan)
+                await loan.lent.wait()
+            except trio.Cancelled:
+                loan.give_back()
+                raise
             finally:
                 self._waiting.discard(scope)
-            return loan
-        return None
+            return True
+        return False
 
     def leave_queue(self) -> None:
         """Ends the waits for memory, without any."""

@@ -16,8 +16,8 @@ from shipper.pipeline.delivery.feed import Read
 from shipper.pipeline.delivery.machine import Machine
 from shipper.pipeline.delivery.request import Request
 from shipper.pipeline.delivery.session import End, Rest, Send, Session, Settle
-from shipper.pipeline.destination.hold import Hold
 from shipper.plugin import Answer, Answers, Outcome
+from shipper.sdk.codes import Why
 from shipper.sdk.event import Batch
 from shipper.sdk.feeding import Feeding
 from shipper.spool import dead_letters, queue, requests, revisions, slots
@@ -104,7 +104,7 @@ class Actor:
             step = session.next(0.0, self.machine.facts(needs_slot=False))
             if isinstance(step, Send):
                 session.begins(step, 0.0)
-                self.jobs.append(Job(Request(step, session, self.machine.feeding)))
+                self.jobs.append(Job(Request(step, session)))
             else:
                 self.pending = step
 
@@ -125,7 +125,7 @@ class Actor:
             if job.stage in ("load", "compose", "note"):
                 yield f"{job.stage} {at}"
 
-    def do(self, step: str, db: sqlite3.Connection, hold: Hold | None) -> None:
+    def do(self, step: str, db: sqlite3.Connection, hold: Why | None) -> None:
         """Does one of its steps."""
         what, _, at = step.partition(" ")
         match what:
@@ -150,12 +150,12 @@ class Actor:
     def _take(self, read: Read, found: list[Any]) -> None:
         assert self.machine.session is not None
         if read.what == "requests":
-            self.machine.session.read_requests(found)
+            self.machine.session.feed.read_requests(found)
         else:
             self.machine.session.read(read, found, 0.0)
         self.pending = self.fetched = None
 
-    def _go_on(self, db: sqlite3.Connection, hold: Hold | None) -> None:
+    def _go_on(self, db: sqlite3.Connection, hold: Why | None) -> None:
         step, self.pending = self.pending, None
         if step == "look":
             first = queue.window(db, self.id, 0, 1)
@@ -229,7 +229,9 @@ class Actor:
 
     def _next_attempt(self, job: Job) -> None:
         request, job.at, job.stage = job.request, job.at + 1, "note"
-        if job.at < len(request.attempts) and request.may_go_on():
+        session = self.machine.session
+        assert session is not None
+        if job.at < len(request.attempts) and session.trouble is None:
             job.works = request.works(job.attempt[1])
             job.stage = "asked" if job.attempt[0].stable is None else "compose"
             if job.attempt[0].next_piece() is None:
@@ -282,10 +284,12 @@ class Actor:
         self._next_attempt(job)
 
     def _note(self, job: Job, db: sqlite3.Connection) -> None:
+        session = self.machine.session
+        assert session is not None
         self._settle(job, db)
         if not job.is_sent:
             job.request.sent(job.left, 0.0)
-        job.request.noted()
+        session.noted(job.request.send)
         self.jobs.remove(job)
         self._changed()
 

@@ -11,9 +11,8 @@ from typing import Any, NamedTuple
 
 from shipper.pipeline.attempts.attempt import Trouble
 from shipper.pipeline.delivery.machine import Machine
-from shipper.pipeline.destination.hold import Hold
 from shipper.plugin import Answer, Answers, Change, Outcome
-from shipper.sdk.codes import Code
+from shipper.sdk.codes import Code, Why
 from shipper.sdk.errors import Later
 from shipper.sdk.event import Batch
 from shipper.sdk.feeding import Feeding
@@ -253,10 +252,10 @@ class Stage:
             return
         _OUTER[act](self)
 
-    def hold(self, actor: Actor) -> Hold | None:
+    def hold(self, actor: Actor) -> Why | None:
         if not self.world.withdrawn.isdisjoint(actor.key.credentials):
-            return Hold(Code.CREDENTIAL_WITHDRAWN, "withdrawn")
-        return Hold(Code.LEASE_LAPSED, "lapsed") if self.world.lapsed else None
+            return Why("withdrawn", Code.CREDENTIAL_WITHDRAWN)
+        return Why("lapsed", Code.LEASE_LAPSED) if self.world.lapsed else None
 
     def _answer(self, actor: Actor, at: int, kind: str) -> None:
         job, world = actor.jobs[at], self.world
@@ -361,7 +360,7 @@ class Stage:
         if not self.db.execute("SELECT 1 FROM todo WHERE lane = ? AND count", (actor.id,)).fetchone():
             actor.machine.waits.end()
         if actor.machine.session is not None:
-            actor.machine.session.look()
+            actor.machine.session.feed.look()
         actor.news = True
 
     def _active(self, *, state: bool) -> int:
@@ -403,7 +402,7 @@ class Stage:
     def _adopt(self, actor: Actor, *, active: bool) -> None:
         actor.machine.active = active
         if actor.machine.session is not None:
-            actor.machine.session.look()
+            actor.machine.session.feed.look()
         actor.news = True
 
     def _change_settings(self) -> None:
@@ -520,7 +519,7 @@ class Stage:
         self.world.lapsed = False
         for actor in self.world.actors.values():
             if actor.machine.session is not None:
-                actor.machine.session.look()
+                actor.machine.session.feed.look()
             actor.news = True
 
     def _withdraw(self) -> None:
@@ -536,7 +535,7 @@ class Stage:
             if "a" in actor.key.credentials:
                 actor.machine.poke()
                 if actor.machine.session is not None:
-                    actor.machine.session.look()
+                    actor.machine.session.feed.look()
                 actor.news = True
 
     def _time(self) -> None:

@@ -401,7 +401,7 @@ class _Gathering:
         self._waiting: list[tuple[Sent, trio.Event, list[Any]]] = []
         self._is_storing = False
 
-    async def take(self, sent: Sent) -> Answered | Exception:
+    async def answer(self, sent: Sent) -> Answered:
         ended, found = trio.Event(), list[Any]()
         self._waiting.append((sent, ended, found))
         nursery = self._nursery()
@@ -409,6 +409,8 @@ class _Gathering:
             self._is_storing = True
             nursery.start_soon(self._store)
         await ended.wait()
+        if isinstance(found[0], Exception):
+            raise found[0]
         return found[0] or await self._parts.take(sent)
 
     async def _store(self) -> None:

@@ -335,13 +335,13 @@ def _machine(stage: Stage) -> Iterator[None]:
             "shipper.sdk.http.open_client": open_client,
             "shipper_plugins.inputs.relay_server.RelayServer": WireServer,
             "shipper_plugins.inputs.relay_server._BIG": 1 << 30,
-            "shipper.pipeline.delivery.lane.Lane._take_notice": _noticed,
+            "shipper.pipeline.delivery.lane.Lane.notice": _noticed,
         }.items():
             stack.enter_context(mock.patch(name, value))
         yield
 
 
-def _noticed(lane: Lane, text: str | None, code: str, show: Any = Lane._take_notice) -> None:
+def _noticed(lane: Lane, text: str | None, code: str, show: Any = Lane.notice) -> None:
     """What an edge wants people to see of its principal."""
     site_of(lane._means.aio).note("noticed", link=lane.id, code=code)
     show(lane, text, code)

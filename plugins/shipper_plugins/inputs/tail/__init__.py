@@ -11,6 +11,7 @@ known      the streams, found by key, file, path and fingerprint
 stream     what is known of a content; the stored position
            identity, place, sighting, assembly   the values that it is made of; `stream` says whose they are
 chunk      what is stored of a stream at once, and where it stands then
+together   the few lines of many files → one batch
 lines      bytes → batches of lines            multiline  lines → events of several lines
 filtering  which of them are kept               ignoring   which files are too old
 

@@ -27,7 +27,7 @@ from shipper_plugins.inputs.tail.calls import Lent
 from shipper_plugins.inputs.tail.content import Content, File, open_content
 from shipper_plugins.inputs.tail.stream import Stream
 
-OPEN_FILES = 256
+OPEN_FILES = 1024
 """Open files of an input, at most."""
 _MOMENT = 0.1
 """Seconds for which the files of other inputs are waited for."""
@@ -57,6 +57,9 @@ class OpenFiles:
         """Whether a file has left the globs; any thread may ask."""
         self._open: dict[Stream, _Opened] = {}
         self._closing = 0
+        """How many are being closed."""
+        self._to_close: list[tuple[Sequence[_Opened], threading.Event]] = []
+        """Those among them for a thread that has not begun."""
         self._is_over = False
 
     def streams(self) -> Set[Stream]:
@@ -147,22 +150,26 @@ class OpenFiles:
         return closed
 
     def _close(self, these: Sequence[_Opened]) -> threading.Event:
-        """By a thread of its own, which nobody has to wait for."""
+        """By a thread of its own, which nobody has to wait for; it also closes what comes until it begins."""
         closed = threading.Event()
+        if not these:
+            closed.set()
+            return closed
+        self._closing += len(these)
+        self._to_close.append((these, closed))
+        if len(self._to_close) == 1:
+            try:
+                trio.lowlevel.start_thread_soon(self._close_all, lambda _: None, "close files")
+            except RuntimeError:  # no thread can be started, so the input cannot go on
+                self._close_all()
+        return closed
 
-        def close() -> None:
+    def _close_all(self) -> None:
+        with self._lock:
+            ended, self._to_close = self._to_close, []
+        for these, closed in ended:
             for opened in these:
                 opened.close()
                 with self._lock:
                     self._closing -= 1
             closed.set()
-
-        self._closing += len(these)
-        try:
-            if these:
-                trio.lowlevel.start_thread_soon(close, lambda _: None, "close files")
-            else:
-                closed.set()
-        except RuntimeError:  # no thread can be started, so the input cannot go on
-            close()
-        return closed

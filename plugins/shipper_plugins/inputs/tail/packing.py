@@ -152,6 +152,9 @@ PACKINGS = (
     Packing("7-Zip", ".7z", (b"7z\xbc\xaf\x27\x1c",)),
 )
 LONGEST_START = max(len(start) for packing in PACKINGS for start in packing.starts)
+_BEGINNINGS = frozenset(
+    start[:size] for packing in PACKINGS for start in packing.starts for size in range(1, len(start) + 1)
+)
 READ = tuple(packing.ending for packing in PACKINGS if packing.decoder is not None)
 ENDINGS = tuple(packing.ending for packing in PACKINGS)
 """Of the names of packed files."""
@@ -164,7 +167,7 @@ def packing_of(head: bytes) -> Packing | None:
 
 def may_become_packed(head: bytes) -> bool:
     """Whether these first bytes of a file are a part of those of a packed one."""
-    return bool(head) and any(start.startswith(head) for packing in PACKINGS for start in packing.starts)
+    return head in _BEGINNINGS
 
 
 def refuse(packing: Packing) -> NotRead:

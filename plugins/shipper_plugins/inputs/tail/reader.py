@@ -22,8 +22,12 @@ from shipper_plugins.inputs.tail.lines import Cut
 from shipper_plugins.inputs.tail.open_files import OpenFiles
 from shipper_plugins.inputs.tail.sight import Sight, Wish, at_hand, see
 from shipper_plugins.inputs.tail.stream import Stream
+from shipper_plugins.inputs.tail.together import together
 from shipper_plugins.inputs.tail.turning import Turning
 from shipper_plugins.inputs.tail.turns import Turns
+
+SEEN = 32
+"""Files that a thread looks at in one go, at most: one that hangs stops them all."""
 
 _T = TypeVar("_T")
 
@@ -46,7 +50,7 @@ class Reader:
         """Look at the files of streams, at the first of them at least, until there is a chunk to store."""
         if seen_at_hand := at_hand(wishes, self.open_files, self._context.chunk_bytes):
             return list(seen_at_hand)
-        look = partial(see, wishes, self.open_files, self._context.chunk_bytes)
+        look = partial(see, wishes[:SEEN], self.open_files, self._context.chunk_bytes)
         seen, slow = await self._calls.run(wishes[0].path, look)
         for number, wish in enumerate(wishes[: len(seen)], 1):
             self.turns.note(wish.stream, slow=slow and number == len(seen))
@@ -113,8 +117,7 @@ class Reader:
         tidy = dict(followed.tidy)
         positions = {one.stream.key: one.position() for one in taken if one.is_stored}
         if positions:
-            batches = [batch for one in taken for batch in one.cut.batches]
-            await self._context.emit(*batches, positions={**tidy, **positions})
+            await self._context.emit(*together([one.cut.batches for one in taken]), positions={**tidy, **positions})
             followed.tidied(tidy)
             self._filtered.add(sum(one.cut.filtered for one in taken))
         more = [self._turning.stored(one) for one in taken]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Set
+from collections.abc import Mapping, Sequence, Set
 
 import msgspec
 
@@ -23,6 +23,23 @@ class Outcome(msgspec.Struct, frozen=True):
     """Whether anything is other than before."""
     new: bool
     """Whether there is another file to be read."""
+
+
+class Before(msgspec.Struct, frozen=True):
+    """What was known when a scan began; any thread may ask it."""
+
+    by_file: Mapping[File, Stream]
+    at_hand: Set[Stream]
+    """Those that have left the globs, and can be read wherever they are."""
+    replaced: Sequence[Stream]
+
+    def sought(self, scan: Scan) -> tuple[list[Remembered], Set[File]]:
+        """Known contents that the scan did not find, those that are open once, for their new path; and the files that
+        none of them can be."""
+        here = {found.file for found in scan.files.values()}
+        missing = [s for f, s in self.by_file.items() if f not in here and s not in self.at_hand]
+        others = here | (self.by_file.keys() - {stream.file for stream in missing})
+        return [stream.remembered() for stream in (*missing, *self.replaced)], others
 
 
 class Survey:
@@ -61,16 +78,10 @@ class Survey:
             stream.sighting.hear()
             self._followed.wake([stream])
 
-    def sought(self, scan: Scan, is_open: Set[Stream]) -> tuple[list[Remembered], Set[File]]:
-        """Known contents that the scan did not find, those that are open once, for their new path; and the files that
-        none of them can be."""
+    def before(self, is_open: Set[Stream]) -> Before:
+        """What is known now; the streams of which the file is open are `is_open`."""
         known = self._followed.known
-        here = {found.file for found in scan.files.values()}
-        missing = [
-            s for f, s in known.by_file.items() if f not in here and (s not in known.detached or s not in is_open)
-        ]
-        others = here | (known.by_file.keys() - {stream.file for stream in missing})
-        return [stream.remembered() for stream in (*missing, *self._followed.replaced)], others
+        return Before(dict(known.by_file), known.detached.keys() & is_open, tuple(self._followed.replaced))
 
     def apply(self, scan: Scan, traces: Search, is_open: Set[Stream]) -> Outcome:
         """Take over what a scan found, and a search for what it did not find."""

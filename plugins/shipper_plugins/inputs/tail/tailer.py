@@ -34,7 +34,7 @@ from shipper_plugins.inputs.tail.rotated import Search, search
 from shipper_plugins.inputs.tail.sight import Sight, Wish
 from shipper_plugins.inputs.tail.start import MARK, begun, ends
 from shipper_plugins.inputs.tail.stream import Stream, shown
-from shipper_plugins.inputs.tail.survey import Outcome, Survey
+from shipper_plugins.inputs.tail.survey import Before, Outcome, Survey
 from shipper_plugins.inputs.tail.watch import POLL, SAFETY, Changes, Watch
 
 ABSENT = 10.0
@@ -47,7 +47,7 @@ CLOSING = 1.0
 WORKERS = 3
 """Turns under way at once: while one is stored the next is read. A file that hangs stops those that are looked at
 together with it, and all others only once all workers hang."""
-TAKEN = 32
+TAKEN = 256
 """Streams whose chunks are stored together, at most."""
 _SOON = 1.0
 
@@ -179,10 +179,12 @@ class Tailer:
 
     async def _follow(self, mark: bytes | None) -> None:
         while True:
-            self._scan_wanted = False
             started = trio.current_time()
-            scan, fresh_watches = await self._calls.run(self._options.paths[0], self._look)
-            traces = await self._search(scan)
+            if self._scan_wanted:
+                self._gathering.begin(started)
+                self._scan_wanted = False
+            look = partial(self._look, self._survey.before(self._reader.open_files.streams()))
+            scan, fresh_watches, traces = await self._calls.run(self._options.paths[0], look)
             now = trio.current_time()
             if not self._followed.scans and self._options.from_end and mark != begun(self._options):
                 await self._begin_at_end(scan)
@@ -213,19 +215,13 @@ class Tailer:
     def _is_incomplete(self) -> bool:
         return bool(self._followed.problems or self._unseen or self._absent)
 
-    def _look(self) -> tuple[Scan, bool]:
-        """Scan, and watch what was scanned, and return whether a watch is new. One blocking call: to a thread and
-        back takes as long as the scan of a small directory."""
+    def _look(self, before: Before) -> tuple[Scan, bool, Search]:
+        """Scan, watch what was scanned, and look for known contents that the scan did not find; also returns whether a
+        watch is new. One blocking call: to a thread and back takes as long as the scan of a small directory."""
         scan = self._globs.scan()
-        return scan, self._watch.follow(scan.interests)
-
-    async def _search(self, scan: Scan) -> Search:
-        """Look for known contents that the scan did not find."""
-        sought, others = self._survey.sought(scan, self._reader.open_files.streams())
-        if not sought:
-            return Search()
-        look = partial(search, sought, others, self._globs.excludes)
-        return await self._calls.run(sought[0].identity.path, look)
+        is_new = self._watch.follow(scan.interests)
+        sought, others = before.sought(scan)
+        return scan, is_new, search(sought, others, self._globs.excludes) if sought else Search()
 
     async def _begin_at_end(self, scan: Scan) -> None:
         """Put every file that is not known at its end, and store that the input has begun."""
@@ -240,21 +236,28 @@ class Tailer:
             due = min(due, now + _SOON) if followed.stale else due
             until = min(due, earliest if self._scan_wanted else due, *followed.due())
             until = min(until, now + 1.0) if followed.known.detached else until
-            with trio.CancelScope() as self._sleep:
-                self._heed(await self._changes(max(0.0, until - now)))
+            has_gathered = await self._listen(until)
             self._wake_written()
             followed.wake_due()
             self._act()
-            if not self._gathering.left(trio.current_time()):  # names change, or others write beside the files
+            if not (has_gathered or self._gathering.left(trio.current_time())):  # names, or what others write
                 await trio.sleep(BREATH)
 
-    async def _changes(self, seconds: float) -> Changes:
-        """Wait until something happens, or for so long; while what is written waits, only for a breath."""
-        left = self._gathering.left(trio.current_time())
-        if not left:  # and what waits is due, if the turn has ended just now
-            return self._watch.now() if self._gathering.has_some else await self._watch.changes(seconds)
-        await trio.sleep(min(seconds, left, self._gathering.breath))
-        return self._watch.now()
+    async def _listen(self, until: float) -> bool:
+        """Wait until something happens, until then, or until a timer is set anew, and heed what happened; during a turn
+        it is left in the kernel. Returns whether it was."""
+        now = trio.current_time()
+        left = self._gathering.left(now)
+        due = min(until, now + min(left, self._gathering.breath)) if left else until
+        has_waited = left > 0 or self._gathering.has_some  # and some are due, if the turn has ended just now
+        if left or not has_waited:
+            with trio.CancelScope(deadline=due) as self._sleep:
+                if left:
+                    await trio.sleep_forever()
+                await self._watch.wait()
+        if not left or trio.current_time() >= due:
+            self._heed(self._watch.now())
+        return has_waited
 
     def _heed(self, changes: Changes) -> None:
         self._scan_wanted |= changes.scan

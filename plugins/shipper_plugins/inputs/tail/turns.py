@@ -64,6 +64,8 @@ class Turns(Generic[_Stream]):
             await trio.lowlevel.checkpoint()
         while not (streams := self.take(most)):
             await self._idle.park()
+        if self._waiting:  # for another one who is idle; who adds to others wakes nobody
+            self._idle.unpark()
         return streams
 
     def take(self, most: int) -> list[_Stream]:
@@ -99,7 +101,8 @@ class Turns(Generic[_Stream]):
 
     def _add(self, stream: _Stream) -> None:
         self._waiting.append(stream)
-        self._idle.unpark()
+        if len(self._waiting) == 1:
+            self._idle.unpark()
 
     def note(self, stream: _Stream, *, slow: bool) -> None:
         """Its file was looked at, and its file system took long, or did not."""

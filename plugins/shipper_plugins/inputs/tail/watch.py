@@ -80,13 +80,17 @@ class Watch:
             inotify.remove(wd)
         return not self._directories.keys() <= before
 
+    async def wait(self) -> None:
+        """Wait until something happens, for ever where nothing is watched; a cancel loses nothing."""
+        if self._inotify is None:
+            await trio.sleep_forever()
+        else:
+            await self._inotify.wait()
+
     async def changes(self, seconds: float) -> Changes:
         """Wait until something happens, or for so long; returns what happened."""
-        if self._inotify is None:
-            await trio.sleep(seconds)
-            return Changes()
         with trio.move_on_after(seconds):
-            return self._told(await self._inotify.receive())
+            await self.wait()
         return self.now()
 
     def now(self) -> Changes:
