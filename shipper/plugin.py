@@ -37,6 +37,7 @@ The other public modules:
     shipper.sdk.sockets             options and counters of sockets
     shipper.sdk.state               keyed state and its versions
     shipper.sdk.fields              finds and changes single fields of events
+    shipper.sdk.table               documents by columns: how a processor spares the events of a batch an object each
     shipper.sdk.joining             one batch of several, as an output gets it
     shipper.sdk.conditions          conditions on events
     shipper.sdk.patterns            regular expressions of a policy, searched for in linear time
@@ -122,6 +123,7 @@ from shipper.sdk.settings import Settings
 from shipper.sdk.sockets import newly_lost, receive_buffer
 from shipper.sdk.stage import Ledger, Part, Stage, StageContext
 from shipper.sdk.state import Change, Decided, Kept, Mark, Quota, RoutedState, Version, answers_key, compact, digest_of
+from shipper.sdk.table import Cells, Group, Lines, Node, Table, Unfit, constant, is_full
 from shipper.sdk.tallies import Failure, Requests
 from shipper.sdk.threads import in_thread
 from shipper.sdk.tls import ClientTls, Material, client_context, server_context
@@ -148,6 +150,7 @@ __all__ = [
     "Backpressure",
     "BadOption",
     "Batch",
+    "Cells",
     "Change",
     "ClientTls",
     "Code",
@@ -169,6 +172,7 @@ __all__ = [
     "Finding",
     "Form",
     "Gauge",
+    "Group",
     "Held",
     "Histogram",
     "Inotify",
@@ -178,10 +182,12 @@ __all__ = [
     "Later",
     "Ledger",
     "Lineages",
+    "Lines",
     "Mark",
     "Mask",
     "Material",
     "Meters",
+    "Node",
     "NotBegun",
     "NotOrdered",
     "Outcome",
@@ -210,9 +216,11 @@ __all__ = [
     "StageContext",
     "StartFailed",
     "State",
+    "Table",
     "Tell",
     "TellPrepared",
     "TooLarge",
+    "Unfit",
     "Unreadable",
     "Verdict",
     "Version",
@@ -225,6 +233,7 @@ __all__ = [
     "backoff",
     "client_context",
     "compact",
+    "constant",
     "digest_of",
     "edited",
     "encoded",
@@ -233,6 +242,7 @@ __all__ = [
     "in_thread",
     "in_time",
     "in_words",
+    "is_full",
     "is_local",
     "is_own_host",
     "is_proven",

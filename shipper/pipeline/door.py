@@ -102,8 +102,11 @@ def _is_compact(document: bytes) -> bool:
         return False
 
 
-def check(batch: object, before: Batch | None = None) -> Batch:
-    """Returns the batch; raises PluginFault if it is invalid. `before` is the batch that the processor was given."""
+def check(batch: object, before: Batch | None = None, *, may_be_unwritten: bool = False) -> Batch:
+    """Returns the batch; raises PluginFault if it is invalid. `before` is the batch that the processor was given.
+
+    Documents that are not written yet (`Batch.tabled`) are written now, or checked when they are: see `check_written`.
+    """
     batch = _require_batch(batch)
     _check_header(batch)
     if batch.versions is not None:
@@ -114,9 +117,18 @@ def check(batch: object, before: Batch | None = None) -> Batch:
         raise PluginFault(f"{before.count} events became {batch.count}")
     if batch.offset is not None:
         _check_places(batch, batch.offset)
-    if before is None or _body(batch) != _body(before):
+    is_checked_later = may_be_unwritten and not batch.is_written
+    if not is_checked_later and (before is None or _body(batch) != _body(before)):
         _check_body(batch)
     return batch
+
+
+def check_written(batch: Batch) -> Batch:
+    """Returns a checked batch with its documents written, and nothing else of a table; raises PluginFault if they are
+    invalid."""
+    if not batch.is_written:
+        _check_body(batch)
+    return batch.written()
 
 
 def _check_identity(batch: Batch, before: Batch | None) -> None:
@@ -144,7 +156,7 @@ def _check_body(batch: Batch) -> None:
 
 
 def _require_batch(batch: object) -> Batch:
-    if not isinstance(batch, Batch) or not isinstance(batch.body, bytes):
+    if not isinstance(batch, Batch) or (batch.is_written and not isinstance(batch.body, bytes)):
         raise PluginFault(f"a batch is expected, not {type(batch).__name__}")
     return batch
 

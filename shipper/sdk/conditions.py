@@ -14,7 +14,11 @@ a text.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
+from contextlib import suppress
+from functools import partial
+from itertools import compress, count
+from operator import not_
 from typing import Any
 
 import msgspec
@@ -22,8 +26,9 @@ import msgspec
 from shipper.sdk import patterns
 from shipper.sdk.errors import BadOption
 from shipper.sdk.event import Batch
-from shipper.sdk.fields import look_up
+from shipper.sdk.fields import Fields, find, look_up
 from shipper.sdk.settings import Settings
+from shipper.sdk.table import Cells, Table, Unfit, is_full
 
 Scalar = str | int | float | bool
 Test = Callable[[Callable[[str], Any]], bool]
@@ -94,44 +99,74 @@ class Condition(Settings, frozen=True):
     def meet(self, batch: Batch) -> list[int]:
         """Returns the positions of the events that meet the condition."""
         test, shared = self.test(), batch.shared
+        with suppress(Unfit):
+            return list(compress(count(), self.met(batch.table(), shared)))
         return [at for at, own in enumerate(batch.own()) if test(look_up(own, shared))]
+
+    def met(self, table: Table, shared: Fields) -> list[bool]:
+        """Returns for each row whether it meets the condition; raises Unfit if columns do not tell."""
+        met = self._met(table, shared)
+        if table.odd:
+            test = self.test()
+            for place, own in table.odd.items():
+                met[place] = test(look_up(own, shared))
+        return met
+
+    def _met(self, table: Table, shared: Fields) -> list[bool]:
+        if self.not_ is not None:
+            return list(map(not_, self.not_._met(table, shared)))
+        parts = [condition._met(table, shared) for condition in self.and_ or self.or_ or ()]
+        parts += [_column(table, shared, name, fits) for name, fits in self._fits()]
+        return parts[0] if len(parts) == 1 else list(map(any if self.or_ else all, zip(*parts, strict=True)))
+
+    def _fits(self) -> list[tuple[str, Callable[[Any], bool]]]:
+        """Returns the fields that it looks at itself, and which values of them meet it."""
+        if self.has_fields is not None:
+            return [(name, lambda value: value is not None) for name in self.has_fields]
+        tests: list[tuple[str, Callable[[Any], bool]]] = [
+            *((name, partial(_equal, wanted)) for name, wanted in (self.equals or {}).items()),
+            *((name, partial(_contains, wanted)) for name, wanted in (self.contains or {}).items()),
+            *((name, _search(pattern)) for name, pattern in (self.regexp or {}).items()),
+            *((name, bounds.holds) for name, bounds in (self.range or {}).items()),
+        ]
+        return [(name, _of_some(fits)) for name, fits in tests]
 
     def test(self) -> Test:
         """Returns the condition as a function of one event; make it once for a batch."""
-        if self.equals is not None:
-            return _every(self.equals, lambda wanted: lambda value: _equal(value, wanted))
-        if self.contains is not None:
-            return _every(self.contains, lambda wanted: lambda value: isinstance(value, str) and wanted in value)
-        if self.regexp is not None:
-            return _every(self.regexp, _search)
-        if self.range is not None:
-            return _every(self.range, lambda bounds: bounds.holds)
-        if self.has_fields is not None:
-            names = self.has_fields
-            return lambda look: all(look(name) is not None for name in names)
         if self.not_ is not None:
             refused = self.not_.test()
             return lambda look: not refused(look)
-        tests = [condition.test() for condition in self.and_ or self.or_ or ()]
-        quantifier = all if self.and_ else any
-        return lambda look: quantifier(test(look) for test in tests)
+        if self.and_ or self.or_:
+            tests = [condition.test() for condition in self.and_ or self.or_ or ()]
+            quantifier = all if self.and_ else any
+            return lambda look: quantifier(test(look) for test in tests)
+        fits = self._fits()
+        return lambda look: all(fit(look(name)) for name, fit in fits)
 
 
-def _every(wanted: Mapping[str, Any], fit: Callable[[Any], Callable[[Any], bool]]) -> Test:
-    fits = [(name, fit(value)) for name, value in wanted.items()]
+def _column(table: Table, shared: Fields, name: str, fits: Callable[[Any], bool]) -> list[bool]:
+    """Returns for each row whether a field, which may be a shared one, fits."""
+    table = table.opened(name)
+    below = find(shared, name)
+    node = table.node(name)
+    if not isinstance(node, Cells):
+        if node is not None and not is_full(node):
+            raise Unfit
+        return [fits(below if node is None else {})] * table.count
+    return node.each(table.count, lambda value: fits(below if value is None else value))
 
-    def test(look: Callable[[str], Any]) -> bool:
-        for name, fits_one in fits:
-            value = look(name)
-            if not (any(map(fits_one, value)) if isinstance(value, list) else fits_one(value)):
-                return False
-        return True
 
-    return test
+def _of_some(fits: Callable[[Any], bool]) -> Callable[[Any], bool]:
+    """Returns whether a value, or one in a list of them, fits."""
+    return lambda value: any(map(fits, value)) if isinstance(value, list) else fits(value)
 
 
-def _equal(value: Any, wanted: Scalar) -> bool:
+def _equal(wanted: Scalar, value: Any) -> bool:
     return bool(value == wanted) and isinstance(value, bool) == isinstance(wanted, bool)
+
+
+def _contains(wanted: str, value: Any) -> bool:
+    return isinstance(value, str) and wanted in value
 
 
 def _search(pattern: str) -> Callable[[Any], bool]:

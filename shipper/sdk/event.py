@@ -38,8 +38,9 @@ An event has its id by `origin`, `seq` and its item (`identity`). `packing` says
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence, Set
-from dataclasses import dataclass, field, replace
-from typing import Any, NamedTuple, TypeVar
+from contextlib import suppress
+from dataclasses import dataclass, field, fields, replace
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 import orjson
 
@@ -59,6 +60,7 @@ from shipper.sdk.columns import (
 )
 from shipper.sdk.fields import Fields, merged
 from shipper.sdk.state import Version
+from shipper.sdk.table import Table, Unfit
 
 T = TypeVar("T")
 
@@ -115,6 +117,17 @@ class Batch:
     """Of a batch of an output: that of its entry in the spool. It is `seq`, unless the batch was relayed."""
     request: Request | None = field(default=None, compare=False)
     """Of what `Sender.send` gets, if the output asks for requests that stay the same (`Feeding.stable`)."""
+    _table: Table | None = field(default=None, init=False, compare=False, repr=False)
+    """Its events by columns, if they were asked for or made so; then `body` may be missing until it is asked for."""
+
+    if not TYPE_CHECKING:
+
+        def __getattr__(self, name: str) -> bytes:
+            if name != "body":
+                raise AttributeError(name)
+            object.__setattr__(self, "body", self._table.body())
+            return self.body
+
     _size: int | None = field(default=None, init=False, repr=False, compare=False)
     """Once it was asked for."""
 
@@ -230,7 +243,8 @@ class Batch:
 
     def anew(self) -> Batch:
         """The same events as new ones, which get their identity where they are stored."""
-        return replace(self, origin=b"", seq=0, items=None, is_relayed=False)
+        fresh: dict[str, Any] = {"origin": b"", "seq": 0, "items": None, "is_relayed": False}
+        return replace(self, **fresh) if self.is_written else self._but(self.table(), **fresh)
 
     def stored(self, origin: bytes, place: int) -> Batch:
         """The same batch as the spool gives it back that has stored it at this place."""
@@ -239,6 +253,58 @@ class Batch:
     def requested(self, id: str) -> Batch:
         """The same events as the request of this id."""
         return replace(self, request=Request(id))
+
+    # -- by columns ------------------------------------------------------------------------------------------------
+
+    def table(self) -> Table:
+        """Returns the events without `shared` by columns; raises Unfit if they are too different, or typed."""
+        if self._table is None:
+            object.__setattr__(self, "_table", self._as_table())
+        assert self._table is not None
+        return self._table
+
+    def _as_table(self) -> Table:
+        if self.sizes is not None or not self.count:
+            raise Unfit
+        if self.offset is not None:
+            return Table.of_lines(self.body, self.offset, self.gap)
+        return Table.of_documents(self.body)
+
+    def tabled(self, table: Table, shared: Fields) -> Batch:
+        """Returns the same events, with ids and columns, as the documents of a table; they are written when `body` is
+        read.
+
+        Where their fields overlap with `shared`, an event's own value wins. Raises Unfit where that cannot be done by
+        columns.
+        """
+        overlap = table.names() & shared.keys()
+        if overlap:
+            table = table.below({key: value for key, value in shared.items() if key in overlap})
+            shared = {key: value for key, value in shared.items() if key not in overlap}
+        encoded(list(table.odd.values()))  # what cannot be written must fail now
+        return self._but(table, shared=shared, offset=None, gap=1, sizes=None)
+
+    def _but(self, table: Table, **others: Any) -> Batch:
+        """Returns the batch with other documents, which are not written yet."""
+        made = object.__new__(Batch)
+        for name in _FIELDS:
+            object.__setattr__(made, name, others[name] if name in others else getattr(self, name))
+        object.__setattr__(made, "_table", table)
+        object.__setattr__(made, "_size", None)
+        return made
+
+    def written(self) -> Batch:
+        """Returns the batch with its documents as bytes alone."""
+        return self if self._table is None else replace(self)
+
+    @property
+    def is_written(self) -> bool:
+        """Whether its documents are there as bytes."""
+        try:
+            _body_of(self)
+        except AttributeError:
+            return False
+        return True
 
     # -- what it takes ---------------------------------------------------------------------------------------------
 
@@ -324,7 +390,7 @@ class Batch:
         if len(events) != (self.count if positions is None else len(positions)):
             raise ValueError("other fields are for another number of events")
         overlap = {key for event in events for key in event if key in self.shared}
-        moved = {key: self.shared[key] for key in overlap}
+        moved = {key: value for key, value in self.shared.items() if key in overlap}
         shared = {key: value for key, value in self.shared.items() if key not in overlap}
         events = [merged(moved, event) for event in events] if moved else events
         return self._subset(positions)._with_events(events, shared)
@@ -351,18 +417,25 @@ class Batch:
 
     def pick(self, positions: Sequence[int]) -> Batch:
         """Returns the events at these ascending positions, with their ids."""
+        if self.is_lines and positions and positions[-1] - positions[0] == len(positions) - 1:
+            return self._run(positions[0], len(positions))
+        if positions if self.is_lines else self._table is not None:
+            with suppress(Unfit):
+                return self._picked(positions, self.table().pick(positions))
         if self.sizes is not None:
             maps = self.messages()
             sizes = tuple([self.sizes[i] for i in positions])
             return replace(self._subset(positions), body=b"".join([maps[i] for i in positions]), sizes=sizes)
         if self.offset is None:
             documents = rows(self.body)
-            body = b"".join([documents[i] for i in positions])
-            return replace(self._subset(positions), body=body)
-        if positions and positions[-1] - positions[0] == len(positions) - 1:
-            return self._run(positions[0], len(positions))
-        own = self.own()
+            return replace(self._subset(positions), body=b"".join([documents[i] for i in positions]))
+        own = self.own() if positions else []
         return self.replace([own[i] for i in positions], positions)
+
+    def _picked(self, positions: Sequence[int], table: Table) -> Batch:
+        if self.is_lines:
+            return self._subset(positions).tabled(table, self.shared)
+        return self._subset(positions, table)
 
     def _run(self, first: int, count: int) -> Batch:
         """Returns neighbouring lines, which stay lines."""
@@ -371,12 +444,14 @@ class Batch:
         run = self._piece(begin, begin + sum(lengths[first : first + count]), first)
         return replace(run, items=list(run.items or ()))
 
-    def _subset(self, positions: Sequence[int] | None) -> Batch:
+    def _subset(self, positions: Sequence[int] | None, table: Table | None = None) -> Batch:
+        """Returns the batch with what it has beside its documents at these positions, and with those of a table."""
         if positions is None:
             return self
         items = self.items if self.items is not None else range(self.count)
-        columns = {name: tuple([column[i] for i in positions]) for name, column in self.present_columns()}
-        return replace(self, count=len(positions), items=[items[i] for i in positions], **columns)._settled()  # type: ignore[arg-type]
+        columns: dict[str, Any] = {name: tuple([col[i] for i in positions]) for name, col in self.present_columns()}
+        columns |= {"count": len(positions), "items": [items[i] for i in positions]}
+        return (replace(self, **columns) if table is None else self._but(table, **columns))._settled()
 
     def _settled(self) -> Batch:
         """Returns the same batch, without `ways` if all its events go one way."""
@@ -570,6 +645,11 @@ class Batch:
             versions=_tuple(header.versions),
             form=header.form,
         )
+
+
+_body_of = Batch.__dict__["body"].__get__
+_FIELDS = tuple(one.name for one in fields(Batch) if one.init and one.name != "body")
+"""What a batch has beside its documents."""
 
 
 def _listed(column: Sequence[T] | None) -> list[T] | None:

@@ -12,6 +12,7 @@ otlp, otlp-json     a log of access lines by OTLP over HTTP, in protobuf and in 
 otlp-to-bulk        OTLP over HTTP of four clients, into bulk requests
 otlp-to-otlp        the same into OTLP over HTTP
 nginx, json         a log whose lines a `parse` processor takes apart
+drop, nginx-drop …  the processors and chains of `chains`; the cost is that of a line read
 syslog, counted     messages of RFC 5424 over a TCP connection, as lines and counted; `forwarded` those of RFC 3164
 udp                 datagrams of syslog, 20,000 and 50,000 a second for 30 s: how many arrive
 files               10,000 files of 200 lines
@@ -26,13 +27,15 @@ from __future__ import annotations
 
 import argparse
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 from shipper_demo.ports import free_port
+from tests.benchmarks.chains import LOADS, Load
 from tests.benchmarks.clients import export, rounded, ship
 from tests.benchmarks.figures import Table, milliseconds, progress, spread
 from tests.benchmarks.job import access_log
@@ -79,6 +82,9 @@ class Job:
     feed: Callable[[], None] = lambda: None
     output: Mapping[str, Any] = field(default_factory=dict)
     tls: bool = False
+    outputs: Sequence[str] = ("main",)
+    read: int | None = None
+    """Lines that are read, if they are not as many as the events that arrive; the cost is that of one."""
     sends: Callable[..., Mapping[str, Any]] = bulk_output
     """Makes the output's settings from a port and `output`."""
 
@@ -101,6 +107,10 @@ def jobs(sizes: Sizes, directory: Path) -> dict[str, Callable[[], Job]]:
 
     def plain(**more: Any) -> Job:
         return Job(file_input(access_log(sizes.lines)), sizes.lines, **more)
+
+    def chain(load: Load) -> Job:
+        input = file_input(load.log(sizes.lines), processors=load.processors, **load.input)
+        return Job(input, load.arriving(sizes.lines), outputs=load.outputs, read=sizes.lines)
 
     def receiver() -> Job:
         port = free_port()
@@ -137,6 +147,7 @@ def jobs(sizes: Sizes, directory: Path) -> dict[str, Callable[[], Job]]:
         "counted": lambda: syslog(counted=True),
         "forwarded": lambda: syslog(form="3164"),
         "files": files,
+        **{name: partial(chain, load) for name, load in LOADS.items()},
         "large": lambda: Job(file_input(large_log(sizes.large)), sizes.large),
     }
 
@@ -148,10 +159,10 @@ def measure(job: Job, target: Sink) -> Run:
         tls = {"scheme": "https", "tls": {"ca": str(root)}} if job.tls else {}
         output = job.sends(port, **tls, **job.output)
         begun, cpu = time.monotonic(), child.cpu_seconds()
-        activate(child, 1, {"source": job.input}, {"main": output})
+        activate(child, 1, {"source": job.input}, dict.fromkeys(job.outputs, output))
         job.feed()
         until_settled(child, target, job.events)
-        return Run(job.events, time.monotonic() - begun, child.cpu_seconds() - cpu, child.peak_mib())
+        return Run(job.read or job.events, time.monotonic() - begun, child.cpu_seconds() - cpu, child.peak_mib())
 
 
 def _front(job: Job, target: Sink, place: Path) -> AbstractContextManager[tuple[int, Path]]:

@@ -18,12 +18,12 @@ _VARIED = 345_000
 
 def json_log(lines: int) -> Path:
     """A file of an application's JSON lines of about 200 bytes."""
-    return _cached(f"json-{lines}.log", lambda: _json_lines(lines))
+    return cached(f"json-{lines}.log", lambda: json_lines(lines))
 
 
 def large_log(lines: int) -> Path:
     """A file of lines of 64 KiB."""
-    return _cached(f"large-{lines}.log", lambda: _large_lines(lines))
+    return cached(f"large-{lines}.log", lambda: _large_lines(lines))
 
 
 def small_logs(directory: Path, files: int, lines: int) -> int:
@@ -56,7 +56,8 @@ def _repeated(path: Path, size: int, block: bytes, lines: int) -> int:
     return times * lines
 
 
-def _json_lines(lines: int) -> Iterator[str]:
+def json_lines(lines: int) -> Iterator[str]:
+    """An application's JSON lines, each with its line feed."""
     for number, line in enumerate(access_lines(lines)):
         origin, request, answer, *_ = line.split('"')
         status, size = map(int, answer.split())
@@ -73,7 +74,8 @@ def _large_lines(lines: int) -> Iterator[str]:
         yield head + text[first : first + _LARGE - len(head) - 1] + "\n"
 
 
-def _cached(name: str, lines: Callable[[], Iterable[str]]) -> Path:
+def cached(name: str, lines: Callable[[], Iterable[str]]) -> Path:
+    """The log of this name, made of these lines at first."""
     CACHE.mkdir(parents=True, exist_ok=True)
     path = CACHE / name
     if not path.exists():

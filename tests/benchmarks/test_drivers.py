@@ -20,6 +20,7 @@ from tests.benchmarks import (
     quiet_loads,
     relay,
 )
+from tests.benchmarks.chains import LOADS
 from tests.benchmarks.job import access_log
 from tests.benchmarks.peers.peer import Unavailable
 from tests.benchmarks.peers.shipper import Supervised
@@ -39,11 +40,12 @@ def target():
 NAMES = ["http", "gzip", "tls", "receiver", "otlp", "otlp-json", "otlp-to-bulk", "otlp-to-otlp", "nginx", "json"]
 
 
-@pytest.mark.parametrize("name", [*NAMES, "files", "large"])
+@pytest.mark.parametrize("name", [*NAMES, "files", "large", *LOADS])
 def test_every_event_of_a_class_arrives(target, name, tmp_path):
-    run = classes.measure(classes.jobs(TINY, tmp_path)[name](), target)
+    job = classes.jobs(TINY, tmp_path)[name]()
+    run = classes.measure(job, target)
 
-    assert run.events == target.counts()["items"] > 0
+    assert job.events == target.counts()["items"] > 0
     assert min(run.seconds, run.cpu, run.peak_mib) > 0
 
 

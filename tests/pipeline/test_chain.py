@@ -8,8 +8,11 @@ import pytest
 
 from shipper.pipeline.intake.chain import MOST_FAILURES, MOST_WEIGHT, Chain, Link, bounded
 from shipper.pipeline.tap import Taps
-from shipper.plugin import Batch, Condition, Meters, Part, PluginFault, Processor, Stage
+from shipper.plugin import Batch, Cells, Condition, Meters, Part, PluginFault, Processor, Stage, Table
 from shipper.process import log
+from shipper_plugins.processors.copy import Copy
+from shipper_plugins.processors.drop import Drop
+from shipper_plugins.processors.rename import Rename
 from tests.fakes import events
 
 
@@ -249,3 +252,39 @@ def test_events_that_share_much_are_parted_by_what_they_become(batch: Batch, is_
     assert [event for part in parts for event in part.own()] == batch.own()
     if is_relayed:
         assert [id for part in parts for id in part.id_texts()] == batch.id_texts()
+
+
+class Careless(Processor, frozen=True):
+    """Makes a column with a line feed in a cell where its field is 2."""
+
+    def process(self, batch: Batch) -> Batch:
+        table = batch.table()
+        column = [b"1\n2" if event["n"] == 2 else b"1" for event in batch.own()]
+        return batch.tabled(table.put("x", Cells(column)), batch.shared)
+
+
+def test_a_table_of_a_stranger_is_written_and_checked_behind_it() -> None:
+    parts = Chain(("a",), [link(Careless())]).on(events(1, 2, 3), Taps())
+    made = [event for part in parts for event in part.batch.whole()]
+
+    assert [event.get("x", event.get("error")) for event in made] == [
+        1,
+        {"message": "Careless failed: it counts 1 events and has 2 lines"},
+        1,
+    ]
+
+
+def test_documents_are_written_once_by_a_chain_of_ours(monkeypatch: pytest.MonkeyPatch) -> None:
+    written: list[int] = []
+    body = Table.body
+
+    def counted(table: Table) -> bytes:
+        written.append(table.count)
+        return body(table)
+
+    monkeypatch.setattr(Table, "body", counted)
+    processors = [Drop(when=Condition(equals={"n": 2})), Rename(fields={"n": "m"}), Copy(fields={"m": "k.l"})]
+    (part,) = Chain(("a",), [link(one) for one in processors]).on(events(*range(5)), Taps())
+
+    assert [event["k"]["l"] for event in part.batch.own()] == [0, 1, 3, 4]
+    assert written == [4]

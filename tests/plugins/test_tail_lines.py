@@ -146,13 +146,13 @@ def test_a_pattern_that_is_none_or_needs_backtracking_is_refused(pattern: str) -
 def test_both_ends_of_a_long_line_are_looked_at(pattern: str) -> None:
     line = ("  " if pattern == r"^\s" else "a") + 100_000 * "x" + "\\"
 
-    assert Multiline(pattern=pattern).group(["a", line], [0, 2, 100_010], 1 << 20) == [(0, 2)]
+    assert Multiline(pattern=pattern).group([b"a", line.encode()], [0, 2, 100_010], 1 << 20) == [(0, 2)]
 
 
 @pytest.mark.parametrize("pattern", [r"a*b", "^(?:(?:a?){4}){4}(?:(?:a?){4}){4}b", "(a+)+b"])
 def test_a_line_cannot_take_more_than_linear_time(pattern: str) -> None:
     started = time.process_time()
-    Multiline(pattern=pattern).group(["x", "a" * 60_000], [0, 2, 60_002], 1 << 20)
+    Multiline(pattern=pattern).group([b"x", b"a" * 60_000], [0, 2, 60_002], 1 << 20)
 
     assert time.process_time() - started < 1
 
@@ -212,3 +212,23 @@ def test_a_nul_between_two_letters_stays_and_one_before_the_line_end_does_not() 
     events = read(b"a\0b\nc\0\nd\0\r\n\0e\nh\0\0\0i\n", [], cutter())
 
     assert [text for _, text, _ in events] == ["a\0b", "c", "d", "e", "h\0\0\0i"]
+
+
+@given(
+    TEXTS,
+    st.sampled_from([r"^\s", r"\\$", "b"]),
+    st.booleans(),
+    st.sampled_from(["after", "before"]),
+    st.integers(1, 4),
+)
+def test_events_of_several_lines_are_the_same_by_the_block(
+    texts: list[bytes], pattern: str, negate: bool, match: Any, most: int
+) -> None:
+    multiline = Multiline(pattern=pattern, negate=negate, match=match, max_lines=most)
+    content = b"".join([text + b"\n" for text in texts])
+    with pytest.MonkeyPatch.context() as patched:
+        made = cutter(12, multiline=multiline).cut(content, 3)
+        patched.setattr(Cutter, "_is_plain", lambda self, block: False)
+        expected = cutter(12, multiline=multiline).cut(content, 3)
+
+    assert expected == made

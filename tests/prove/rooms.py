@@ -88,7 +88,7 @@ ROOMS = (
             **_apart(PERSON, "conditions credentials endpoints feeding patterns proxies settings units"),
             **_apart(
                 "events: what they are, not what becomes of them",
-                "columns editing event fields forms joining packing trees typed",
+                "columns editing event fields forms joining packing table trees typed",
             ),
             **_apart(CONTRACT, "secret_source stage"),
             "retry": "how long to wait",

@@ -24,9 +24,8 @@ from operator import add
 
 import orjson
 
-from shipper.plugin import Batch, Column, Fields, encoded, escaped, join, merged, nested
+from shipper.plugin import Batch, Cells, Fields, Group, Lines, Node, Table, merged, nested
 from shipper_plugins.processors import dashboards
-from shipper_plugins.processors.json_runs import with_others
 
 MONTHS = {
     name: n
@@ -202,54 +201,68 @@ def at_once(
     shared = {key: value for key, value in batch.shared.items() if key not in replaced}
     if not _MADE.isdisjoint(shared):
         raise ValueError("not at once")
-    bodies: list[bytes] = []
-    for piece in batch.pieces(_PIECE):
-        lines, heads = (piece.body, piece.log_columns()) if piece.is_lines else _of_documents(piece, made)
-        rows = ordinary.findall(lines)
-        bodies.append(_body(piece, lines, heads, rows, service))
-        if others := [place for place, row in enumerate(rows) if not row[0]]:
-            own = piece.own()
-            bodies[-1] = with_others(piece, shared, bodies[-1], {place: one(own[place]) for place in others})
-    return batch.rewritten(b"".join(bodies), shared)
-
-
-def _of_documents(batch: Batch, made: AbstractSet[str]) -> tuple[bytes, Sequence[Column]]:
-    """Returns the texts of documents as lines, and a column of their other fields."""
-    if batch.is_typed:
+    lines, heads = _of_lines(batch) if batch.is_lines else _of_documents(batch, made)
+    rows = ordinary.findall(lines)
+    ordinary_row = next((row for row in rows if row[0]), None)
+    if ordinary_row is None:
         raise ValueError("not at once")
-    rows = batch.own()
-    texts = [row.pop("message", None) for row in rows]
-    own = set[str]().union(*rows)
-    if set(map(type, texts)) != {str} or not made.isdisjoint(own) or any("." in name for name in own):
+    others = [place for place, row in enumerate(rows) if not row[0]]
+    own = batch.own() if others else []
+    odd = {place: merged(_replaced(batch.shared, shared), one(own[place])) for place in others}
+    if not all(map(shared.keys().isdisjoint, odd.values())):
         raise ValueError("not at once")
-    for row in rows:
-        row.pop("@timestamp", None)
-    lines = "\n".join(texts).encode() + b"\n"
-    if not all(rows) or lines.count(b"\n") != len(rows):
-        raise ValueError("not at once")
-    return lines, ([document[1:-1] for document in encoded(rows)],)
+    fields = _columns(batch, lines, heads, [row if row[0] else ordinary_row for row in rows], service)
+    return batch.tabled(Table(batch.count, fields, odd), shared)
 
 
-def _body(
-    batch: Batch, lines: bytes, heads: Sequence[Column], rows: Sequence[tuple[bytes, ...]], service: str | None
-) -> bytes:
-    """Returns the documents of all lines; those of other lines, whose row is empty, are placeholders."""
+def _replaced(before: Fields, shared: Fields) -> Fields:
+    return {key: value for key, value in before.items() if key not in shared}
+
+
+def _of_lines(batch: Batch) -> tuple[bytes, Group]:
+    """Returns text lines, and their other fields."""
+    return batch.body, batch.table().below({"log": batch.shared.get("log", {})}).without("message").fields
+
+
+def _of_documents(batch: Batch, made: AbstractSet[str]) -> tuple[bytes, Group]:
+    """Returns the texts of documents as lines, and their other fields."""
+    table = batch.table()
+    if table.odd or not made.isdisjoint(table.fields):
+        raise ValueError("not at once")
+    texts = table.cells("message")
+    if texts is None:
+        raise ValueError("not at once")
+    heads = table.without("message").without("@timestamp").fields
+    return texts.lines(table.count), heads
+
+
+def _columns(batch: Batch, lines: bytes, heads: Group, rows: Sequence[tuple[bytes, ...]], service: str | None) -> Group:
+    """Returns the fields of all lines."""
     address, user, minute, second, zone, method, url, version, status, size, referrer, agent = zip(*rows, strict=True)
-    return join(
-        batch.count,
-        *(b"{", *heads, b',"message":"', escaped(lines), b'"'),
-        *(b',"@timestamp":"', _each(_utc_minute, map(add, minute, zone)), b":", second, b'.000Z"'),
-        *_sources(address),
-        *(b',"http":{"request":{"method":"', method, b'"', _optional(b',"referrer":"%b"', referrer), b"}"),
-        *(b',"version":"', version, b'","response":{"status_code":', status),
-        *((_optional(b',"body":{"bytes":%b}', size),) if b"-" in size else (b',"body":{"bytes":', size, b"}")),
-        b"}}",
-        *(b',"url":{"original":"', url, b'"', *(dashboards.url_columns(url) if service else ()), b"}"),
-        _optional(b',"user":{"name":"%b"}', user),
-        _optional(b',"user_agent":{"original":"%b"}', agent) if service is None else _each(_agent_json, agent),
-        *(dashboards.event_columns(batch.shared, service, status) if service else ()),
-        b"}\n",
-    )
+    return {
+        **heads,
+        "message": Lines(lines),
+        "@timestamp": Cells(b'"', _each(_utc_minute, map(add, minute, zone)), b":", second, b'.000Z"'),
+        "source": _sources(address),
+        "http": {
+            "request": {"method": _text(method), "referrer": _optional(b'"%b"', referrer)},
+            "version": _text(version),
+            "response": {
+                "status_code": Cells(status),
+                "body": {"bytes": _optional(b"%b", size) if b"-" in size else Cells(size)},
+            },
+        },
+        "url": {"original": _text(url), **(dashboards.url_columns(url) if service else {})},
+        "user": {"name": _optional(b'"%b"', user)},
+        "user_agent": {"original": _optional(b'"%b"', agent)}
+        if service is None
+        else Cells(_each(_agent_json, agent), sparse=True),
+        **(dashboards.event_columns(batch.shared, service, status) if service else {}),
+    }
+
+
+def _text(column: Sequence[bytes]) -> Cells:
+    return Cells(b'"', column, b'"')
 
 
 def _each(make: Callable[[bytes], bytes], column: Iterable[bytes]) -> list[bytes]:
@@ -259,14 +272,14 @@ def _each(make: Callable[[bytes], bytes], column: Iterable[bytes]) -> list[bytes
     return list(map(made.__getitem__, column))
 
 
-def _optional(form: bytes, column: Iterable[bytes]) -> list[bytes]:
-    return _each(lambda cell: b"" if cell in (b"-", b"") else form % cell, column)
+def _optional(form: bytes, column: Iterable[bytes]) -> Cells:
+    return Cells(_each(lambda cell: b"" if cell in (b"-", b"") else form % cell, column), sparse=True)
 
 
 def _agent_json(agent: bytes) -> bytes:
     if agent in (b"-", b""):
         return b""
-    return b',"user_agent":' + orjson.dumps(dashboards.user_agent(agent.decode()))
+    return orjson.dumps(dashboards.user_agent(agent.decode()))
 
 
 def _utc_minute(text: bytes) -> bytes:
@@ -275,11 +288,10 @@ def _utc_minute(text: bytes) -> bytes:
     return access_time(f"{local}:00 {zone}")[:16].encode() if text else b""
 
 
-def _sources(column: Sequence[bytes]) -> Sequence[Column]:
-    """Returns columns of `,"source":{…}`."""
+def _sources(column: Sequence[bytes]) -> Node:
     if _ALL_V4.fullmatch(b"%b\n" % b"\n".join(column)):
-        return b',"source":{"address":"', column, b'","ip":"', column, b'"}'
-    return b',"source":', _each(_source_json, column)
+        return {"address": _text(column), "ip": _text(column)}
+    return Cells(_each(_source_json, column))
 
 
 def _source_json(address: bytes) -> bytes:

@@ -33,11 +33,23 @@ from typing import NamedTuple
 
 import orjson
 
-from shipper.plugin import Batch, Fields, Part, Stage, StageContext, escaped, join, merged, tagged
+from shipper.plugin import (
+    Batch,
+    Cells,
+    Fields,
+    Group,
+    Lines,
+    Part,
+    Stage,
+    StageContext,
+    Table,
+    encoded,
+    merged,
+    tagged,
+)
 from shipper.sdk.fields import find, look_up, without
 from shipper_plugins.processors import json_lines
 from shipper_plugins.processors.instants import are_exact, instant
-from shipper_plugins.processors.json_runs import with_others
 
 LONGEST_HELD = 5.0
 """Seconds; a runtime writes the parts of a line as fast as it reads them."""
@@ -50,6 +62,9 @@ _MOST = 16 << 20
 
 _CRI = re.compile(r"(\S+) (stdout|stderr) ([A-Z])(?::\S*)? (.*)", re.DOTALL)
 _WHOLE = re.compile(rb"(?:(\d{4}-\d\d-\d\dT[\d:.]++(?:Z|[+-]\d\d:\d\d)) (stdout|stderr) F ([^\n]*+))?+[^\n]*+\n")
+_PREFIX = r"(\d{4}-\d\d-\d\dT[\d:.]+(?:Z|[+-]\d\d:\d\d)) (%s) F "
+_FIRST = re.compile(_PREFIX % "stdout|stderr", re.ASCII)
+_NEXT = re.compile("\n" + _PREFIX % "?:stdout|stderr", re.ASCII)
 _STREAMS = ("stdout", "stderr")
 _REPLACED = ("@timestamp", "log")
 """Shared fields that every event replaces by its own."""
@@ -136,11 +151,58 @@ def _at_once(batch: Batch) -> Batch:
     times, streams, texts = zip(*rows, strict=True)
     if not are_exact([time.decode() for time in times if time]):
         raise ValueError("a time has to be rewritten")
-    own = batch.own() if others else []
-    events = {place: _alone(own[place], batch.shared) for place in others}
-    head = (b'{"@timestamp":"', times, b'","stream":"', streams, b'",', *batch.log_columns())
-    body = join(batch.count, *head, b',"message":"', escaped(b"\n".join(texts) + b"\n"), b'"}\n')
-    return batch.rewritten(with_others(batch, shared, body, events) if events else body, shared)
+    log = {key: value for key, value in batch.shared.items() if key == "log"}
+    fields: Group = {
+        "@timestamp": Cells(b'"', times, b'"'),
+        "stream": Cells(b'"', streams, b'"'),
+        **batch.table().below(log).without("message").fields,
+        "message": Lines(b"\n".join(texts) + b"\n"),
+    }
+    return batch.tabled(Table(batch.count, fields, _odd(batch, others, shared)), shared)
+
+
+def _odd(batch: Batch, places: Sequence[int], shared: Fields) -> dict[int, Fields]:
+    """Returns the events of lines without a plain form; `shared` are the fields that the batch will share."""
+    own = batch.own() if places else []
+    replaced = {key: value for key, value in batch.shared.items() if key in _REPLACED}
+    odd = {place: merged(replaced, _alone(own[place], batch.shared)) for place in places}
+    if not all(map(shared.keys().isdisjoint, odd.values())):
+        raise ValueError("not at once")
+    return odd
+
+
+def _joined_at_once(batch: Batch) -> Batch:
+    """Returns the batch with the fields of the `message` of its documents, lines that `multiline` has joined, if all
+    of their lines are of the plain form.
+
+    Raises ValueError otherwise.
+    """
+    table = batch.table()
+    messages = table.cells("message")
+    if messages is None or table.odd:
+        raise ValueError("not at once")
+    rows = list(map(_joined, messages.each(table.count, str)))
+    if not are_exact([time for times, _, _ in rows for time in times]):
+        raise ValueError("a time has to be rewritten")
+    fields: Group = {
+        **table.without("message").fields,
+        "@timestamp": Cells(b'"', [times[0].encode() for times, _, _ in rows], b'"'),
+        "stream": Cells(b'"', [stream.encode() for _, stream, _ in rows], b'"'),
+        "message": Cells(encoded([text for _, _, text in rows])),
+    }
+    return batch.tabled(Table(table.count, fields), batch.shared)
+
+
+def _joined(text: str) -> tuple[list[str], str, str]:
+    """Returns the times, the stream and the text of joined lines; raises ValueError if one has not the plain form."""
+    first = _FIRST.match(text)
+    if first is None:
+        raise ValueError("not at once")
+    rest = text[first.end() :]
+    made, count = _NEXT.subn("\n", rest)
+    if count != rest.count("\n"):
+        raise ValueError("not at once")
+    return [first[1], *_NEXT.findall(rest)], first[2], made
 
 
 def _docker_rows(body: bytes) -> list[tuple[bytes, bytes, bytes]]:
@@ -218,11 +280,9 @@ class Containers(Stage):
     def process(self, part: Part) -> Sequence[Part]:
         """Returns the events of whole lines, and of those that were held for too long."""
         batch = part.batch
-        if batch.is_lines and self._field == "message" and not self._held:
-            try:
-                return [Part(_at_once(batch), part.outputs)]
-            except ValueError:
-                pass  # it has divided lines, or others than plain ones
+        if self._field == "message" and not self._held:
+            with suppress(ValueError):  # it has divided lines, or others than plain ones
+                return [Part(_at_once(batch) if batch.is_lines else _joined_at_once(batch), part.outputs)]
         events, positions = [], []
         for position, own in enumerate(batch.own()):
             if (event := self._taken(own, part)) is not None:

@@ -16,12 +16,13 @@ from __future__ import annotations
 
 import ipaddress
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
+from functools import partial
 from typing import Any, Literal
 
 import orjson
 
-from shipper.plugin import BadOption, Batch, Fields, Processor, edited
+from shipper.plugin import BadOption, Batch, Fields, Processor, Table, edited
 from shipper.sdk.fields import check_name, find, put
 
 Type = Literal["integer", "float", "boolean", "string", "ip"]
@@ -43,7 +44,14 @@ class Convert(Processor, frozen=True):
 
     def process(self, batch: Batch) -> Batch:
         """Returns the batch with the converted fields."""
-        return edited(batch, self.fields, self._converted)
+        return edited(batch, self.fields, self._converted, self._columns)
+
+    def _columns(self, table: Table) -> tuple[Table, Collection[int]]:
+        left = set[int]()
+        for name, type in self.fields.items():
+            table, refused = table.opened(name).changed(name, partial(converted, type, name))
+            left.update(refused)
+        return table, left
 
     def _converted(self, event: Fields) -> Fields:
         for name, type in self.fields.items():

@@ -8,7 +8,9 @@ and is tagged, so that no value is lost.
 
 from __future__ import annotations
 
-from shipper.plugin import Batch, Fields, Processor, edited
+from collections.abc import Collection
+
+from shipper.plugin import Batch, Cells, Fields, Processor, Table, Unfit, edited
 from shipper.sdk.fields import check_pairs, find, put
 
 
@@ -23,7 +25,17 @@ class Copy(Processor, frozen=True):
 
     def process(self, batch: Batch) -> Batch:
         """Returns the batch with the copies."""
-        return edited(batch, [*self.fields, *self.fields.values()], self._copied)
+        return edited(batch, [*self.fields, *self.fields.values()], self._copied, self._columns)
+
+    def _columns(self, table: Table) -> tuple[Table, Collection[int]]:
+        for source, target in self.fields.items():
+            opened = table.opened(source, target)
+            if (node := opened.node(source)) is None:
+                continue
+            if opened.node(target) is not None or (isinstance(node, Cells) and node.has_null(table.count)):
+                raise Unfit
+            table = opened.put(target, node)
+        return table, ()
 
     def _copied(self, event: Fields) -> Fields:
         for source, target in self.fields.items():

@@ -17,9 +17,7 @@ from collections.abc import Sequence
 from functools import cache, lru_cache
 from typing import Any
 
-import orjson
-
-from shipper.plugin import Column, Fields, merged
+from shipper.plugin import Cells, Fields, Group, constant, merged
 
 _LONGEST_AGENT = 1024
 _OTHER = "Other"
@@ -65,18 +63,18 @@ def _url_parts(original: str) -> Fields:
 # -- columns -----------------------------------------------------------------------------------------------------------
 
 
-def url_columns(urls: Sequence[bytes]) -> Sequence[Column]:
-    """Returns columns of `,"path":"…","query":"…"` for URLs that need no escape."""
+def url_columns(urls: Sequence[bytes]) -> Group:
+    """Returns the path and the query of URLs that need no escape."""
     paths, queries = zip(*_URLS.findall(b"\n".join(urls) + b"\n"), strict=True)
-    return _optional(b',"path":"%b"', paths), _optional(b',"query":"%b"', queries)
+    return {"path": _optional(paths), "query": _optional(queries)}
 
 
-def _optional(form: bytes, column: Sequence[bytes]) -> list[bytes]:
-    return [form % cell if cell else b"" for cell in column]
+def _optional(column: Sequence[bytes]) -> Cells:
+    return Cells([b'"%b"' % cell if cell else b"" for cell in column], sparse=True)
 
 
-def event_columns(shared: Fields, service: str, statuses: Sequence[bytes]) -> Sequence[Column]:
-    """Returns columns of `,"service":{…},"event":{…}` for lines of an access log.
+def event_columns(shared: Fields, service: str, statuses: Sequence[bytes]) -> Group:
+    """Returns the fields of the event and of the service for lines of an access log.
 
     Raises ValueError if a shared field is no group.
     """
@@ -85,9 +83,14 @@ def event_columns(shared: Fields, service: str, statuses: Sequence[bytes]) -> Se
         raise ValueError("not at once")
     event = merged(below, _event("access", service, shared.get("@timestamp")))
     event.pop("outcome", None)
-    before = b',"service":' + orjson.dumps(merged(above, {"type": service})) + b',"event":' + orjson.dumps(event)[:-1]
-    outcomes = {status: _outcome_of_status(int(status)).encode() if status else b"" for status in set(statuses)}
-    return before + b',"outcome":"', [outcomes[status] for status in statuses], b'"}'
+    outcomes = {status: _outcome_of_status(int(status)).encode() for status in set(statuses)}
+    return {
+        "service": constant(merged(above, {"type": service})),
+        "event": {
+            **{name: constant(value) for name, value in event.items()},
+            "outcome": Cells(b'"', [outcomes[status] for status in statuses], b'"'),
+        },
+    }
 
 
 # -- agents ------------------------------------------------------------------------------------------------------------

@@ -20,10 +20,11 @@ tagged.
 from __future__ import annotations
 
 import re
-from functools import lru_cache
+from collections.abc import Collection, Sequence
+from functools import lru_cache, partial
 from typing import NamedTuple, get_args
 
-from shipper.plugin import BadOption, Batch, Fields, Processor, edited
+from shipper.plugin import BadOption, Batch, Cells, Fields, Processor, Table, Unfit, edited, escaped, is_full
 from shipper.sdk.fields import check_name, find, put
 from shipper_plugins.processors.convert import Type, converted
 
@@ -72,7 +73,20 @@ class Dissect(Processor, frozen=True):
 
     def process(self, batch: Batch) -> Batch:
         """Returns the batch with the fields of each event whose text fits."""
-        return edited(batch, [self.field, *self._targets()], self._dissected)
+        return edited(batch, [self.field, *self._targets()], self._dissected, self._columns)
+
+    def _columns(self, table: Table) -> tuple[Table, Collection[int]]:
+        table = table.opened(self.field, *self._targets())
+        if (texts := table.cells(self.field)) is None:
+            raise Unfit
+        found, left = cut_all(parsed(self.tokenizer), texts.lines(table.count))
+        for name, cells in found.items():
+            target = self._target(name)
+            there = table.node(target)
+            if there is not None and not (self.overwrite_keys and is_full(there)):
+                raise Unfit
+            table = table.put(target, cells)
+        return table, left
 
     def _targets(self) -> list[str]:
         return [self._target(key.name) for key in parsed(self.tokenizer).keys if key.name]
@@ -152,5 +166,55 @@ def cut(tokenizer: Tokenizer, text: str) -> Fields:
 
 
 def _typed(tokenizer: Tokenizer, name: str, value: str) -> object:
-    type = next((key.type for key in tokenizer.keys if key.name == name and key.type), None)
+    type = _type(tokenizer, name)
     return value if type is None else converted(type, name, value)
+
+
+def _type(tokenizer: Tokenizer, name: str) -> Type | None:
+    return next((key.type for key in tokenizer.keys if key.name == name and key.type), None)
+
+
+# -- many texts --------------------------------------------------------------------------------------------------------
+
+
+def cut_all(tokenizer: Tokenizer, lines: bytes) -> tuple[dict[str, Cells], set[int]]:
+    """Returns the values of the keys in all texts, by name, and the places of those that do not fit, or are empty."""
+    rows = _pattern(tokenizer).findall(lines)
+    first = next((row for row in rows if row[0]), None)
+    if first is None:
+        raise Unfit
+    left = {place for place, row in enumerate(rows) if not row[0]}
+    _, *parts = zip(*[row if row[0] else first for row in rows] if left else rows, strict=True)
+    found: dict[str, Sequence[bytes]] = {}
+    before = b""
+    for key, part in zip(tokenizer.keys, parts, strict=True):
+        if key.is_joined:
+            found[key.name] = [one + before + other for one, other in zip(found[key.name], part, strict=True)]
+        elif key.name:
+            found[key.name] = part
+        before = key.delimiter.encode()
+    made = {}
+    for name, texts in found.items():
+        cells = Cells(b'"', escaped(b"\n".join(texts) + b"\n"), b'"')
+        type = _type(tokenizer, name)
+        made[name], refused = (cells, ()) if type is None else cells.changed(len(rows), partial(converted, type, name))
+        left.update(refused)
+    return made, left
+
+
+@lru_cache(maxsize=256)
+def _pattern(tokenizer: Tokenizer) -> re.Pattern[bytes]:
+    """Returns a pattern of every line: a group of all that is cut, empty if the line does not fit, and one of each key.
+
+    It is possessive, so it ends each value where `cut` does, and takes linear time.
+    """
+    parts = "".join(map(_value, tokenizer.keys))
+    return re.compile(rb"(%b%b)?+[^\n]*+\n" % (re.escape(tokenizer.begins.encode()), parts.encode()))
+
+
+def _value(key: Key) -> str:
+    if not key.delimiter:
+        return r"([^\n]*+)"
+    first, whole = re.escape(key.delimiter[0]), re.escape(key.delimiter)
+    again = rf"(?:(?!{whole}){first}[^{first}\n]*+)*+" if len(key.delimiter) > 1 else ""
+    return rf"([^{first}\n]*+{again}){whole}" + (rf"(?:{whole})*+" if key.is_padded else "")

@@ -8,11 +8,12 @@ list. `@timestamp` and `data_stream` stay: without them an event has no time, or
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from typing import Annotated
 
 import msgspec
 
-from shipper.plugin import Batch, Fields, Processor, edited
+from shipper.plugin import Batch, Fields, Processor, Table, edited
 from shipper.sdk.fields import GONE, changed, check_names, check_removable
 
 
@@ -28,7 +29,12 @@ class DropFields(Processor, frozen=True):
 
     def process(self, batch: Batch) -> Batch:
         """Returns the batch without the fields."""
-        return edited(batch, self.fields, self._shortened)
+        return edited(batch, self.fields, self._shortened, self._columns)
+
+    def _columns(self, table: Table) -> tuple[Table, Collection[int]]:
+        for name in self.fields:
+            table = table.opened(name).without(name)
+        return table, ()
 
     def _shortened(self, event: Fields) -> Fields:
         for name in self.fields:

@@ -21,7 +21,7 @@ The source of the reference time: https://pkg.go.dev/time#pkg-constants.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from datetime import UTC, datetime, timedelta, timezone, tzinfo
 from decimal import Decimal, InvalidOperation
@@ -85,15 +85,19 @@ def reading(layout: str, zone: tzinfo) -> Reading:
     if layout in (UNIX, UNIX_MS):
         return lambda value, now: _of_epoch(value, _SECOND if layout == UNIX else _SECOND // 1000)
     pattern = _pattern(layout)
+    names = tuple(name for name in pattern.groupindex if name != "fraction")
+    has_fraction, has_year = "fraction" in pattern.groupindex, not {"year", "short"}.isdisjoint(names)
 
     def read(value: Any, now: datetime) -> str:
         found = pattern.fullmatch(value) if isinstance(value, str) and len(value) <= 128 else None
         if found is None:
             raise ValueError("not a time")
         try:
-            return _written(found.groupdict(), zone, now)
+            second = _second(names, found.group(*names), zone, None if has_year else now)
         except OverflowError:  # at an edge of the calendar
             raise ValueError("not a time") from None
+        fraction = found["fraction"] if has_fraction else None
+        return f"{second}Z" if fraction is None else f"{second}.{fraction}Z"
 
     return read
 
@@ -124,16 +128,17 @@ def _of_part(part: str) -> str:
     return _PARTS[second[0]] + _FRACTION if second else _PARTS.get(part, part)
 
 
-def _written(found: dict[str, str | None], zone: tzinfo, now: datetime) -> str:
-    given = {name: value for name, value in found.items() if value is not None}
+@lru_cache(maxsize=4096)  # many events have one second, and different fractions of it
+def _second(names: Sequence[str], values: Sequence[str], zone: tzinfo, now: datetime | None) -> str:
+    """Returns a second in UTC, without a zone; `now` is None where the year is given."""
+    given = dict(zip(names, values, strict=True))
     moment = _moment(given, _zone(given["zone"]) if "zone" in given else zone, now)
-    fraction = f".{given['fraction']}" if "fraction" in given else ""
-    return f"{moment.astimezone(UTC).replace(tzinfo=None).isoformat(timespec='seconds')}{fraction}Z"
+    return moment.astimezone(UTC).replace(tzinfo=None).isoformat(timespec="seconds")
 
 
-def _moment(given: dict[str, str], zone: tzinfo, now: datetime) -> datetime:
-    if (year := _year(given)) is not None:
-        return _at(given, year, zone)
+def _moment(given: dict[str, str], zone: tzinfo, now: datetime | None) -> datetime:
+    if now is None:
+        return _at(given, _year(given), zone)
     local = now.astimezone(zone)
     try:
         moment = _at(given, local.year + 1, zone)  # the first of January, told on the last of December
@@ -145,11 +150,11 @@ def _moment(given: dict[str, str], zone: tzinfo, now: datetime) -> datetime:
     return moment if moment <= now + _DAY else _at(given, local.year - 1, zone)
 
 
-def _year(given: dict[str, str]) -> int | None:
+def _year(given: dict[str, str]) -> int:
     if "short" in given:
         short = int(given["short"])
         return short + (1900 if short >= 69 else 2000)
-    return int(given["year"]) if "year" in given else None
+    return int(given["year"])
 
 
 def _at(given: dict[str, str], year: int, zone: tzinfo) -> datetime:

@@ -20,13 +20,13 @@ Events are redacted before they are stored, so what was replaced is neither in t
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from typing import Annotated, Any
 
 import msgspec
 import orjson
 
-from shipper.plugin import Batch, Fields, Processor, edited
+from shipper.plugin import Batch, Fields, Processor, Table, edited
 from shipper.sdk.fields import changed, check_names
 from shipper.sdk.patterns import check_pattern, replacer
 
@@ -63,7 +63,12 @@ class Redact(Processor, frozen=True):
                 event = changed(event, name, lambda value: self._redacted(value, replaced, DEEPEST))
             return event
 
-        return edited(batch, self.fields, edit)
+        def by_columns(table: Table) -> tuple[Table, Collection[int]]:
+            for name in self.fields:
+                table, _ = table.opened(name).changed(name, lambda value: self._redacted(value, replaced, DEEPEST))
+            return table, ()
+
+        return edited(batch, self.fields, edit, by_columns)
 
     def _redacted(self, value: Any, replaced: Callable[[str], str], levels: int) -> Any:
         if isinstance(value, str):

@@ -20,7 +20,6 @@ from typing import Annotated
 import msgspec
 
 from shipper.plugin import Batch, Condition, Part, Processor, Settings
-from shipper.sdk.fields import look_up
 
 
 class Case(Settings, frozen=True):
@@ -42,16 +41,21 @@ class Route(Processor, frozen=True, kw_only=True):
 
     def process(self, batch: Batch) -> Sequence[Part]:
         """Returns a part for each choice of outputs."""
-        cases = [(case.when.test(), frozenset(case.outputs)) for case in self.routes]
-        default = None if self.default is None else frozenset(self.default)
         chosen: dict[frozenset[str] | None, list[int]] = {}
-        for position, own in enumerate(batch.own()):
-            look = look_up(own, batch.shared)
-            outputs = next((outputs for test, outputs in cases if test(look)), default)
+        for position, outputs in enumerate(self._outputs(batch)):
             chosen.setdefault(outputs, []).append(position)
         if len(chosen) == 1:
             return [Part(batch, outputs) for outputs in chosen]
         return [Part(batch.pick(positions), outputs) for outputs, positions in chosen.items()]
+
+    def _outputs(self, batch: Batch) -> list[frozenset[str] | None]:
+        """Returns the outputs of each event."""
+        chosen = [None if self.default is None else frozenset(self.default)] * batch.count
+        for case in reversed(self.routes):
+            outputs = frozenset(case.outputs)
+            for position in case.when.meet(batch):
+                chosen[position] = outputs
+        return chosen
 
     @property
     def is_slow(self) -> bool:

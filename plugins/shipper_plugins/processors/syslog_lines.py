@@ -16,17 +16,16 @@ bytes; read one by one, 30 µs.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from datetime import datetime, tzinfo
 from typing import Any
 
 import orjson
 
-from shipper.plugin import Batch, Fields, escaped, join, merged
+from shipper.plugin import Batch, Cells, Fields, Group, Lines, Table, merged
 from shipper_plugins.inputs.syslog_message import of_line, priority
 from shipper_plugins.inputs.syslog_time import leading
 from shipper_plugins.processors.instants import arrival
-from shipper_plugins.processors.json_runs import with_others
 
 _MONTH = rb"(?:Jan|Feb|Mar|Apr|May|Jun|Jul|Aug|Sep|Oct|Nov|Dec)"
 _ORDINARY = re.compile(
@@ -60,11 +59,17 @@ def at_once(batch: Batch, one: Callable[[Fields], Fields], zone: tzinfo | None) 
     log = batch.shared.get("log", {})
     if len(others) == len(rows) or "process" in shared or not isinstance(log, dict) or "syslog" in log:
         raise ValueError("not at once")
-    body = _body(batch, rows, times)
-    if others:
-        own = batch.own()
-        body = with_others(batch, shared, body, {place: one(own[place]) for place in others})
-    return batch.rewritten(body, shared)
+    first = next(row for row in rows if times[row[1]])
+    fields = _columns(batch, [row if times[row[1]] else first for row in rows] if others else rows, times)
+    own = batch.own() if others else []
+    odd = {place: merged(_replaced(batch.shared), one(own[place])) for place in others}
+    if not all(map(shared.keys().isdisjoint, odd.values())):
+        raise ValueError("not at once")
+    return batch.tabled(Table(batch.count, fields, odd), shared)
+
+
+def _replaced(shared: Fields) -> Fields:
+    return {key: value for key, value in shared.items() if key in _REPLACED}
 
 
 def _written(text: bytes, zone: tzinfo | None, now: datetime) -> bytes:
@@ -73,18 +78,34 @@ def _written(text: bytes, zone: tzinfo | None, now: datetime) -> bytes:
     return found[0].encode() if found else b""
 
 
-def _body(batch: Batch, rows: Sequence[tuple[bytes, ...]], times: dict[bytes, bytes]) -> bytes:
+def _columns(batch: Batch, rows: Sequence[tuple[bytes, ...]], times: dict[bytes, bytes]) -> Group:
     priorities, written, hosts, tags, pids, texts = zip(*rows, strict=True)
-    heads = {text: orjson.dumps(priority(int(text)))[1:-1] + b"," if text else b"" for text in set(priorities)}
-    messages = escaped(b"\n".join(texts) + b"\n")
-    return join(
-        batch.count,
-        *(b'{"@timestamp":"', [times[text] for text in written], b'","message":"', messages, b'",'),
-        *(*batch.log_columns()[:-1], b',"syslog":{', [heads[text] for text in priorities]),
-        *(b'"hostname":"', hosts, b'","appname":"', tags, b'"', _optional(b',"procid":"%b"', pids), b"}}"),
-        *(b',"process":{"name":"', tags, b'"', _optional(b',"pid":%b', pids), b"}}\n"),
-    )
+    table = batch.table().below({"log": batch.shared.get("log", {})})
+    log = table.node("log")
+    assert isinstance(log, dict)
+    return {
+        "@timestamp": Cells(b'"', [times[text] for text in written], b'"'),
+        "message": Lines(b"\n".join(texts) + b"\n"),
+        "log": {
+            **log,
+            "syslog": {
+                **_priority(priorities),
+                "hostname": Cells(b'"', hosts, b'"'),
+                "appname": Cells(b'"', tags, b'"'),
+                "procid": Cells([b'"%b"' % cell if cell else b"" for cell in pids], sparse=True),
+            },
+        },
+        "process": {"name": Cells(b'"', tags, b'"'), "pid": Cells(pids, sparse=True)},
+    }
 
 
-def _optional(form: bytes, column: Sequence[bytes]) -> list[bytes]:
-    return [form % cell if cell else b"" for cell in column]
+def _priority(column: Sequence[bytes]) -> Group:
+    """Returns the fields of the priorities that lines begin with."""
+    made = {text: priority(int(text)) if text else {} for text in set(column)}
+    names = dict.fromkeys(name for fields in made.values() for name in fields)
+    return {name: _of_each(column, {text: fields.get(name) for text, fields in made.items()}) for name in names}
+
+
+def _of_each(column: Sequence[bytes], values: Mapping[bytes, Any]) -> Cells:
+    made = {text: b"" if value is None else orjson.dumps(value) for text, value in values.items()}
+    return Cells([made[text] for text in column], sparse=b"" in made.values())

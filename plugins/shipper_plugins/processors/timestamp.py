@@ -14,6 +14,7 @@ An event without the field, or whose text matches no layout, keeps its time and 
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from datetime import UTC, datetime, tzinfo
 from functools import lru_cache
 from typing import Annotated, Any
@@ -21,10 +22,10 @@ from zoneinfo import ZoneInfo
 
 import msgspec
 
-from shipper.plugin import BadOption, Batch, Fields, Processor, edited
+from shipper.plugin import BadOption, Batch, Cells, Fields, Processor, Table, Unfit, constant, edited, is_full
 from shipper.sdk.fields import check_name, find, put
 from shipper_plugins.processors.instants import arrival
-from shipper_plugins.processors.layouts import reading
+from shipper_plugins.processors.layouts import Reading, reading
 
 _TIME = "@timestamp"
 
@@ -63,7 +64,23 @@ class Timestamp(Processor, frozen=True):
 
     def process(self, batch: Batch) -> Batch:
         """Returns the batch with the times that could be read."""
-        return edited(batch, [self.field, self.target_field, _TIME], self._timed)
+        return edited(batch, [self.field, self.target_field, _TIME], self._timed, self._columns)
+
+    def _columns(self, table: Table) -> tuple[Table, Collection[int]]:
+        table = table.opened(self.field, self.target_field)
+        texts, before = table.cells(self.field), table.cells(_TIME) or constant(None)
+        if texts is None or texts.sparse or before.sparse:
+            raise Unfit
+        read = self._reader()
+        if before.constant is None or texts.has_null(table.count):
+            both = Cells(b"[", *texts.columns, b",", *before.columns, b"]")
+            made, refused = both.changed(table.count, lambda pair: read(pair[0], arrival(pair[1])))
+        else:
+            now = arrival(before.each(1, lambda time: time)[0])
+            made, refused = texts.changed(table.count, lambda value: read(value, now))
+        if (there := table.node(self.target_field)) is not None and not is_full(there):
+            raise Unfit
+        return table.put(self.target_field, made), refused
 
     def _timed(self, event: Fields) -> Fields:
         value = find(event, self.field)
@@ -75,13 +92,21 @@ class Timestamp(Processor, frozen=True):
             raise ValueError(f"timestamp: {self.field} is no time in any of the layouts") from None
 
     def _read(self, value: Any, now: datetime) -> str:
+        return self._reader()(value, now)
+
+    def _reader(self) -> Reading:
         zone = _zone(self.timezone)
-        for layout in self.layouts:
-            try:
-                return reading(layout, zone)(value, now)
-            except ValueError:
-                continue
-        raise ValueError("not a time")
+        readings = [reading(layout, zone) for layout in self.layouts]
+
+        def read(value: Any, now: datetime) -> str:
+            for one in readings:
+                try:
+                    return one(value, now)
+                except ValueError:
+                    continue
+            raise ValueError("not a time")
+
+        return read
 
 
 @lru_cache(maxsize=64)

@@ -128,9 +128,19 @@ class Link:
         given = part._replace(batch=_lent(part.batch)) if self.is_foreign else part
         with contained():
             if self.stage is None:
-                return _processed(self.processor, given)
-            made = [_anew(one) for one in _parts(self.stage.process(given))]
+                return self._processed(given)
+            made = [_anew(one, may_be_unwritten=not self.is_foreign) for one in _parts(self.stage.process(given))]
         return [one._replace(outputs=part.outputs) if one.outputs is None else one for one in made]
+
+    def _processed(self, part: Part) -> list[Part]:
+        made, before = self.processor.process(part.batch), part.batch
+
+        def checked(batch: Batch) -> Batch:
+            return door.check(batch, before, may_be_unwritten=not self.is_foreign)
+
+        if isinstance(made, Batch):
+            return [part._replace(batch=checked(made))]
+        return [Part(checked(one.batch), _within(one.outputs, part.outputs)) for one in _parts(made)]
 
     @property
     def is_slow(self) -> bool:
@@ -144,7 +154,7 @@ class Link:
             return []
         try:
             with measured(self.meters), contained():
-                parts = [_anew(one) for one in _parts(self.stage.flush())]
+                parts = [_anew(one, may_be_unwritten=False) for one in _parts(self.stage.flush())]
             made = [one._replace(batch=clothe(one.batch)) for one in parts if one.batch.count]
         except Exception as error:
             self._report(error)
@@ -191,7 +201,7 @@ class Chain:
 
     def on(self, batch: Batch, taps: Taps) -> list[Part]:
         """Returns the parts that a batch becomes: each with its events and its outputs (None: all)."""
-        return list(self._branched(_through(self.links, [Part(batch)], taps), taps))
+        return list(map(_written, self._branched(_through(self.links, [Part(batch)], taps), taps)))
 
     def distinct(self, parts: Iterable[Part]) -> Iterator[Part]:
         """Returns the parts of a relayed batch, with one identity at most once for each output, which would otherwise
@@ -212,7 +222,7 @@ class Chain:
         parts = list(self._branched(_flushed(self.links, clothe, taps), taps))
         for output, links in self.branches.items():
             parts += _for(output, _flushed(links, clothe, taps))
-        return parts
+        return list(map(_written, parts))
 
     def _branched(self, parts: Iterable[Part], taps: Taps) -> Iterator[Part]:
         for part in parts:
@@ -280,6 +290,10 @@ def _for(output: str, parts: Iterable[Part]) -> list[Part]:
     return [part._replace(outputs=only) for part in parts if part.outputs is None or output in part.outputs]
 
 
+def _written(part: Part) -> Part:
+    return part._replace(batch=door.check_written(part.batch))
+
+
 def _parts(made: object) -> list[Part]:
     if not isinstance(made, list | tuple) or not all(isinstance(part, Part) for part in made):
         raise PluginFault(f"a batch is expected, not {type(made).__name__}")
@@ -289,17 +303,10 @@ def _parts(made: object) -> list[Part]:
     return list(made)
 
 
-def _anew(part: Part) -> Part:
+def _anew(part: Part, *, may_be_unwritten: bool) -> Part:
     """Returns what a stage made; its events have their places in this batch."""
     batch = part.batch.anew() if isinstance(part.batch, Batch) else part.batch
-    return part._replace(batch=door.check(batch))
-
-
-def _processed(processor: Processor, part: Part) -> list[Part]:
-    made = processor.process(part.batch)
-    if isinstance(made, Batch):
-        return [part._replace(batch=door.check(made, part.batch))]
-    return [Part(door.check(one.batch, part.batch), _within(one.outputs, part.outputs)) for one in _parts(made)]
+    return part._replace(batch=door.check(batch, may_be_unwritten=may_be_unwritten))
 
 
 def _within(outputs: frozenset[str] | None, before: frozenset[str] | None) -> frozenset[str] | None:

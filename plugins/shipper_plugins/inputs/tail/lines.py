@@ -1,8 +1,9 @@
 """Bytes of a file become batches of lines.
 
 The common case (UTF-8, no line too long) costs no Python per line: the last line feed is found, one decode checks the
-encoding, and the block is a batch as it is. Everything else (invalid bytes, other encodings, cut lines, events of
-several lines) takes a path with Python per line, some µs each, with the true offsets of the source.
+encoding, and the block is a batch as it is. Events of several lines of such a block are cut out of it as JSON, for 1 µs
+a line. Everything else (invalid bytes, other encodings, cut lines) takes a path with Python per line, some µs each,
+with the true offsets of the source.
 
 A line longer than `max_line_bytes` is cut and marked by `log.flags: [truncated]`; the rest of it is skipped, however
 long, without keeping it.
@@ -21,13 +22,13 @@ import codecs
 import re
 from collections.abc import Iterator, Sequence
 from io import BytesIO
-from itertools import pairwise
+from itertools import accumulate, pairwise
 
 import msgspec
 import orjson
 from msgspec.structs import replace
 
-from shipper.plugin import Batch, Fields
+from shipper.plugin import Batch, Fields, escaped
 from shipper_plugins.inputs.tail.filtering import Filter
 from shipper_plugins.inputs.tail.multiline import Multiline
 
@@ -40,6 +41,8 @@ _NO_ENCODING = "there is no such encoding for text files; write one such as lati
 LONGEST_MARK = max(map(len, _BOMS.values()))
 HOLE = 4
 """So many NULs within a line are no text: more than there are between two letters of UTF-32."""
+_HERE = "\x7foffset"
+"""Stands for an offset; no path is such a text."""
 _HOLES = re.compile(rb"\0{%d,}|(?:\A|(?<=\n))\0+" % HOLE)
 
 
@@ -216,7 +219,10 @@ class Cutter(msgspec.Struct, frozen=True):
         """Whole lines."""
         at += start
         if self.multiline is not None:
-            events, pending = self._grouped(self.multiline, self.charset.split(block), at, flush=flush)
+            if self._is_plain(block) and b"\r" not in block and block.endswith(b"\n"):
+                events, pending = self._grouped_plain(self.multiline, block, at, flush=flush)
+            else:
+                events, pending = self._grouped(self.multiline, self.charset.split(block), at, flush=flush)
             consumed = start + len(block) - pending if events else start
             return Cut((self._batch(events),) if events else (), consumed, pending=pending)
         fast = self._fast(block, at)
@@ -225,19 +231,25 @@ class Cutter(msgspec.Struct, frozen=True):
 
     def _fast(self, block: bytes, at: int) -> Batch | None:
         """The block as it is, or None if its lines have to be looked at one by one."""
-        if self.charset.name != "utf-8" or b"\0" in block or self._too_long(block):
+        if not self._is_plain(block):
             return None
-        if not block.isascii():
-            try:
-                block.decode()
-            except UnicodeDecodeError:
-                return None
         returns = block.count(b"\r\n") if b"\r" in block else 0
         if not returns:
             return Batch.lines(block, offset=at, shared=self.shared)
         if returns != block.count(b"\n"):
             return None
         return Batch.lines(block.replace(b"\r\n", b"\n"), offset=at, shared=self.shared, gap=2)
+
+    def _is_plain(self, block: bytes) -> bool:
+        """Whether its lines are text as they are, but for their ends."""
+        if self.charset.name != "utf-8" or b"\0" in block or self._too_long(block):
+            return False
+        if not block.isascii():
+            try:
+                block.decode()
+            except UnicodeDecodeError:
+                return False
+        return True
 
     def _too_long(self, block: bytes) -> bool:
         if len(block) <= self.max_line_bytes:
@@ -264,11 +276,8 @@ class Cutter(msgspec.Struct, frozen=True):
         read = [self.charset.text(line, self.max_line_bytes) for line in lines]
         texts = [text for text, _ in read]
         ends = [at, *(end for end in _ends(lines, at))]
-        groups = multiline.group(texts, ends, self.max_line_bytes)
-        pending = 0
-        if not flush and multiline.unfinished(groups[-1], texts[-1]):
-            first, last = groups.pop()
-            pending = ends[last] - ends[first]
+        raw = [text.encode(errors="replace") for text in texts]
+        groups, pending = self._groups(multiline, raw, ends, flush=flush)
         events = []
         for first, last in groups:
             several = ["multiline"] if last - first > 1 else []
@@ -276,11 +285,38 @@ class Cutter(msgspec.Struct, frozen=True):
             events.append(self._event("\n".join(texts[first:last]), cut, ends[first], several))
         return events, pending
 
+    def _groups(
+        self, multiline: Multiline, texts: Sequence[bytes], ends: Sequence[int], *, flush: bool
+    ) -> tuple[list[tuple[int, int]], int]:
+        groups = multiline.group(texts, ends, self.max_line_bytes)
+        if flush or not multiline.unfinished(groups[-1], texts[-1]):
+            return groups, 0
+        first, last = groups.pop()
+        return groups, ends[last] - ends[first]
+
+    def _grouped_plain(self, multiline: Multiline, block: bytes, at: int, *, flush: bool) -> tuple[list[bytes], int]:
+        """As `_grouped`, for lines of plain text: escaped by the block, and joined as JSON (1.3 µs a line of 100 bytes;
+        8 one by one)."""
+        ends = list(accumulate(map(len, BytesIO(block)), initial=at))
+        groups, pending = self._groups(multiline, block[:-1].split(b"\n"), ends, flush=flush)
+        texts = escaped(block)
+        alone, joined = self._form(), self._form("multiline")
+        events = [
+            (alone if last - first == 1 else joined) % (b"\\n".join(texts[first:last]), ends[first])
+            for first, last in groups
+        ]
+        return events, pending
+
+    def _form(self, *flags: str) -> bytes:
+        """A plain event with these flags, as a format of its text and its offset."""
+        log = orjson.dumps(self._log(_HERE, flags)).replace(b"%", b"%%").replace(orjson.dumps(_HERE), b"%d")
+        return b'{"message":"%%b","log":%b}' % log
+
     def _event(self, text: str, cut: bool, at: int, flags: Sequence[str] = ()) -> bytes:
-        log = {**self.shared.get("log", {}), "offset": at}
-        if cut or flags:
-            log["flags"] = [*flags, *(["truncated"] if cut else [])]
-        return orjson.dumps({"message": text, "log": log})
+        return orjson.dumps({"message": text, "log": self._log(at, [*flags, *(["truncated"] if cut else [])])})
+
+    def _log(self, at: int | str, flags: Sequence[str]) -> Fields:
+        return {**self.shared.get("log", {}), "offset": at, **({"flags": flags} if flags else {})}
 
     def _batch(self, events: Sequence[bytes]) -> Batch:
         return Batch.documents(events, shared={key: value for key, value in self.shared.items() if key != "log"})

@@ -16,7 +16,7 @@ from typing import Annotated, Literal
 import msgspec
 
 from shipper.plugin import Duration, Settings
-from shipper.sdk.patterns import check_pattern, searcher
+from shipper.sdk.patterns import check_pattern, finder
 
 _END = 512
 """Characters at each end of a line that are looked at; what is between them would cost too much time."""
@@ -40,30 +40,31 @@ class Multiline(Settings, frozen=True, kw_only=True):
     def __post_init__(self) -> None:
         check_pattern(self.pattern, "pattern")
 
-    def group(self, texts: Sequence[str], ends: Sequence[int], max_bytes: int) -> list[tuple[int, int]]:
-        """The events in these lines, as (first, after the last); the last one is unfinished if `unfinished` says so.
+    def group(self, texts: Sequence[bytes], ends: Sequence[int], max_bytes: int) -> list[tuple[int, int]]:
+        """The events in these lines of UTF-8, as (first, after the last); the last one is unfinished if `unfinished`
+        says so.
 
         `ends` are the offsets after each line, and begin with the offset of the first one.
         """
-        joins = list(map(self._is_meant(), texts))
+        meant = list(map(self._is_meant(), texts))
+        joins = meant if self.match == "after" else [False, *meant]
         events, first = [], 0
         for i in range(1, len(texts)):
-            joined = joins[i] if self.match == "after" else joins[i - 1]
-            if not joined or i - first >= self.max_lines or ends[i + 1] - ends[first] > max_bytes:
+            if not joins[i] or i - first >= self.max_lines or ends[i + 1] - ends[first] > max_bytes:
                 events.append((first, i))
                 first = i
         return [*events, (first, len(texts))] if texts else []
 
-    def unfinished(self, event: tuple[int, int], last: str) -> bool:
+    def unfinished(self, event: tuple[int, int], last: bytes) -> bool:
         """Whether another line could join the last event, whose last line this is."""
         if event[1] - event[0] >= self.max_lines:
             return False
         return self.match == "after" or self._is_meant()(last)
 
-    def _is_meant(self) -> Callable[[str], bool]:
-        found = searcher(self.pattern)
-        return lambda text: found(_ends(text)) != self.negate
+    def _is_meant(self) -> Callable[[bytes], bool]:
+        found, negate = finder(self.pattern), self.negate
+        return lambda text: found(text if len(text) <= 2 * _END else _ends(text.decode())) != negate
 
 
-def _ends(text: str) -> str:
-    return text if len(text) <= 2 * _END else text[:_END] + text[-_END:]
+def _ends(text: str) -> bytes:
+    return (text if len(text) <= 2 * _END else text[:_END] + text[-_END:]).encode()
