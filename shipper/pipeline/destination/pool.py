@@ -17,9 +17,9 @@ from __future__ import annotations
 import math
 from collections import Counter
 from collections.abc import Awaitable, Callable, Collection
-from dataclasses import dataclass, field
 from typing import Protocol
 
+import msgspec
 import trio
 
 from shipper.pipeline.destination.accepted import is_accepted
@@ -50,16 +50,15 @@ ASK_SECONDS = 60.0
 """For how long a destination is asked whether it accepts credentials."""
 
 
-@dataclass(frozen=True, slots=True)
-class Means:
+class Means(msgspec.Struct, frozen=True):
     """What lanes need of the process."""
 
     spool: Spool
     keyring: Keyring
     aio: Asyncio
     taps: Taps
-    lease: Lease = field(default_factory=Lease)
-    sources: Sources = field(default_factory=Sources)
+    lease: Lease = msgspec.field(default_factory=Lease)
+    sources: Sources = msgspec.field(default_factory=Sources)
     environment: Environment = REAL
 
 
