@@ -20,7 +20,7 @@ from shipper_plugins.inputs.syslog_door import Door, Peer
 from shipper_plugins.inputs.syslog_frames import Cut
 from shipper_plugins.inputs.syslog_gathering import Gathering
 
-MOST_AT_ONCE = 300
+MOST_AT_ONCE = 150
 MOST_BYTES = 256 << 10
 """Of datagrams that are read before others get their turn; the last one may exceed it."""
 _MOST_KNOWN = 1024

@@ -40,8 +40,8 @@ PAUSE_SECONDS = 0.5
 QUIET_SECONDS = 10.0
 """A connection that has been silent for so long is not in use."""
 _CHUNK = 64 << 10
-_STEP = 300
-"""Messages between two checkpoints."""
+_STEP = 150
+"""Messages between two checkpoints: 0.5 ms, or 6 ms if each is read alone."""
 
 
 class Connection:
