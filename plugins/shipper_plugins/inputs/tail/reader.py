@@ -117,7 +117,8 @@ class Reader:
         tidy = dict(followed.tidy)
         positions = {one.stream.key: one.position() for one in taken if one.is_stored}
         if positions:
-            await self._context.emit(*together([one.cut.batches for one in taken]), positions={**tidy, **positions})
+            batches = together([one.cut.batches for one in taken])
+            await self._context.emit(*batches, positions={**tidy, **positions})
             followed.tidied(tidy)
             self._filtered.add(sum(one.cut.filtered for one in taken))
         more = [self._turning.stored(one) for one in taken]
