@@ -282,7 +282,8 @@ class Batch:
             table = table.below({key: value for key, value in shared.items() if key in overlap})
             shared = {key: value for key, value in shared.items() if key not in overlap}
         encoded(list(table.odd.values()))  # what cannot be written must fail now
-        return self._but(table, shared=shared, offset=None, gap=1, sizes=None)
+        form: dict[str, Any] = {"offset": None, "gap": 1, "sizes": None, "complete": frozenset(), "form": None}
+        return self._but(table, shared=shared, **form)
 
     def _but(self, table: Table, **others: Any) -> Batch:
         """Returns the batch with other documents, which are not written yet."""

@@ -44,6 +44,47 @@ def _sizes(batches: Sequence[Batch]) -> tuple[int, ...]:
     return tuple(chain.from_iterable([batch.sizes or () for batch in batches]))
 
 
+# -- pieces that were processed ----------------------------------------------------------------------------------------
+
+
+def pieced(made: Sequence[Batch]) -> list[Batch]:
+    """Returns what was made of the `pieces` of a batch, in their order: as one batch, unless they share other fields.
+
+    Lines become documents where their neighbours are. Events have new places, unless they were relayed.
+    """
+    made = [one for one in made if one.count]
+    if not _are_neighbours(made):
+        made = [_as_documents(one) for one in made]
+    if len(made) < 2 or not all(_is_like(made[0], one) for one in made):
+        return list(made)
+    columns: dict[str, Any] = {name: _strung([(one.count, getattr(one, name)) for one in made]) for name in COLUMNS}
+    whole = replace(
+        made[0], count=sum([one.count for one in made]), body=b"".join([one.body for one in made]), **columns
+    )
+    if whole.sizes is not None:
+        whole = replace(whole, sizes=tuple(chain.from_iterable([one.sizes or () for one in made])))
+    items = list(chain.from_iterable([one.items or range(one.count) for one in made]))
+    return [replace(whole, items=items if whole.is_relayed else None)]
+
+
+def _are_neighbours(batches: Sequence[Batch]) -> bool:
+    """Whether all are lines, each behind the one before it, or none is."""
+    ends = [None if one.offset is None else one.offset + len(one.body) + one.count * (one.gap - 1) for one in batches]
+    return all(one.offset == end for one, end in zip(batches[1:], ends, strict=False))
+
+
+def _as_documents(batch: Batch) -> Batch:
+    return batch.replace(batch.own()) if batch.is_lines else batch
+
+
+def _is_like(one: Batch, other: Batch) -> bool:
+    return _kind_of(one) == _kind_of(other) and one.shared == other.shared
+
+
+def _kind_of(batch: Batch) -> tuple[object, ...]:
+    return batch.is_lines, batch.is_typed, batch.form, batch.gap, batch.route, batch.origin, batch.seq, batch.is_relayed
+
+
 # -- batches that are sent ---------------------------------------------------------------------------------------------
 
 

@@ -288,3 +288,11 @@ def test_documents_are_written_once_by_a_chain_of_ours(monkeypatch: pytest.Monke
 
     assert [event["k"]["l"] for event in part.batch.own()] == [0, 1, 3, 4]
     assert written == [4]
+
+
+def test_a_large_batch_passes_in_pieces_and_is_one_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("shipper.pipeline.intake.chain.PIECE", 20)
+    processors = [Rename(fields={"n": "m"}), Drop(when=Condition(equals={"m": 7}))]
+    (part,) = Chain(("a",), [link(one) for one in processors]).on(events(*range(30)), Taps())
+
+    assert [event["m"] for event in part.batch.own()] == [number for number in range(30) if number != 7]

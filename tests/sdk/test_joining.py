@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from shipper.sdk.event import COLUMNS, Batch
-from shipper.sdk.joining import kind, strung, together, way
+from shipper.sdk.joining import kind, pieced, strung, together, way
 from tests.sdk.batches import BATCHES, columns, exact, rows, typed_batches, with_columns
 from tests.sdk.formed import FORMED
 
@@ -151,3 +151,40 @@ def test_messages_of_a_form_enter_and_are_sent_together_with_their_like() -> Non
     both = together([FORMED, other], ("data_stream",))
     assert (both.form, both.whole()) == ("otlp", [*FORMED.whole(), *other.whole()])
     assert both.shared == FORMED.shared
+
+
+# -- pieces that were processed ----------------------------------------------------------------------------------------
+
+LOG = {"log": {"file": {"path": "/a"}}}
+TEXT = b"one\ntwo\nthree\n"
+
+
+def test_lines_in_pieces_are_the_same_lines_again() -> None:
+    for gap in (1, 2):
+        batch = Batch.lines(TEXT, offset=5, shared=LOG, gap=gap)
+        (made,) = pieced(list(batch.pieces(4)))
+
+        assert made == batch
+
+
+def test_lines_between_documents_become_documents() -> None:
+    first, second, third = Batch.lines(TEXT, offset=5, shared=LOG).pieces(6)
+    (made,) = pieced([first, second.replace(second.own()), third])
+
+    assert made.whole() == Batch.lines(TEXT, offset=5, shared=LOG).whole()
+    assert made.items is None
+
+
+def test_pieces_that_share_other_fields_stay_apart() -> None:
+    first, second, third = Batch.lines(TEXT, offset=5, shared=LOG).pieces(6)
+
+    assert [one.count for one in pieced([first, second.share({"a": 1}), third.pick([])])] == [1, 1]
+
+
+def test_typed_pieces_and_relayed_ones_keep_what_they_have() -> None:
+    batch = Batch.typed([{"a": b"x"}, {"a": b"yy"}, {"a": b"z"}], timestamps=[1, 2, 3]).identified(b"o" * 16, 7)
+    pieces = list(batch.pieces(6))
+    (made,) = pieced(pieces[:1] + pieces[2:])
+
+    assert made.own() == [{"a": b"x"}, {"a": b"z"}]
+    assert (made.items, made.timestamps) == ([0, 2], (1, 3))
