@@ -7,7 +7,7 @@ from pathlib import Path
 import trio
 
 from shipper.plugin import Later
-from tests.fakes import DESTINATIONS, PATIENCE, bench
+from tests.fakes import DESTINATIONS, PATIENCE, Destination, bench
 from tests.pipeline.test_client import NEVER, lasting
 
 
@@ -38,7 +38,7 @@ async def test_a_credential_is_used_by_no_client_once_its_barrier_is_settled(tmp
 async def test_another_lane_of_the_destination_is_hastened_and_no_lane_of_another_one(tmp_path: Path) -> None:
     async with bench(tmp_path) as on:
         for name in ("main", "other"):
-            script = DESTINATIONS.setdefault(name, type(DESTINATIONS["main"])())
+            script = DESTINATIONS.setdefault(name, Destination())
             script.feeding |= {"backoff": (NEVER, NEVER)}
             script.send = script.raising(Later("503"))
         old = await on.activate(1, main="k1", other="k1")
@@ -49,7 +49,6 @@ async def test_another_lane_of_the_destination_is_hastened_and_no_lane_of_anothe
         DESTINATIONS["main"].send = DESTINATIONS["main"].deliver
         await on.activate(2, main="k2", other="k1")
         await on.enter(to=["main"])
-        await on.spool.room.wait()
         with trio.fail_after(PATIENCE):
             while on.spool.figures.of_lanes([old["main"].id]).events:
                 await on.spool.room.wait()
