@@ -483,7 +483,7 @@ async def test_over_grpc_others_run_between_the_frames_of_one_block():
         await over_grpc(None, peer)
         nursery.cancel_scope.cancel()
 
-    assert turns >= otlp_frames.FIRST // otlp_frames.MOST_AT_ONCE
+    assert turns >= otlp_frames.FIRST // otlp_frames.MOST_AT_ONCE - 1  # trio runs either task first
     client = h2.connection.H2Connection(h2.config.H2Configuration(client_side=True))
     client.initiate_connection()
     *_, last = client.receive_data(peer.sent)

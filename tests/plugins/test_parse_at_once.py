@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from shipper.plugin import Batch, Fields
 from shipper.sdk.editing import tagged_here
-from shipper_plugins.processors import access, json_runs
+from shipper_plugins.processors import json_runs
 from shipper_plugins.processors.parse import Parse
 from tests.plugins.parsing import assert_as_alone, assert_documents_as_alone
 
@@ -115,14 +115,12 @@ def test_one_strange_part_changes_no_other_line() -> None:
 
 
 @pytest.fixture
-def small_pieces(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A few lines are already more than are read together."""
-    monkeypatch.setattr(access, "_PIECE", 4 << 10)
+def short_runs(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A few objects are already more than are read together."""
     monkeypatch.setattr(json_runs, "_RUN", 16)
 
 
-@pytest.mark.usefixtures("small_pieces")
-def test_lines_of_more_bytes_than_are_read_together_become_what_each_alone_becomes() -> None:
+def test_a_strange_line_among_many_changes_no_other() -> None:
     for strange in ["", "hello", ERRORS[0]]:
         for addresses in [["10.1.2.3"], ["10.1.2.3", "::1"], ["10.1.2.3", "web-1"]]:
             lines = [access_line([addresses[n % len(addresses)], *ORDINARY[1:8], f"a{n}", ""]) for n in range(100)]
@@ -132,12 +130,10 @@ def test_lines_of_more_bytes_than_are_read_together_become_what_each_alone_becom
             assert_as_alone(Parse(format="nginx"), lines, SHARED[1])
 
 
-@pytest.mark.usefixtures("small_pieces")
 def test_lines_of_which_none_is_ordinary_become_what_each_alone_becomes() -> None:
     assert_as_alone(Parse(format="nginx"), ERRORS * 40, SHARED[1])
 
 
-@pytest.mark.usefixtures("small_pieces")
 def test_an_event_is_counted_as_tagged_once_however_often_it_was_read() -> None:
     ordinary, no_time = access_line(ORDINARY), access_line([*ORDINARY[:3], "31/Feb/2026:12:34:56 +0000", *ORDINARY[4:]])
     lines = ["hello", *[ordinary] * 100, no_time]
@@ -191,7 +187,7 @@ def test_objects_become_what_each_alone_becomes(lines: list[str], shared: Fields
     assert_as_alone(Parse(format="json", target=target), lines, shared)
 
 
-@pytest.mark.usefixtures("small_pieces")
+@pytest.mark.usefixtures("short_runs")
 def test_one_object_of_many_may_have_a_shared_field() -> None:
     for text in ['{"@timestamp":"own"}', '{"tags":1,"@timestamp":2}', '{"host":{"ip":1}}', "bad", "{}"]:
         for place in [0, 15, 32, 49]:
@@ -201,7 +197,7 @@ def test_one_object_of_many_may_have_a_shared_field() -> None:
             assert_as_alone(Parse(format="json"), lines, SHARED[2])
 
 
-@pytest.mark.usefixtures("small_pieces")
+@pytest.mark.usefixtures("short_runs")
 def test_one_object_of_many_may_have_other_groups() -> None:
     for text in [
         *('{"a":{"b":{"c.d":1,"c":2}},"l":[{"x":1}]}', '{"a":{"b":{"":1}},"l":[{"x":1}]}', '{"n":{"c.d":1,"c":2}}'),

@@ -92,7 +92,6 @@ ROOMS = (
             ),
             **_apart(CONTRACT, "secret_source stage"),
             "retry": "how long to wait",
-            "unshown": "how a value with a secret is shown: tests of secrets read all that is written",
         },
     ),
     Room("shipper/revisions", "deadline effects forwarding machine offer orders requeue rollout statements"),
