@@ -6,7 +6,7 @@ import itertools
 from collections import defaultdict
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from functools import cache
+from functools import cache, partial
 from typing import cast
 from unittest.mock import patch
 
@@ -197,11 +197,18 @@ def test_calls_after_the_first_one_are_answered_without_h2(by_h2: list[int]) -> 
     assert len(answers) == 5
 
 
+def _with_long_header(client: Client) -> None:
+    """A call with a header that Huffman's code makes longer than a frame, and which comes without that."""
+    client.h2.encoder.encode = partial(client.h2.encoder.encode, huffman=False)
+    client.call(message(1), more=(("x-long", "\xff" * 6000),))
+
+
 UNUSUAL: dict[str, Callable[[Client], object]] = {
     "a body in two frames": lambda client: client.call(message(1), cut=3),
     "a large body": lambda client: client.call(message(17_000)),
     "a cookie": lambda client: client.call(message(1), more=(("cookie", "a"),)),
     "a declared length": lambda client: client.call(message(1), more=(("content-length", str(5 + len(message(1)))),)),
+    "a long header that is not ASCII": _with_long_header,
     "another method": lambda client: client.call(message(1), more=((":method", "PUT"),)),
 }
 

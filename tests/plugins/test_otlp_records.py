@@ -143,6 +143,23 @@ def test_the_limits_of_a_request_are_those_of_single_records(monkeypatch):
         came(SHOP)
 
 
+def test_a_resource_of_many_scopes_is_weighed_until_it_is_too_heavy_and_looked_into_after_that(monkeypatch):
+    weighed, looked_into = [], []
+    weigh = events.Filled.own_bytes.fget
+    monkeypatch.setattr(events, "MOST_WEIGHT", 1000)
+    monkeypatch.setattr(events.Filled, "own_bytes", property(lambda one: weighed.append(one) or weigh(one)))
+    monkeypatch.setattr(events, "is_exact", lambda value: looked_into.append(value) or True)
+    resource = Resource(attributes={"long": "x" * 300})
+    body = protobuf.encoded([Group(resource=resource, records=[Record(time=1)]) for _ in range(events.MOST_GROUPS)])
+
+    for read in (records.batches, decoded):
+        with pytest.raises(TooHeavy):
+            read(body)
+        assert len(weighed) == 3
+        weighed.clear()
+    assert looked_into == []
+
+
 def test_groups_without_records_make_no_batch():
     assert came(Group(), Group(resource=SHOP.resource)) == []
 

@@ -202,6 +202,6 @@ def _ordinary(headers: Iterable[HeaderTuple]) -> dict[str, str] | None:
 
 def _stateless(call: Call, headers: Iterable[HeaderTuple]) -> bytes:
     """Returns the frames of a call whose headers were read, written so that they change no table of who reads them."""
-    block = Encoder().encode([NeverIndexedHeaderTuple(name, value) for name, value in headers])
+    block = Encoder().encode([NeverIndexedHeaderTuple(name, value) for name, value in headers], huffman=False)
     head = _frame(_HEADERS, _END_HEADERS, call.stream, block)
     return head + _frame(_DATA, _END_STREAM, call.stream, call.body)

@@ -134,9 +134,13 @@ class Filled(NamedTuple, Generic[One]):
 
 
 def check_weight(filled: Iterable[Filled[Any]]) -> None:
-    """Raises TooHeavy if the resource and scope of each record take more than MOST_WEIGHT together."""
-    if sum(one.weight for one in filled) > MOST_WEIGHT:
-        raise TooHeavy("its records take too much memory, each with its resource and scope: send them in parts")
+    """Raises TooHeavy if the resource and scope of each record take more than MOST_WEIGHT together: as soon as they do,
+    since a resource may have many scopes."""
+    weight = 0
+    for one in filled:
+        weight += one.weight
+        if weight > MOST_WEIGHT:
+            raise TooHeavy("its records take too much memory, each with its resource and scope: send them in parts")
 
 
 def fields_of(group: Group) -> Fields:

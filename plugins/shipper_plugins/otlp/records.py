@@ -65,15 +65,13 @@ def batches(body: bytes) -> list[Batch] | None:
         return None
     filled, columns = list[Filled[bytes]](), list[_Columns]()
     for group, messages, records in _groups(cut, checked):
-        column = _columns(records)
-        fields = events.fields_of(group)
-        if column is None or not events.is_exact(fields):
+        if (column := _columns(records)) is None or len(filled) == events.MOST_GROUPS:
             return None
-        filled.append(Filled(fields, messages))
+        filled.append(Filled(events.fields_of(group), messages))
         columns.append(column)
-    if len(filled) > events.MOST_GROUPS:
-        return None
     events.check_weight(filled)
+    if not all(events.is_exact(one.fields) for one in filled):
+        return None
     return [piece for pair in zip(filled, columns, strict=True) for piece in _pieces(*pair)]
 
 
