@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 import pytest
 
@@ -296,3 +297,13 @@ def test_a_large_batch_passes_in_pieces_and_is_one_again(monkeypatch: pytest.Mon
     (part,) = Chain(("a",), [link(one) for one in processors]).on(events(*range(30)), Taps())
 
     assert [event["m"] for event in part.batch.own()] == [number for number in range(30) if number != 7]
+
+
+def test_pieces_go_to_outputs_in_sets_that_can_be_changed(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("shipper.pipeline.intake.chain.PIECE", 20)
+    first: Any = {"a"}
+    others: Any = set()
+    (part,) = Chain(("a", "b"), [link(Split(first, others))]).on(events(1, 2, 3, 4), Taps())
+
+    assert part.outputs == {"a"}
+    assert [event["n"] for event in part.batch.own()] == [1, 3]

@@ -315,7 +315,7 @@ def _parts(made: object) -> list[Part]:
     for part in made:
         if part.outputs is not None and not isinstance(part.outputs, frozenset | set):
             raise PluginFault(f"the outputs of a part are a set of names, not {type(part.outputs).__name__}")
-    return list(made)
+    return [part._replace(outputs=None if part.outputs is None else frozenset(part.outputs)) for part in made]
 
 
 def _anew(part: Part, *, may_be_unwritten: bool) -> Part:
