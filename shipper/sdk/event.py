@@ -417,7 +417,7 @@ class Batch:
         return replace(self, body=body, shared=shared, offset=None, gap=1, sizes=None, complete=frozenset(), form=None)
 
     def pick(self, positions: Sequence[int]) -> Batch:
-        """Returns the events at these ascending positions, with their ids."""
+        """Returns the events at these ascending positions, with their ids; documents keep their bytes."""
         if self.is_lines and positions and positions[-1] - positions[0] == len(positions) - 1:
             return self._run(positions[0], len(positions))
         if positions if self.is_lines else self._table is not None:
@@ -428,15 +428,21 @@ class Batch:
             sizes = tuple([self.sizes[i] for i in positions])
             return replace(self._subset(positions), body=b"".join([maps[i] for i in positions]), sizes=sizes)
         if self.offset is None:
-            documents = rows(self.body)
-            return replace(self._subset(positions), body=b"".join([documents[i] for i in positions]))
+            return replace(self._subset(positions), body=self._documents_at(positions))
         own = self.own() if positions else []
         return self.replace([own[i] for i in positions], positions)
 
     def _picked(self, positions: Sequence[int], table: Table) -> Batch:
         if self.is_lines:
             return self._subset(positions).tabled(table, self.shared)
-        return self._subset(positions, table)
+        picked = self._subset(positions, table)
+        if self.is_written:  # a number of many digits would be another one
+            object.__setattr__(picked, "body", self._documents_at(positions))
+        return picked
+
+    def _documents_at(self, positions: Sequence[int]) -> bytes:
+        documents = rows(self.body)
+        return b"".join([documents[i] for i in positions])
 
     def _run(self, first: int, count: int) -> Batch:
         """Returns neighbouring lines, which stay lines."""

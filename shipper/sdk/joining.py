@@ -55,7 +55,7 @@ def pieced(made: Sequence[Batch]) -> list[Batch]:
     made = [one for one in made if one.count]
     if not _are_neighbours(made):
         made = [_as_documents(one) for one in made]
-    if len(made) < 2 or not all(_is_like(made[0], one) for one in made):
+    if len({_kind_of(one) for one in made}) != 1:
         return list(made)
     columns: dict[str, Any] = {name: _strung([(one.count, getattr(one, name)) for one in made]) for name in COLUMNS}
     whole = replace(
@@ -77,12 +77,9 @@ def _as_documents(batch: Batch) -> Batch:
     return batch.replace(batch.own()) if batch.is_lines else batch
 
 
-def _is_like(one: Batch, other: Batch) -> bool:
-    return _kind_of(one) == _kind_of(other) and one.shared == other.shared
-
-
 def _kind_of(batch: Batch) -> tuple[object, ...]:
-    return batch.is_lines, batch.is_typed, batch.form, batch.gap, batch.route, batch.origin, batch.seq, batch.is_relayed
+    identity = batch.origin, batch.seq, batch.is_relayed
+    return batch.is_lines, batch.is_typed, batch.form, batch.gap, batch.route, identity, _written(batch.shared)
 
 
 # -- batches that are sent ---------------------------------------------------------------------------------------------
@@ -211,7 +208,7 @@ def rejoined(batch: Batch, positions: Sequence[int], changed: Batch) -> Batch:
 def _woven(batch: Batch, order: Sequence[int], *parts: tuple[Batch, Sequence[int]]) -> Batch:
     """Returns the batch with the fields and columns of two parts, each with the places of its events in this order."""
     one, other = [part.shared for part, _ in parts]
-    same = {key: value for key, value in one.items() if key in other and other[key] == value}
+    same = {key: value for key, value in one.items() if key in other and _written(other[key]) == _written(value)}
     events, columns = dict[int, Fields](), dict[str, dict[int, Any]]()
     for part, places in parts:
         beside = {key: value for key, value in part.shared.items() if key not in same}

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 import pytest
 
@@ -160,7 +161,10 @@ def test_an_event_on_which_a_processor_fails_is_tagged_alone() -> None:
     assert [event.get("tags", event.get("odd")) for event in made] == [1, 1, 1, ["processor_error"], 1, 1, 1]
 
 
-def test_events_on_which_a_processor_always_fails_stay_one_batch_and_are_not_tried_for_ever() -> None:
+@pytest.mark.parametrize("size", [1 << 20, 2000], ids=["whole", "in pieces"])
+def test_events_on_which_a_processor_always_fails_stay_one_batch_and_are_not_tried_for_ever(
+    monkeypatch: pytest.MonkeyPatch, size: int
+) -> None:
     calls: list[int] = []
 
     class Broken(Processor, frozen=True):
@@ -168,10 +172,11 @@ def test_events_on_which_a_processor_always_fails_stay_one_batch_and_are_not_tri
             calls.append(batch.count)
             raise ZeroDivisionError
 
+    monkeypatch.setattr("shipper.pipeline.intake.chain.PIECE", size)
     (part,) = Chain(("a",), [link(Broken())]).on(events(*range(1000)), Taps())
 
     assert [event["n"] for event in part.batch.whole() if event["tags"] == ["processor_error"]] == [*range(1000)]
-    assert len(calls) <= 2 * MOST_FAILURES + 1
+    assert len(calls) <= 2 * MOST_FAILURES + 1 + 10_000 // size
 
 
 def test_the_first_processor_that_fails_gives_the_reason_and_tags_of_the_batch_stay() -> None:
@@ -296,3 +301,13 @@ def test_a_large_batch_passes_in_pieces_and_is_one_again(monkeypatch: pytest.Mon
     (part,) = Chain(("a",), [link(one) for one in processors]).on(events(*range(30)), Taps())
 
     assert [event["m"] for event in part.batch.own()] == [number for number in range(30) if number != 7]
+
+
+def test_pieces_go_to_outputs_in_sets_that_can_be_changed(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("shipper.pipeline.intake.chain.PIECE", 20)
+    first: Any = {"a"}
+    others: Any = set()
+    (part,) = Chain(("a", "b"), [link(Split(first, others))]).on(events(1, 2, 3, 4), Taps())
+
+    assert part.outputs == {"a"}
+    assert [event["n"] for event in part.batch.own()] == [1, 3]

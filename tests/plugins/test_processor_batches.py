@@ -13,7 +13,7 @@ import trio
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from shipper.pipeline.intake.chain import Link
+from shipper.pipeline.intake.chain import MOST_FAILURES, Link
 from shipper.plugin import Asyncio, Batch, Condition, Fields, Meters, Part, Processor, Stage, StageContext
 from shipper.sdk.conditions import Range
 from shipper_plugins.processors.add_fields import AddFields
@@ -102,7 +102,7 @@ def made_of(case: Trial, batch: Batch) -> list[Fields]:
     """What goes on of a batch, with what a stage holds, by its place in the shipper's own chain."""
     stage = trio.run(_opened, case.processor) if case.processor.is_stage else None
     link = Link(case.processor, Meters(), "", stage)
-    parts = [*link.on(Part(batch)), *link.flush(lambda batch: batch)]
+    parts = [*link.on(Part(batch), iter(range(MOST_FAILURES))), *link.flush(lambda batch: batch)]
     return [{**event, "to": part.outputs} for part in parts for event in part.batch.whole()]
 
 

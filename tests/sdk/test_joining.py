@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from shipper.sdk.event import COLUMNS, Batch
-from shipper.sdk.joining import kind, pieced, strung, together, way
+from shipper.sdk.joining import kind, pieced, rejoined, strung, together, way
 from tests.sdk.batches import BATCHES, columns, exact, rows, typed_batches, with_columns
 from tests.sdk.formed import FORMED
 
@@ -179,6 +179,14 @@ def test_pieces_that_share_other_fields_stay_apart() -> None:
     first, second, third = Batch.lines(TEXT, offset=5, shared=LOG).pieces(6)
 
     assert [one.count for one in pieced([first, second.share({"a": 1}), third.pick([])])] == [1, 1]
+
+
+def test_a_number_is_no_boolean_where_events_are_joined() -> None:
+    batch = Batch.events([{"n": 0}, {"n": 1}], shared={"a": 1})
+    first, second = batch.pick([0]), replace(batch.pick([1]), shared={"a": True})
+
+    for made in (pieced([first, second]), [rejoined(batch, [1], second)]):
+        assert [event["a"] is True for one in made for event in one.whole()] == [False, True]
 
 
 def test_typed_pieces_and_relayed_ones_keep_what_they_have() -> None:

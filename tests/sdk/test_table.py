@@ -165,6 +165,15 @@ def test_a_condition_looks_at_a_column_and_writes_nothing() -> None:
     assert [find(event, "a.b") for event in made.pick([3, 4]).whole()] == [3, 4]
 
 
+def test_documents_that_a_condition_has_looked_at_keep_their_bytes() -> None:
+    own = b'{"n":12345678901234567890123,"x":1e5,"x":1.10}'
+    batch = Batch.documents([b'{"n":1}', own, b'{"n":1,"x":2}'])
+    kept = batch.pick(Condition(has_fields=["x"]).meet(batch))
+
+    assert kept.pick([0]).body == own + b"\n"
+    assert find(kept.table().objects([0])[0], "x") == 1.1
+
+
 def test_a_value_that_is_nested_deeply_gets_no_deeper() -> None:
     deep: Any = 1
     for _ in range(150):

@@ -98,28 +98,28 @@ class Link:
     def __post_init__(self) -> None:
         object.__setattr__(self, "is_foreign", type(self.processor).__module__.partition(".")[0] != _OURS)
 
-    def on(self, part: Part) -> list[Part]:
+    def on(self, part: Part, failures: Iterator[int]) -> list[Part]:
         """Returns what goes on of a part: the events on which it fails, or makes an invalid result, go on as they came,
-        tagged; those that pass it by never are."""
+        tagged; those that pass it by never are. `failures` yields as often as parts of it are tried again."""
+
+        def attempted(part: Part) -> list[Part]:
+            if self.stage is not None and self.rest.is_on:
+                return [part._replace(batch=_tagged(part.batch, self.rest.reason or ""))]
+            return self._apart(part, self._made, failures)
 
         def chosen(part: Part) -> list[Part]:
-            return on_those_that_meet(self.processor.when, part, self._attempted, anew=self.stage is not None)
+            return on_those_that_meet(self.processor.when, part, attempted, anew=self.stage is not None)
 
         with measured(self.meters):
-            return self._apart(part, chosen)  # the condition may fail too
+            return self._apart(part, chosen, failures)  # the condition may fail too
 
-    def _attempted(self, part: Part) -> list[Part]:
-        if self.stage is not None and self.rest.is_on:
-            return [part._replace(batch=_tagged(part.batch, self.rest.reason or ""))]
-        return self._apart(part, self._made)
-
-    def _apart(self, part: Part, run: Callable[[Part], list[Part]]) -> list[Part]:
+    def _apart(self, part: Part, run: Callable[[Part], list[Part]], failures: Iterator[int]) -> list[Part]:
         """Returns what `run` makes of a part; if it fails, of its halves, down to the events on which it fails."""
         try:
             return run(part)
         except Exception as error:
             self._report(error)
-            pieces = _pieces(part, range(part.batch.count), run, error, iter(range(MOST_FAILURES)))
+            pieces = _pieces(part, range(part.batch.count), run, error, failures)
         made = list[Part]()
         for reason, those in groupby(pieces, lambda piece: piece.error and self._reason(piece.error)):
             if reason is None:
@@ -176,6 +176,17 @@ class Link:
         return f"{type(self.processor).__name__} failed: {_kind(error)}"
 
 
+class _Failures:
+    """How many failures each processor has left on one batch, whose pieces have them together."""
+
+    def __init__(self) -> None:
+        self._of = dict[int, Iterator[int]]()
+
+    def of(self, link: Link) -> Iterator[int]:
+        """Returns those of a processor."""
+        return self._of.setdefault(id(link), iter(range(MOST_FAILURES)))
+
+
 @dataclass(frozen=True)
 class Chain:
     """All processors of an input under one revision, and its outputs."""
@@ -207,16 +218,17 @@ class Chain:
     def on(self, batch: Batch, taps: Taps) -> list[Part]:
         """Returns the parts that a batch becomes: each with its events and its outputs (None: all)."""
         pieces = list(batch.pieces(PIECE)) if self.has_links else [batch]
+        left = _Failures()
         if len(pieces) < 2:
-            return self._on_piece(batch, taps)
+            return self._on_piece(batch, taps, left)
         made: dict[frozenset[str] | None, list[Batch]] = {}
         for piece in pieces:
-            for part in self._on_piece(piece if piece.is_relayed else replace(piece, items=None), taps):
+            for part in self._on_piece(piece if piece.is_relayed else replace(piece, items=None), taps, left):
                 made.setdefault(part.outputs, []).append(part.batch)
         return [Part(whole, outputs) for outputs, batches in made.items() for whole in pieced(batches)]
 
-    def _on_piece(self, batch: Batch, taps: Taps) -> list[Part]:
-        return list(map(_written, self._branched(_through(self.links, [Part(batch)], taps), taps)))
+    def _on_piece(self, batch: Batch, taps: Taps, left: _Failures) -> list[Part]:
+        return list(map(_written, self._branched(_through(self.links, [Part(batch)], taps, left), taps, left)))
 
     def distinct(self, parts: Iterable[Part]) -> Iterator[Part]:
         """Returns the parts of a relayed batch, with one identity at most once for each output, which would otherwise
@@ -234,12 +246,13 @@ class Chain:
 
     def flush(self, clothe: Clothe, taps: Taps) -> list[Part]:
         """Returns what the stages still hold; what one stage releases passes the later ones before they are flushed."""
-        parts = list(self._branched(_flushed(self.links, clothe, taps), taps))
+        left = _Failures()
+        parts = list(self._branched(_flushed(self.links, clothe, taps, left), taps, left))
         for output, links in self.branches.items():
-            parts += _for(output, _flushed(links, clothe, taps))
+            parts += _for(output, _flushed(links, clothe, taps, left))
         return list(map(_written, parts))
 
-    def _branched(self, parts: Iterable[Part], taps: Taps) -> Iterator[Part]:
+    def _branched(self, parts: Iterable[Part], taps: Taps, left: _Failures) -> Iterator[Part]:
         for part in parts:
             if part.outputs is None and not self.branches:
                 yield part
@@ -250,7 +263,8 @@ class Chain:
                 yield part._replace(outputs=plain)
             for name in wanted:
                 if name in self.branches:
-                    yield from _for(name, _through(self.branches[name], [Part(part.batch, frozenset({name}))], taps))
+                    own = [Part(part.batch, frozenset({name}))]
+                    yield from _for(name, _through(self.branches[name], own, taps, left))
 
 
 def chained(
@@ -280,22 +294,22 @@ def bounded(batch: Batch) -> Iterator[Batch]:
             yield from bounded(half if half.is_relayed else replace(half, items=None))
 
 
-def _through(links: Sequence[Link], parts: list[Part], taps: Taps) -> list[Part]:
+def _through(links: Sequence[Link], parts: list[Part], taps: Taps, left: _Failures) -> list[Part]:
     for link in links:
-        parts = [made for part in parts for made in link.on(part)]
+        parts = [made for part in parts for made in link.on(part, left.of(link))]
         for part in parts:
             taps.offer(link.point, part.batch)
         parts = [part for part in parts if part.batch.count]
     return parts
 
 
-def _flushed(links: Sequence[Link], clothe: Clothe, taps: Taps) -> list[Part]:
+def _flushed(links: Sequence[Link], clothe: Clothe, taps: Taps, left: _Failures) -> list[Part]:
     parts: list[Part] = []
     for number, link in enumerate(links):
         made = link.flush(clothe)
         for part in made:
             taps.offer(link.point, part.batch)
-        parts += _through(links[number + 1 :], made, taps)
+        parts += _through(links[number + 1 :], made, taps, left)
     return parts
 
 
@@ -315,7 +329,7 @@ def _parts(made: object) -> list[Part]:
     for part in made:
         if part.outputs is not None and not isinstance(part.outputs, frozenset | set):
             raise PluginFault(f"the outputs of a part are a set of names, not {type(part.outputs).__name__}")
-    return list(made)
+    return [part._replace(outputs=None if part.outputs is None else frozenset(part.outputs)) for part in made]
 
 
 def _anew(part: Part, *, may_be_unwritten: bool) -> Part:
