@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
-from itertools import chain, repeat
+from itertools import chain, pairwise, repeat
 from typing import Any, TypeVar
 
 import orjson
@@ -50,12 +50,13 @@ def _sizes(batches: Sequence[Batch]) -> tuple[int, ...]:
 def pieced(made: Sequence[Batch]) -> list[Batch]:
     """Returns what was made of the `pieces` of a batch, in their order: as one batch, unless they share other fields.
 
-    Lines become documents where their neighbours are. Events have new places, unless they were relayed.
+    Lines become documents where their neighbours are. Events have new places, unless they were relayed: then the items
+    of a batch rise, and an event that was made twice is in two.
     """
     made = [one for one in made if one.count]
     if not _are_neighbours(made):
         made = [_as_documents(one) for one in made]
-    if len({_kind_of(one) for one in made}) != 1:
+    if len({_kind_of(one) for one in made}) != 1 or not _rise(made):
         return list(made)
     columns: dict[str, Any] = {name: _strung([(one.count, getattr(one, name)) for one in made]) for name in COLUMNS}
     whole = replace(
@@ -71,6 +72,12 @@ def _are_neighbours(batches: Sequence[Batch]) -> bool:
     """Whether all are lines, each behind the one before it, or none is."""
     ends = [None if one.offset is None else one.offset + len(one.body) + one.count * (one.gap - 1) for one in batches]
     return all(one.offset == end for one, end in zip(batches[1:], ends, strict=False))
+
+
+def _rise(batches: Sequence[Batch]) -> bool:
+    """Whether no relayed event of one is behind those of the next."""
+    items = [one.items or range(one.count) for one in batches if one.is_relayed]
+    return all(one[-1] < other[0] for one, other in pairwise(items))
 
 
 def _as_documents(batch: Batch) -> Batch:

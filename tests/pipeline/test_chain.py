@@ -233,6 +233,15 @@ def test_an_output_gets_no_identity_twice() -> None:
     ]
 
 
+def test_an_output_gets_no_identity_twice_of_a_batch_that_passed_in_pieces(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("shipper.pipeline.intake.chain.PIECE", 10)
+    chain = Chain(("a",), [link(Twice())])
+    made = [part.batch for part in chain.distinct(chain.on(THEIRS, Taps()))]
+
+    assert [item for one in made if one.is_relayed for item in one.items or ()] == [0, 1, 2]
+    assert sum(one.count for one in made) == 6
+
+
 def test_what_a_stage_made_is_new() -> None:
     assert identities(Chain(("a",), [link(Mark(), Passing())]), THEIRS) == [(False, None)]
 

@@ -37,6 +37,12 @@ def test_what_is_alone_or_much_or_shares_other_fields_or_has_an_order_to_keep_st
     assert together([[MUCH], [LINES], [OTHER], [CRLF, FLAGGED], []]) == [LINES, OTHER, MUCH, CRLF, FLAGGED]
 
 
+def test_many_short_lines_stay_lines_since_each_would_become_a_document_with_all_fields() -> None:
+    short = [of(path, b"\n" * 1000) for path in ("/d", "/e")]
+
+    assert together([[batch] for batch in short]) == short
+
+
 async def test_a_hundred_files_with_a_line_each_take_one_transaction(tmp_path: Path) -> None:
     paths, store = [tmp_path / f"{number:03}.log" for number in range(100)], Store()
     for number, path in enumerate(paths):

@@ -213,9 +213,9 @@ async def test_T49_8_a_key_that_died_too_early_is_held_visibly_until_an_order(tm
     async with shipping(tmp_path, "a", "b") as (world, sidecar):
         await queued(world, sidecar, 40)
         world.revoke("a")
-        world.destination.script = None
         await world.offer(sidecar, 2, "b")
         await sidecar.ack(2, "active")
+        world.destination.script = None  # as below
         held = await sidecar.state(lambda o: "401" in json.dumps(o["draining"]))
         nothing = await sidecar.action("drop", revision=7)
         assert sidecar.acks() == [1]
@@ -238,7 +238,7 @@ async def test_T49_8_a_rebind_delivers_with_the_new_key_what_was_bound_to_the_de
         world.revoke("a")
         await world.offer(sidecar, 2, "b")
         await sidecar.ack(2, "active")
-        world.destination.script = None  # not before: a request that came before the key was revoked would be taken
+        world.destination.script = None  # not before: one that was checked before the key was revoked would be taken
         result = await sidecar.action("rebind", **{"from": "a", "to": "b"})
         drained = await sidecar.ack(2, "drained")
         await world.delivered()

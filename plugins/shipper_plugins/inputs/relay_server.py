@@ -452,7 +452,9 @@ def _living(connections: set[web.RequestHandler]) -> set[web.RequestHandler]:
 
 
 def _lives(connection: web.RequestHandler) -> bool:
-    return connection.transport is not None and not connection.transport.is_closing()
+    """From any thread: the connection may be lost meanwhile."""
+    transport = connection.transport
+    return transport is not None and not transport.is_closing()
 
 
 def _add(connections: set[web.RequestHandler], request: web.BaseRequest) -> None:
