@@ -106,6 +106,7 @@ def test_what_nobody_knows_of_a_record_is_kept():
         Record(time=1, span_id=b"\1" * 65),
         Record(time=1, body=nested_to(views.LEVELS + 1)),
         Record(time=1, attributes={"deep": [[[[[1]]]]]}),
+        Record(time=1, body=[None] * (events.BATCH_BYTES // 2)),
     ],
 )
 def test_an_odd_record_is_left_to_the_readers_of_single_records(odd):
