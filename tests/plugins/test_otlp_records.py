@@ -119,6 +119,17 @@ def test_values_are_kept_to_the_last_level_that_is_not_odd():
     assert batch.own()[0]["body"] == {"structured": nested_to(views.LEVELS)}
 
 
+def test_of_a_value_that_is_given_again_only_the_last_is_looked_at():
+    """So it takes the memory of one."""
+    deep = ExportLogsServiceRequest.FromString(protobuf.encoded([Group(records=[Record(time=1, body=nested_to(9))])]))
+    [record] = deep.resource_logs[0].scope_logs[0].log_records
+    again = record.SerializeToString() + wire.bytes_field(5, wire.bytes_field(1, b"text"))
+
+    [batch] = records.batches(protobuf._enclosed(Group(), wire.bytes_field(2, again)))
+
+    assert batch.own()[0]["body"] == {"text": "text"}
+
+
 @pytest.mark.parametrize("odd", [Group(resource=Resource(attributes={"b": b"\0"}), records=[Record(time=1)])])
 def test_a_resource_that_json_cannot_hold_is_left_to_them_too(odd):
     assert records.batches(protobuf.encoded([odd])) is None
