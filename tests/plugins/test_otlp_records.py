@@ -106,6 +106,7 @@ def test_what_nobody_knows_of_a_record_is_kept():
         Record(time=1, span_id=b"\1" * 65),
         Record(time=1, body=nested_to(views.LEVELS + 1)),
         Record(time=1, attributes={"deep": [[[[[1]]]]]}),
+        Record(time=1, body=[None] * (events.BATCH_BYTES // 2)),
     ],
 )
 def test_an_odd_record_is_left_to_the_readers_of_single_records(odd):
@@ -116,6 +117,17 @@ def test_values_are_kept_to_the_last_level_that_is_not_odd():
     [batch] = came(Group(records=[Record(time=1, body=nested_to(views.LEVELS), attributes={"a": [[[[1]]]]})]))
 
     assert batch.own()[0]["body"] == {"structured": nested_to(views.LEVELS)}
+
+
+def test_of_a_value_that_is_given_again_only_the_last_is_looked_at():
+    """So it takes the memory of one."""
+    deep = ExportLogsServiceRequest.FromString(protobuf.encoded([Group(records=[Record(time=1, body=nested_to(9))])]))
+    [record] = deep.resource_logs[0].scope_logs[0].log_records
+    again = record.SerializeToString() + wire.bytes_field(5, wire.bytes_field(1, b"text"))
+
+    [batch] = records.batches(protobuf._enclosed(Group(), wire.bytes_field(2, again)))
+
+    assert batch.own()[0]["body"] == {"text": "text"}
 
 
 @pytest.mark.parametrize("odd", [Group(resource=Resource(attributes={"b": b"\0"}), records=[Record(time=1)])])

@@ -6,7 +6,7 @@
 | body, received and decompressed | the policy's limits, then 413 |
 | records of a request, and its groups | 100,000, then 400 |
 | resources and scopes of a request, once for each record | 64 MiB, then 413 |
-| objects of a decoded body | of one request at a time, in a thread if it is not small; at worst 40 times its bytes |
+| objects of a decoded body | of one request at a time, in a thread if it is not small; at worst 50 times its bytes |
 | values of a body in JSON | 2 million, or one for each four bytes, then 413 |
 | time | a body arrives at 1 KiB/s after 30 s |
 | connections | those of `shipper.sdk.server` |

@@ -2,7 +2,8 @@
 
 A request is checked and cut in C (`views`); a record becomes an object when somebody looks into it. What is odd is left
 to `protobuf` and `events`, which know about each record: a request with an invalid record or a broken text, records
-without a time, values of many levels, resources that JSON cannot hold.
+without a time, values of many levels, resources that JSON cannot hold. So are records that are larger than a batch: two
+bytes can be a value, which takes many times the memory as an object of protobuf, whenever somebody looks into it.
 """
 
 from __future__ import annotations
@@ -66,6 +67,8 @@ def batches(body: bytes) -> list[Batch] | None:
     filled, columns = list[Filled[bytes]](), list[_Columns]()
     for group, messages, records in _groups(cut, checked):
         if (column := _columns(records)) is None or len(filled) == events.MOST_GROUPS:
+            return None
+        if max(map(len, messages)) > events.BATCH_BYTES:
             return None
         filled.append(Filled(events.fields_of(group), messages))
         columns.append(column)

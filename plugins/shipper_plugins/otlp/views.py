@@ -67,7 +67,7 @@ def _made() -> list[Any]:
     _add(file, "ReadRecord", _OF_RECORD.format(body="bytes*", attributes="bytes"))
     for level in range(LEVELS + 1):
         deeper = (f"List{level}", f"Object{level}") if level < LEVELS else ("TooDeep", "TooDeep")
-        _add(file, f"Value{level}", f"{_OF_SCALARS}, 5 array_value {deeper[0]}, 6 kvlist_value {deeper[1]}")
+        _add(file, f"Value{level}", f"{_OF_SCALARS}, 5 array_value {deeper[0]}, 6 kvlist_value {deeper[1]}", "value")
         _add(file, f"Pair{level}", f"1 key text, 2 value Value{level}")
         _add(file, f"List{level}", f"1 values Value{level + 1}*") if level < LEVELS else None
         _add(file, f"Object{level}", f"1 values Pair{level + 1}*") if level < LEVELS else None
@@ -78,13 +78,20 @@ def _made() -> list[Any]:
     return [GetMessageClass(pool.FindMessageTypeByName(f"{_PACKAGE}.{name}")) for name in public]
 
 
-def _add(file: FileDescriptorProto, name: str, fields: str) -> None:
-    """Adds a type with fields such as `2 log_records bytes*`: a number, a name and a type; `*`: any number of them."""
+def _add(file: FileDescriptorProto, name: str, fields: str, oneof: str = "") -> None:
+    """Adds a type with fields such as `2 log_records bytes*`: a number, a name and a type; `*`: any number of them.
+
+    Of those of a `oneof`, a message has only the last, and takes half of the memory.
+    """
     message = file.message_type.add(name=name)
+    if oneof:
+        message.oneof_decl.add(name=oneof)
     for field in fields.split(", "):
         number, field_name, kind = field.split(" ")
         label = FieldDescriptorProto.LABEL_REPEATED if kind.endswith("*") else FieldDescriptorProto.LABEL_OPTIONAL
         added = message.field.add(number=int(number), name=field_name, label=label)
+        if oneof:
+            added.oneof_index = 0
         kind = kind.rstrip("*")
         if kind in _TYPES:
             added.type = _TYPES[kind]
