@@ -134,3 +134,23 @@ def test_a_count_above_the_limit_of_rsyslog_is_one_where_messages_may_be_as_long
     message = b"<1>" + b"\n" * MOST_OCTETS
 
     assert bodies(b"%d %b" % (len(message), message), limit=len(message)) == [message]
+
+
+class Searched(bytearray):
+    """Counts how often it is searched for a line feed."""
+
+    times = 0
+
+    def rfind(self, *args):
+        self.times += 1
+        return super().rfind(*args)
+
+
+@pytest.mark.parametrize(("begin", "times"), [(b"99 <1>", 0), (b"<1>", 4)], ids=["counted", "a line"])
+def test_a_counted_message_that_comes_in_many_pieces_is_not_searched_for_lines(begin, times):
+    frames = Frames(100)
+    frames._held = Searched()
+    for piece in (begin, b"a", b"a", b"a"):
+        assert frames.feed(piece) == []
+
+    assert frames._held.times == times

@@ -60,8 +60,10 @@ class Frames:
 
     def _take_lines(self, frames: list[bytes]) -> int:
         """Takes all lines, if each is whole and begins with a priority; returns where the last one ends."""
+        if self._skips or not self._held.startswith(b"<"):
+            return 0
         end = self._held.rfind(b"\n", self._looked) + 1
-        if not end or self._skips or not self._held.startswith(b"<"):
+        if not end:
             return 0
         block = bytes(memoryview(self._held)[:end])
         lines = block[:-1].split(b"\n")
