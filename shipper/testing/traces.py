@@ -6,13 +6,27 @@ import logging
 import os
 import threading
 from collections.abc import Awaitable, Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
 
 import trio
 
-PATIENCE = 10.0
-"""Seconds that anything may take."""
+from shipper.plugin import Asyncio
+
+PATIENCE = 30.0
+"""Seconds that anything may take. Only what is wrong takes so long."""
+MOST_STRIKES = 64
+"""Instants at which a plugin is cancelled."""
+
+
+def in_time() -> AbstractContextManager[trio.CancelScope]:
+    """Raises TooSlowError behind that."""
+    return trio.fail_after(PATIENCE)
+
+
+def for_a_while() -> AbstractContextManager[trio.CancelScope]:
+    """Gives up after that."""
+    return trio.move_on_after(PATIENCE)
 
 
 # -- left behind -------------------------------------------------------------------------------------------------------
@@ -26,13 +40,31 @@ class Traces:
 
     async def wait_until_gone(self) -> None:
         """Raises AssertionError if there are more than before, after some seconds."""
-        with trio.move_on_after(PATIENCE):
+        with for_a_while():
             while self._left():  # noqa: ASYNC110 - nobody tells when a descriptor closes
                 await trio.sleep(0.01)
         assert not self._left(), f"something was left open or running: more {', '.join(self._left())} than before"
 
     def _left(self) -> list[str]:
         return [name for name, count in _counts().items() if count > self._before[name]]
+
+
+async def with_loop(aio: Asyncio | None) -> Traces:
+    """Returns the traces, with the loop of asyncio running: it starts with the first call, and stays."""
+    await round_trips(aio, 1)
+    return Traces()
+
+
+async def round_trips(aio: Asyncio | None, count: int) -> None:
+    """Let tasks and coroutines that can go on do so, for a few steps each."""
+    for _ in range(count):
+        await trio.lowlevel.checkpoint()
+        if aio is not None:
+            await aio.call(_nothing)
+
+
+async def _nothing() -> None:
+    """A call of the loop."""
 
 
 def _counts() -> dict[str, int]:
@@ -88,7 +120,7 @@ async def struck(work: Callable[[], Awaitable[object]], at: int) -> bool:
             trio.lowlevel.remove_instrument(strike)
             steps = strike.steps
 
-    with trio.fail_after(PATIENCE):
+    with in_time():
         async with trio.open_nursery() as nursery:
             nursery.start_soon(run)
     for error in errors:
