@@ -9,6 +9,9 @@ from pathlib import Path
 
 ROOT = Path(__file__).parents[1]
 SKETCHES = re.findall(r"^```python file=(\S+)\n(.*?)^```$", (ROOT / "docs/plugins.md").read_text(), re.S | re.M)
+RECIPES = re.findall(
+    r"^```python file=(shipper_\S+)\n(.*?)^```$", (ROOT / "docs/plugin-recipes.md").read_text(), re.S | re.M
+)
 PREAMBLE = """from __future__ import annotations
 import asyncio, hmac, json, subprocess, time
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
@@ -42,13 +45,16 @@ def test_every_module_and_function_that_a_document_names_exists() -> None:
     assert [one for one in named if not exists(*one[1:])] == []
 
 
-def test_the_sketches_are_programs_of_the_public_names(tmp_path: Path) -> None:
+def test_the_sketches_and_recipes_are_programs_of_the_public_names(tmp_path: Path) -> None:
     """mypy reads them, those of one file together."""
     assert len(SKETCHES) >= 6
+    assert len(RECIPES) >= 5
+    for file, text in RECIPES:
+        (tmp_path / file).write_text(text)
     for file, _ in SKETCHES:
         (tmp_path / file).write_text(PREAMBLE + "\n\n".join(text for name, text in SKETCHES if name == file))
     command = [sys.executable, "-m", "mypy", "--config-file", str(ROOT / "pyproject.toml")]
-    files = sorted({str(tmp_path / file) for file, _ in SKETCHES})
+    files = sorted({str(tmp_path / file) for file, _ in [*SKETCHES, *RECIPES]})
     ended = subprocess.run([*command, *files], cwd=ROOT, capture_output=True, text=True, timeout=300)
 
     assert ended.returncode == 0, ended.stdout
