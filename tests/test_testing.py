@@ -516,8 +516,10 @@ async def test_a_good_input_passes_the_check() -> None:
     ],
 )
 async def test_a_bad_input_does_not(fault: str, complaint: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    if fault in ("ignores a cancel", "leaves a descriptor"):
-        monkeypatch.setattr(traces, "PATIENCE", 0.3)
+    if fault == "ignores a cancel":
+        monkeypatch.setattr(traces, "in_time", lambda: trio.fail_after(0.3))
+    if fault == "leaves a descriptor":
+        monkeypatch.setattr(traces, "for_a_while", lambda: trio.move_on_after(0.1))
     with pytest.raises(AssertionError, match=complaint):
         await check_input(Reading(fault=fault), 5, context=with_key)
     while LEFT:
