@@ -224,7 +224,7 @@ async def _check_cancel(output: Output, context: OutputContext, batch: Batch) ->
 
 
 async def check_close(output_to: Callable[[str, int], Output], context: OutputContext, batch: Batch) -> None:
-    """Whether nothing is sent after an output is closed; raises AssertionError.
+    """Checks that nothing is sent after an output is closed; raises AssertionError.
 
     `output_to` makes the output for a host and a port, where a peer reads nothing. The batch has some megabytes that do
     not compress, so that much of it waits to be sent when the output is closed.
