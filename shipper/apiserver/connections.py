@@ -193,7 +193,7 @@ class _Stream(httpcore2.AsyncNetworkStream):
         await trio.aclose_forcefully(self._stream)
 
     def get_extra_info(self, info: str) -> Any:
-        """Whether something came unasked, such as the end of the connection; nothing else is known."""
+        """Returns, of `is_readable`, whether something came unasked, such as the end of the connection; else None."""
         if info != "is_readable":
             return None
         below: Any = self._stream

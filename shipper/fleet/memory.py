@@ -23,7 +23,7 @@ class Memory(msgspec.Struct, frozen=True):
     directory: str
     """The id of this state directory."""
     state: Literal["new", "member", "left", "forgotten"] = "new"
-    """Whether it takes part, as it knew last; only a `member` starts without the store."""
+    """What it is in the fleet, as it knew last; only a `member` starts without the store."""
     newest: Version | None = None
     """The newest version that it has seen."""
     head: tuple[int, int] = (0, 0)

@@ -141,7 +141,7 @@ class Settings(msgspec.Struct, frozen=True):
     release_grace: float = 86400.0
     """Seconds for which a fenced or forgotten member with undelivered events delays a release."""
     release_when: Literal["accepted", "at_once"] = "accepted"
-    """Whether a release waits until the destination has accepted the secret that has come in its place, somewhere."""
+    """When a release may begin: once the destination has accepted, somewhere, the secret in its place, or at once."""
 
 
 class Accepting(msgspec.Struct, frozen=True):

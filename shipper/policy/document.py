@@ -103,10 +103,10 @@ def shown(key: str) -> str:
 
 
 def suggest(word: str, known: Iterable[str]) -> str:
-    """Returns ` (did you mean "hosts"?)` where one of the known words is close, otherwise nothing."""
+    """Returns ` (did you mean "hosts"?)` where one of the known words is close and can be shown, otherwise nothing."""
     from difflib import get_close_matches
 
-    close = get_close_matches(word[:64], list(known), n=1)
+    close = get_close_matches(word[:64], filter(str.isprintable, known), n=1)
     return f' (did you mean "{close[0]}"?)' if close else ""
 
 

@@ -23,7 +23,7 @@ def tune() -> None:
 
 
 def give_back() -> None:
-    """Returns free memory to the kernel, when much of it will not be needed again; takes some ms."""
+    """Gives free memory back to the kernel, when much of it will not be needed again; takes some ms."""
     _call("malloc_trim", 0)
 
 

@@ -86,6 +86,9 @@ class Asyncio:
         self._to_trio = Line(self._token.run_sync_soon)
         self._to_asyncio = Line(lambda call: self._loop.call_soon_threadsafe(call))
         self._thread: threading.Thread | None = None
+        self._asked: set[trio.CancelScope] = set()
+        """Of each function that `ask` has run in trio, until its end is on its way."""
+        self._asked_ended = trio.lowlevel.ParkingLot()
 
     @cached_property
     def _loop(self) -> asyncio.AbstractEventLoop:
@@ -160,15 +163,21 @@ class Asyncio:
     ) -> Callable[[], None]:
         """As `answer`, but without a task of the loop: returns at once, and `ended` is called there with the end.
 
-        Returns what cancels it; `ended` is called then too.
+        Returns what cancels it; `ended` is called then too. Once the loop is being closed, nothing runs any more.
         """
         scope = trio.CancelScope()
 
         async def ask() -> None:
             with scope:
                 end = await _captured(function, *args)
+            self._asked.remove(scope)
             self._to_asyncio.put(partial(ended, end))
+            self._asked_ended.unpark_all()
 
+        if not self._open:
+            self._loop.call_soon(ended, outcome.Error(_cancelled()))
+            return lambda: None
+        self._asked.add(scope)
         self._soon(trio.lowlevel.spawn_system_task, ask)
         return lambda: self._soon(scope.cancel)
 
@@ -213,6 +222,10 @@ class Asyncio:
             return
         with trio.CancelScope(shield=True):
             (await self._end(cancel_rest)).unwrap()
+            while self._asked:
+                for scope in [*self._asked]:
+                    scope.cancel("the asyncio loop is closed")
+                await self._asked_ended.park()
             self._to_asyncio.put(self._loop.stop)
             await trio.to_thread.run_sync(self._thread.join)
             self._loop.close()
@@ -236,6 +249,12 @@ def _run(loop: asyncio.AbstractEventLoop) -> None:
             return loop.run_forever()
         except (SystemExit, KeyboardInterrupt) as error:
             forget_frames(error)
+
+
+def _cancelled() -> BaseException:
+    import asyncio
+
+    return asyncio.CancelledError()
 
 
 def _cancel_again() -> None:

@@ -22,7 +22,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import accumulate, chain
 from operator import itemgetter
-from typing import Any, TypeVar, Union
+from typing import Any, NamedTuple, TypeVar, Union
 
 import orjson
 
@@ -37,6 +37,8 @@ _RUN = 256
 """Documents that are objects at once; those of a whole batch would exceed the CPU's cache."""
 _DEEP = 100
 """Brackets; orjson writes 254 levels."""
+_FEW = 4
+"""Rows for each different value from which on equal ones are written once."""
 _MISSING = object()
 
 
@@ -297,9 +299,7 @@ class Table:
         """Returns one JSON object a line; raises TypeError if an odd one cannot be written."""
         if not self.count:
             return b""
-        columns = _members(self.fields, self.count)
-        if not is_full(self.fields):
-            columns = [[text[1:] for text in _listed(columns)]]
+        columns, _ = _members(self.fields, self.count)
         body = join(self.count, b"{", *columns, b"}\n")
         if not self.odd:
             return body
@@ -501,38 +501,51 @@ def is_full(node: Node) -> bool:
     return any(map(is_full, node.values())) if isinstance(node, dict) else not node.sparse
 
 
-def _members(group: Group, count: int) -> list[Column]:
-    """Returns columns of `"name":value,…`; if no field is in all rows, one column of `,"name":value…`."""
-    full = next((name for name, node in group.items() if is_full(node)), None)
-    columns: list[Column] = []
-    is_before = full is not None
-    for name, node in group.items():
-        key = orjson.dumps(name) + b":"
-        if name == full:
-            columns += [key, *_value(node, count)]
-            is_before = False
-        elif is_full(node):
-            columns += [b"," + key, *_value(node, count)]
-        else:
-            (texts,) = _value(node, count)
-            begin, end = (key, b",") if is_before else (b"," + key, b"")
-            columns.append([begin + text + end if text else b"" for text in texts])
-    if full is not None or len(columns) == 1:
-        return columns
-    return [join(count, *columns, b"\n").split(b"\n")[:-1]]
+class _Member(NamedTuple):
+    """A field as it is written."""
+
+    key: bytes
+    columns: Sequence[Any]
+    """Of its value. If not all rows have it, there is one, which lacks the braces of a group; none if no row has it."""
+    is_full: bool
+    lacks_braces: bool = False
+
+    def between(self, before: bytes, after: bytes) -> Sequence[bytes]:
+        """Returns the column of a field that not all rows have, with these texts around it where it is."""
+        (texts,) = self.columns
+        begin, end = (b"{", b"}") if self.lacks_braces else (b"", b"")
+        begin, end = before + self.key + begin, end + after
+        different = set(texts)
+        if _FEW * len(different) > len(texts):
+            return [begin + text + end if text else b"" for text in texts]
+        made = {text: begin + text + end if text else b"" for text in different}
+        return list(map(made.__getitem__, texts))
 
 
-def _value(node: Node, count: int) -> Sequence[Any]:
+def _members(group: Group, count: int) -> tuple[list[Column], bool]:
+    """Returns columns of `"name":value,…`, and whether each row has a field; if not, they are one column, or none."""
+    members = [member for name, node in group.items() if (member := _member(name, node, count)).columns]
+    first = next((place for place, member in enumerate(members) if member.is_full), None)
+    if first is None:
+        return _few_members(members, count), False
+    columns: list[Column] = [member.between(b"", b",") for member in members[:first]]
+    columns += [members[first].key, *members[first].columns]
+    for member in members[first + 1 :]:
+        columns += [b"," + member.key, *member.columns] if member.is_full else [member.between(b",", b"")]
+    return columns, True
+
+
+def _few_members(members: Sequence[_Member], count: int) -> list[Column]:
+    if len(members) < 2:
+        return [member.between(b"", b"") for member in members]
+    whole = join(count, *[member.between(b",", b"") for member in members], b"\n")
+    return [[text[1:] for text in whole.split(b"\n")[:-1]]]
+
+
+def _member(name: str, node: Node, count: int) -> _Member:
+    key = orjson.dumps(name) + b":"
     if isinstance(node, Cells):
-        return node.columns
-    members = _members(node, count)
-    if is_full(node):
-        return b"{", *members, b"}"
-    return ([b"{" + text[1:] + b"}" if text else b"" for text in _listed(members)],)
-
-
-def _listed(columns: Sequence[Column]) -> Sequence[bytes]:
-    """Returns the one column that `_members` makes of fields that no row must have."""
-    (column,) = columns
-    assert not isinstance(column, bytes)
-    return column
+        columns = node.columns
+        return _Member(key, () if node.sparse and not any(columns[0]) else columns, not node.sparse)
+    members, are_in_all = _members(node, count)
+    return _Member(key, [b"{", *members, b"}"] if are_in_all else members, are_in_all, lacks_braces=not are_in_all)

@@ -8,7 +8,6 @@ a changed file is a changed destination.
 from __future__ import annotations
 
 import os
-import queue
 import ssl
 import tempfile
 import threading
@@ -54,15 +53,16 @@ def _read_in_time(path: str) -> bytes:
     these is limited.
     """
     late = TimeoutError(0, f"its file system does not answer within {READ_SECONDS:g} s")
-    answer: queue.SimpleQueue[bytes | Exception] = queue.SimpleQueue()
-    readers = _readers
+    answers: list[bytes | Exception] = []
+    readers, is_read = _readers, threading.Event()
 
     def read() -> None:
         try:
-            answer.put(_read(path))
+            answers.append(_read(path))
         except Exception as error:
-            answer.put(error)
+            answers.append(error)
         finally:
+            is_read.set()
             readers.release()
 
     if not readers.acquire(timeout=READ_SECONDS):
@@ -72,10 +72,9 @@ def _read_in_time(path: str) -> bytes:
     except RuntimeError as error:  # no thread can be started
         readers.release()
         raise OSError(0, str(error)) from None
-    try:
-        found = answer.get(timeout=READ_SECONDS)
-    except queue.Empty:
-        raise late from None
+    if not is_read.wait(READ_SECONDS):
+        raise late
+    (found,) = answers
     if isinstance(found, Exception):
         raise found
     return found

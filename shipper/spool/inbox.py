@@ -9,12 +9,11 @@ as long as each of them says: so answers are stored in the commit of the next ba
 
 from __future__ import annotations
 
-import contextlib
-import queue
 import sqlite3
 import threading
 from collections import deque
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -66,7 +65,10 @@ class Inbox:
         self.closing = threading.Event()
         self.full = False
         """Whether the disk is full: then operations that need room are parked."""
-        self._arrivals: queue.SimpleQueue[Operation | None] = queue.SimpleQueue()
+        self._arrivals: deque[Operation | None] = deque()
+        self._bell = threading.Lock()
+        """Released when something has arrived. A `SimpleQueue` waits for ever where its timeout ends as it begins."""
+        self._bell.acquire()
         self._urgent: deque[Operation] = deque()
         self._ordinary: deque[Operation] = deque()
         self._patient: deque[Operation] = deque()
@@ -78,7 +80,7 @@ class Inbox:
 
     def put(self, operation: Operation) -> None:
         """Adds an operation to the next group."""
-        self._arrivals.put(operation)
+        self._arrive(operation)
 
     def withdraw(self, operation: Operation) -> bool:
         """Withdraws an operation that still waits for room; returns True if it never ran and never will."""
@@ -89,14 +91,20 @@ class Inbox:
     def close(self) -> None:
         """Ends the inbox: nothing is put after this."""
         self.closing.set()
-        self._arrivals.put(None)
+        self._arrive(None)
+
+    def _arrive(self, operation: Operation | None) -> None:
+        self._arrivals.append(operation)
+        if self._bell.locked():
+            with suppress(RuntimeError):  # another thread was faster
+                self._bell.release()
 
     # -- from the writer's thread --------------------------------------------------------------------------------------
 
     @property
     def is_empty(self) -> bool:
         """Whether every operation that was put was received."""
-        return self._arrivals.empty()
+        return not self._arrivals
 
     def patience(self, otherwise: float | None) -> float | None:
         """Returns how long to wait for the next operation, in seconds; None: for ever."""
@@ -108,14 +116,18 @@ class Inbox:
 
     def receive(self, patience: float | None) -> bool:
         """Sorts arrived operations into queues; returns False if there were none within `patience` seconds."""
-        try:
-            first = self._arrivals.get(patience != 0, patience or None)
-        except queue.Empty:
+        if not self._arrives(patience):
             return not patience or bool(self._patient)
-        for operation in (first, *self._drain()):
-            if operation is not None:
-                self._line_up(operation)
+        for operation in self._drain():
+            self._line_up(operation)
         return True
+
+    def _arrives(self, patience: float | None) -> bool:
+        """Returns whether something is there, at the latest after `patience` seconds."""
+        self._bell.acquire(blocking=False)  # what has rung before may be taken already
+        if not self._arrivals and patience != 0:
+            self._bell.acquire(timeout=-1 if patience is None else patience)
+        return bool(self._arrivals)
 
     def claim(self) -> list[Operation]:
         """Returns the next group; empty while there are only patient operations that can wait longer."""
@@ -156,12 +168,9 @@ class Inbox:
         waiting = [*self._urgent, *self._ordinary, *self._patient, *self._parked, *self._drain()]
         return [operation for operation in waiting if not operation.withdrawn]
 
-    def _drain(self) -> Iterator[Operation]:
-        with contextlib.suppress(queue.Empty):
-            while True:
-                operation = self._arrivals.get_nowait()
-                if operation is not None:
-                    yield operation
+    def _drain(self) -> list[Operation]:
+        arrived = [self._arrivals.popleft() for _ in range(len(self._arrivals))]
+        return [operation for operation in arrived if operation is not None]
 
     def _line_up(self, operation: Operation) -> None:
         if operation.needs_room and self.full:

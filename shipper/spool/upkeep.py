@@ -67,7 +67,7 @@ class Upkeep:
         return complete
 
     def vacuum(self, *, all_of_it: bool = False) -> bool:
-        """Returns one portion of unused pages to the disk; True if there are more. Keeps some, unless `all_of_it`."""
+        """Gives a portion of unused pages back to the disk; True if there are more. Keeps some, unless `all_of_it`."""
         (unused,) = self._db.execute("PRAGMA freelist_count").fetchone()
         if unused <= (0 if all_of_it else VACUUM_ABOVE_PAGES):
             return False

@@ -62,7 +62,7 @@ class Config(msgspec.Struct, frozen=True):
 
     on_release: OnRelease | None = None
     release_when: Literal["accepted", "at_once"] = "accepted"
-    """Whether a released credential waits until a destination has accepted what has come in its place."""
+    """When a released credential may go: once a destination has accepted what has come in its place, or at once."""
     http: str | None = None
     otlp: str | None = None
     sidecar: Command = (*PROGRAM, "run")

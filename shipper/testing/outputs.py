@@ -123,7 +123,7 @@ async def _once(output: Output, context: OutputContext, batch: Batch) -> None:
 async def check_close(
     output_to: Callable[[str, int], Output], context: OutputContext, batch: Batch, *, greeting: bytes = b""
 ) -> None:
-    """Whether an output sends only while it may, and believes only answers; raises AssertionError.
+    """Checks that an output sends only while it may, and believes only answers; raises AssertionError.
 
     `output_to` makes the output for a host and a port, where a peer sends the `greeting` of a server that speaks first,
     and answers nothing. Nothing arrives there while `OutputContext.may_begin` says no; no event is delivered; and

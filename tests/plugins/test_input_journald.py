@@ -157,6 +157,7 @@ async def test_what_is_logged_comes_at_once_and_once_over_restarts(running: Jour
     assert store.messages == ["first", "second", "third"]
 
 
+@pytest.mark.needs("journalctl")
 async def test_entries_that_keep_coming_are_stored_in_turns(autojump_clock: trio.testing.MockClock) -> None:
     """The first one at once, and those that come during a turn together."""
     store, (writer, pipe) = Store(), trio.testing.memory_stream_one_way_pair()

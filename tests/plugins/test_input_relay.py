@@ -467,10 +467,11 @@ async def test_a_connection_that_has_shown_a_removed_credential_is_closed_before
 async def test_a_question_for_answers_does_not_hold_up_the_release_of_its_credential(aio: Asyncio) -> None:
     async with principal(aio) as door:
         body = msgspec.json.encode(Poll(Head(await hello(door), 1, 0), 0, frames.MOST_WAIT))
+        open_ones = door.source._server._connections._open_ones
         async with await door.connect() as stream:
             await stream.send_all(request("answers", body))
             with trio.fail_after(frames.MOST_WAIT / 2):
-                while not any(one.only_waits for one in door.source._server._connections._open_ones):
+                while not any(one.only_waits for one in [*open_ones]):  # a copy: they are another thread's
                     await trio.lowlevel.checkpoint()
                 door.change(without("k1"))
                 await door.source.changed()

@@ -209,3 +209,7 @@ def test_a_near_miss_is_suggested_and_a_far_one_is_not():
     assert suggest("hots", ["hosts", "tls"]) == ' (did you mean "hosts"?)'
     assert suggest("frobnicate", ["hosts", "tls"]) == ""
     assert suggest("x" * 1_000_000, ["hosts"]) == ""
+
+
+def test_nothing_is_suggested_that_a_terminal_would_take_for_an_order():
+    assert suggest("search", ["sea\t\x1b[2Jch", "sea\udc80rch", "serch"]) == ' (did you mean "serch"?)'

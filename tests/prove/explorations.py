@@ -2,7 +2,11 @@
 
 Members, a publisher and a candidate of a fleet (`tests.fleet.model`); members, people and a leader of Kubernetes
 (`tests.kubernetes.model`); leaders that take over from each other (`tests.kubernetes.summing`); the lanes of a sidecar
-(`tests.pipeline.exploration`). What is explored is the seed: a campaign goes through the table once.
+(`tests.pipeline.exploration`). What is explored is the seed: a campaign goes through the table once, and `--state` lets
+it go on where it stands.
+
+States are distinct within an exploration: their values differ, or what may still happen does. A campaign sums them up:
+a state to which two explorations come counts in both.
 """
 
 from __future__ import annotations
@@ -23,9 +27,13 @@ from tests.kubernetes.summing.exploring import Found
 from tests.kubernetes.summing.exploring import explore as explore_all
 from tests.march.command import campaign, parser
 from tests.march.kind import Drawn, Kind, Told, Violation
+from tests.march.sums import Sums
 from tests.pipeline.exploration import explore as lanes
 from tests.pipeline.exploration.worlds import WORLDS
+from tests.progress import Progress
 
+TOLD_EVERY = 100
+"""States."""
 FIRST, SECOND = frozenset({"s1"}), frozenset({"s2"})
 RULES = Rules((FIRST, SECOND, FIRST))
 FAULTS = {
@@ -76,7 +84,16 @@ def of_takeovers(states: int) -> Seen:
 
 def of_lanes(name: str, states: int) -> Seen:
     """Lanes, their destinations and their store."""
-    found = lanes.explore(WORLDS[name](), states)
+    seen = 0
+    with Progress(lambda: f"lanes: {name}: {seen:,} of at most {states:,} states") as progress:
+
+        def tell(count: int) -> None:
+            nonlocal seen
+            seen = count
+            if count % TOLD_EVERY == 0:
+                progress()
+
+        found = lanes.explore(WORLDS[name](), states, tell=tell)
     return Seen(found.states, found.broken, found.complete)
 
 
@@ -104,8 +121,11 @@ def draw(states: int, seed: int) -> Explored:
 
 
 def run(explored: Explored) -> Told:
-    """Explores it."""
-    seen = TABLE[explored.name](explored.states)
+    """Explores it. A law that is broken is one thing (X), anything that is raised another one (E)."""
+    try:
+        seen = TABLE[explored.name](explored.states)
+    except Exception as error:
+        return Told([Violation("E", f"{explored.name} could not go on: {type(error).__name__}: {error}")])
     violations = [Violation("X", f"{explored.name}: {seen.broken}")] if seen.broken else []
     figures = Counter({"states": seen.states, "seen whole": seen.complete})
     return Told(violations, Counter({explored.name: seen.states}), figures)
@@ -121,7 +141,15 @@ def main() -> int:
     options = parser("tests.prove.explorations", __doc__)
     options.add_argument("--states", type=int, default=2000, help="of each, at most (default: 2000)")
     told = options.parse_args()
-    return campaign(explorations(told.states), told, usual=len(TABLE))
+    told.rounds = _rounds(told.rounds, told.seed, Sums.load(told.state))
+    return campaign(explorations(told.states), told)
+
+
+def _rounds(asked: int | None, seed: int | None, sums: Sums) -> int:
+    """With those of the sums, and none twice: it would count the same states again."""
+    first = sums.next_seed if seed is None else seed
+    most = sums.rounds + max(0, len(TABLE) - first)
+    return most if asked is None else min(asked, most)
 
 
 if __name__ == "__main__":

@@ -492,6 +492,50 @@ async def test_leaving_while_a_function_answers_cancels_it_and_waits_for_it() ->
     assert steps.seen == ["started", "cleaned up", "left"]
 
 
+async def test_what_was_asked_for_without_a_task_has_ended_before_the_loop_is_closed() -> None:
+    seen: list[str] = []
+
+    async def slow() -> None:
+        try:
+            await trio.sleep_forever()
+        finally:
+            with trio.CancelScope(shield=True):
+                await trio.testing.wait_all_tasks_blocked()
+            seen.append("trio")
+
+    async with open_asyncio() as aio:
+
+        async def begin() -> None:
+            aio.ask(lambda end: seen.append("asyncio"), slow)
+
+        await aio.call(begin)
+        await trio.testing.wait_all_tasks_blocked()
+
+    assert seen == ["trio", "asyncio"]
+
+
+async def test_nothing_is_asked_for_while_the_loop_is_being_closed() -> None:
+    ends: list[outcome.Outcome[None]] = []
+
+    async with open_asyncio() as aio:
+
+        async def late() -> None:
+            with suppress(asyncio.CancelledError):
+                await asyncio.sleep(3600)
+            aio.ask(ends.append, trio.sleep_forever)
+
+        async def begin() -> None:
+            running.append(asyncio.create_task(late()))
+            await asyncio.sleep(0)
+
+        running: list[asyncio.Task[None]] = []
+        await aio.call(begin)
+
+    (end,) = ends
+    with pytest.raises(asyncio.CancelledError):
+        end.unwrap()
+
+
 async def test_a_cancel_of_the_block_still_ends_the_loop_in_order() -> None:
     steps = Steps()
     with trio.fail_after(60), trio.CancelScope() as scope:

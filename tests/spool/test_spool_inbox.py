@@ -83,6 +83,11 @@ def test_nothing_that_came_for_so_long_is_told() -> None:
     assert Inbox().receive(0)
 
 
+def test_a_wait_that_is_over_when_it_begins_ends() -> None:
+    """Not for ever, as with a queue that reckons what is left of its wait, and takes less than nothing for no end."""
+    assert not any(Inbox().receive(1e-9) for _ in range(20_000))
+
+
 def test_a_group_has_a_bound() -> None:
     inbox = filled(*(operation() for _ in range(GROUP_LIMIT + 1)))
 

@@ -27,15 +27,15 @@ async def test_t152_3_and_9_a_member_answers_only_what_its_sidecar_did_and_ends_
         fleet.host("web-1")
         slow = fleet.host("web-2")
         await fleet.started(one, "web-1", "web-2")
+        refused = fleet.hold_back("web-2")
+        await fleet.until(lambda: refused)  # what was refused lies before each barrier that follows
         slow.pause_sidecar()
         two = await fleet.rotate("k2")
         await fleet.started(two, "web-1")
         await fleet.until(lambda: "2" in [said["version"] for said in slow.said("fleet_version")])
         supplied = (await fleet.report("web-2")).stages  # type: ignore[union-attr]
         three = await fleet.rotate("k3")
-        refused = fleet.hold_back("web-2")
         slow.go_on()
-        await fleet.until(lambda: refused)
         active = await fleet.wait(three, "active")
         await fleet.started(three, "web-1")
         closed = await fleet.wait(two, seconds=0), await fleet.wait(three, seconds=0)

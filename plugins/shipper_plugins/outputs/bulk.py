@@ -282,7 +282,7 @@ def refusal(status: int, headers: Mapping[str, str], body: bytes, host: str) -> 
 
 
 def _code(status: int, *, held: bool) -> Code:
-    """Whether a 403 ends in time (a blocked index), and is no missing privilege."""
+    """Returns the code of a status; a `held` 403 is a missing privilege, another one ends in time (a blocked index)."""
     if held:
         return {401: Code.UNAUTHORIZED, 403: Code.FORBIDDEN}.get(status, Code.REFUSED)
     return Code.OVERLOADED if status == 429 else Code.UNAVAILABLE

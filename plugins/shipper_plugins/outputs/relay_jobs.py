@@ -27,8 +27,9 @@ class Job:
     part: Part
     count: int
     size: int
-    """The digest of its events, as they are."""
+    """Its bytes, by which a request is bounded."""
     items: Sequence[int]
+    """The places of its events in the part."""
     is_own: bool = True
     """Whether this shipper was the first to accept its events."""
     is_alone: bool = False

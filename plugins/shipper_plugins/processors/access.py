@@ -208,7 +208,9 @@ def at_once(
     odd = {place: merged(_replaced(batch.shared, shared), one(own[place])) for place in others}
     if not all(map(shared.keys().isdisjoint, odd.values())):
         raise ValueError("not at once")
-    fields = _columns(batch, lines, heads, [row if row[0] else ordinary_row for row in rows], service)
+    if others:
+        rows = [row if row[0] else ordinary_row for row in rows]
+    fields = _columns(batch, lines, heads, rows, service)
     return batch.tabled(Table(batch.count, fields, odd), shared)
 
 

@@ -51,7 +51,7 @@ class AddHostMetadata(Processor, frozen=True):
 
     @property
     def is_slow(self) -> bool:
-        """What is known of the host is in files of the kernel and of the distribution."""
+        """Whether it waits for a disk: what is known of the host is in files of the kernel and of the distribution."""
         return True
 
     def _on(self, event: Fields, host: Fields) -> Fields:

@@ -138,12 +138,12 @@ class Parse(Processor, frozen=True):
         return self.format == "regex" or self.dashboards
 
     def _at_once(self, batch: Batch) -> Batch:
-        shape = json_lines.shape(batch.shared)
         if server := _SERVERS.get(self.format):
             service = self.format if self.dashboards else None
             return access.at_once(batch, server.ORDINARY, lambda event: self._parsed(event, batch.shared), service)
         if self.format == "syslog":
             return syslog_lines.at_once(batch, lambda event: self._parsed(event, batch.shared), _zone(self.timezone))
+        shape = json_lines.shape(batch.shared)
         return json_runs.at_once(batch, shape, self.target, self._reading(shape))
 
     def _reading(self, shape: Fields) -> json_runs.Reading | None:

@@ -92,7 +92,7 @@ class _Throttle(Stage):
         self._over = 0
 
     def rollback(self) -> None:
-        """Returns the tokens since the last commit."""
+        """Gives back the tokens since the last commit."""
         self._buckets.rollback()
         self._over = 0
 

@@ -42,7 +42,7 @@ class Reporting:
         self.pace.wrote(now)
 
     def doubt(self) -> None:
-        """Whether the last status is there is unknown."""
+        """It is unknown whether the last status is there."""
         self._sent = None
 
 

@@ -213,7 +213,7 @@ class Backlog:
         return self._lowest_passed() > self.barriers[0]
 
     def lowest(self) -> int:
-        """Whether every entry below this one is settled."""
+        """Returns the lowest entry below which everything is settled."""
         return int(min(self._lowest_passed(), self.front + 1))
 
     def _lowest_passed(self) -> float:

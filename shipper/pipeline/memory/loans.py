@@ -140,7 +140,7 @@ class Borrower:
             self._careful = max(0, self._careful - 1)
 
     def give_back(self) -> None:
-        """Returns all memory at the end of a session."""
+        """Gives all memory back at the end of a session."""
         for loan in list(self.loans):
             loan.give_back()
 
@@ -181,7 +181,7 @@ class Loan:
             self.size = self._held
 
     def give_back(self) -> None:
-        """Returns the memory; harmless if it is returned already."""
+        """Gives the memory back; harmless if that was done already."""
         if self not in self.borrower.loans:
             return
         lender = self.borrower.lender

@@ -8,6 +8,7 @@ import trio
 import trio.testing
 
 from shipper.kubernetes.kinds import LEADER_LEASE
+from shipper.kubernetes.summing import election
 from shipper.process.environment import REAL
 from tests.backends.kubernetes_proxy import open_proxy
 from tests.kubernetes.summing.cluster import LEASES_API, Cluster, Played, entry, leading, until_leading
@@ -19,6 +20,13 @@ def lease(cluster: Cluster) -> dict:
     return cluster.admin.get(cluster.path("leases", LEADER_LEASE, api=LEASES_API))["spec"]
 
 
+@pytest.fixture
+def patient(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A leader that ends gives its Lease back within seconds, or lets it run out: here however slow the server is."""
+    monkeypatch.setattr(election, "FAREWELL_SECONDS", 60.0)
+
+
+@pytest.mark.usefixtures("patient")
 async def test_one_of_two_leads_and_the_other_one_follows_at_once_when_it_ends(cluster: Cluster):
     ends = trio.Event()
 
@@ -36,6 +44,7 @@ async def test_one_of_two_leads_and_the_other_one_follows_at_once_when_it_ends(c
             assert await until_leading(second) == token + 1
 
 
+@pytest.mark.usefixtures("patient")
 async def test_a_lease_is_taken_over_when_it_was_not_renewed_then_renewed_and_given_back_at_the_end(cluster: Cluster):
     held = {"holderIdentity": "dead", "leaseDurationSeconds": 1, "leaseTransitions": 7}
     made = {"metadata": {"name": LEADER_LEASE}, "spec": held}

@@ -10,10 +10,18 @@ from shipper.spool import dead_letters, doubt
 from shipper.spool.schema import BARRIER, REST, SLOT
 from shipper.values import Revision
 from tests.pipeline.exploration.actor import SEALER, number
+from tests.pipeline.exploration.broken import Broken
 from tests.pipeline.exploration.world import ORIGIN, Stage, State
 
 PATIENCE = 400
 """Steps in which all is delivered once the destination takes everything."""
+
+
+def judge(stage: Stage, state: State, *, ends: bool) -> None:
+    """Raises Broken if a law does not hold in the present state of a stage, or once it `ends`; the stage is in another
+    state afterwards."""
+    if wrong := next(broken(stage), None) or (_ends(stage, state) if ends else None):
+        raise Broken(wrong)
 
 
 def broken(stage: Stage) -> Iterator[str]:
@@ -95,8 +103,8 @@ def _counts(stage: Stage) -> Iterator[str]:
             yield f"B11: the barrier {seq} of lane {lane} counts {accepted}, and {answered} + {waits} are there"
 
 
-def ends(stage: Stage, state: State) -> str | None:
-    """Ends all faults; returns what does not come to its end then. The stage is in another state afterwards."""
+def _ends(stage: Stage, state: State) -> str | None:
+    """Ends all faults; returns what does not come to its end then."""
     stage.become(state)
     world = stage.world
     world.left = type(world.left)(arrivals=0)
@@ -110,7 +118,7 @@ def ends(stage: Stage, state: State) -> str | None:
     for act in ["renew"] * world.lapsed + ["supply"] * bool(world.withdrawn):
         stage.do(act)
     for _ in range(PATIENCE):
-        stage.taken()
+        stage.decide()
         act = next(stage.inner(), None) or next(stage.answers(), None) or next(stage.outer(), None)
         if act is None:
             break

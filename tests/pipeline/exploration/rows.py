@@ -34,11 +34,15 @@ class Store:
         self.db = in_memory(cached_statements=500)
         schema.prepare(self.db)
         self.db.execute("CREATE TABLE damage (report TEXT NOT NULL)")
-        self._rows = self.rows()
+        self._rows: Rows = ((),) * len(TABLES)
+        self._changes = -1
+        self.rows()
 
     def rows(self) -> Rows:
-        """Its present state."""
-        self._rows = tuple(tuple(self.db.execute(f"SELECT * FROM {table}")) for table in TABLES)
+        """Its present state, which is looked at again only after a change."""
+        if self._changes != self.db.total_changes:
+            self._rows = tuple(tuple(self.db.execute(f"SELECT * FROM {table}")) for table in TABLES)
+            self._changes = self.db.total_changes
         return self._rows
 
     def fill(self, fill: Callable[[sqlite3.Connection], None]) -> None:
@@ -47,13 +51,15 @@ class Store:
             self.db.execute(f"DROP TABLE {table}")
         fill(self.db)
         schema.prepare(self.db)
+        self._changes = -1
 
     def become(self, rows: Rows) -> None:
-        """Takes this state; `rows` must have been called after every other change."""
+        """Takes this state."""
+        self.rows()
         for table, wanted, has in zip(TABLES, rows, self._rows, strict=True):
             if wanted != has:
                 self.db.execute(f"DELETE FROM {table}")
                 if wanted:
                     marks = ", ".join("?" * len(wanted[0]))
                     self.db.executemany(f"INSERT INTO {table} VALUES ({marks})", wanted)
-        self._rows = rows
+        self._rows, self._changes = rows, self.db.total_changes

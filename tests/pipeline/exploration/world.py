@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import pickle
 from collections import Counter
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
@@ -23,8 +22,9 @@ from shipper.spool.limits import SpoolLimits
 from shipper.spool.queue import Arrival, Packed
 from shipper.spool.revisions import LaneKey, Text
 from shipper.values import Revision
-from tests.pipeline.exploration import earlier
+from tests.pipeline.exploration import earlier, pickled
 from tests.pipeline.exploration.actor import FEEDING, SEALER, WAIT, Actor, Job, number, steady
+from tests.pipeline.exploration.broken import Broken
 from tests.pipeline.exploration.rows import Rows, Store
 
 ORIGIN = bytes(16)
@@ -147,18 +147,17 @@ class Stage:
 
     def become(self, state: State) -> None:
         self.store.become(state.rows)
-        self.world = pickle.loads(state.rest)
+        self.world = pickled.loads(state.rest)
+
+    def decide(self) -> None:
+        """Each lane decides what is next."""
+        for actor in self.world.actors.values():
+            actor.decide()
 
     def taken(self) -> State:
         """The present state, in which each lane has decided what is next."""
-        for actor in self.world.actors.values():
-            actor.decide()
-        return State(self.store.rows(), pickle.dumps(self.world))
-
-    def after(self, state: State, act: str) -> State:
-        self.become(state)
-        self.do(act)
-        return self.taken()
+        self.decide()
+        return State(self.store.rows(), pickled.dumps(self.world))
 
     # -- what may happen -----------------------------------------------------------------------------------------------
 
@@ -464,7 +463,8 @@ class Stage:
         if not order.id:
             self._place(order)
             return
-        assert not any(actor.is_open for actor in world.actors_of(order)), "B10: a lane sends while an order runs"
+        if any(actor.is_open for actor in world.actors_of(order)):
+            raise Broken("B10: a lane sends while an order runs")
         step = drain_orders.step(self.db, SEALER, order, world.limits, 0.0)
         world.ended |= step.ended > 0
         if step.done:

@@ -31,7 +31,7 @@ class Multiline(Settings, frozen=True, kw_only=True):
     negate: bool = False
     """Whether the lines meant are those that do not match."""
     match: Literal["after", "before"] = "after"
-    """Whether such a line goes with the line before it (`after`) or with the line behind it (`before`)."""
+    """Where such a line goes: with the line before it (`after`), or with the line behind it (`before`)."""
     max_lines: Annotated[int, msgspec.Meta(ge=1, le=100_000)] = 500
     """After so many lines another event begins."""
     timeout: Duration = Duration(5)
