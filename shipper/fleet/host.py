@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import functools
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -11,12 +10,8 @@ import trio
 from shipper.fleet.membership.troubles import APART, HELD, OUT, REFUSED, SLOW, TAKEN, UNREACHABLE, UNSAVED
 from shipper.fleet.records import Undelivered, Version
 from shipper.fleet.settings import FleetSettings
-from shipper.policy import document
-from shipper.policy.document import Node
-from shipper.policy.registry import Registry, UnknownType
-from shipper.policy.settings import fields_of
-from shipper.sdk.errors import PolicyError
-from shipper.sdk.units import Duration
+from shipper.membership.longest import longest_request
+from shipper.policy.registry import Registry
 from shipper.supervise.agent import Agent
 from shipper.supervise.member import Member
 from shipper.supervise.questions import Status
@@ -24,8 +19,6 @@ from shipper.supervise.rebinding import Rebinding
 from shipper.supervise.report import Report
 from shipper.supervise.secrets import essences
 
-LONGEST_REQUEST = 60.0
-"""Seconds, for an output whose settings do not show its own."""
 UNLEASED = (UNREACHABLE, REFUSED, SLOW, UNSAVED, APART, TAKEN, OUT, HELD)
 """Causes of troubles that keep a host from a lease."""
 
@@ -147,27 +140,3 @@ def in_words(cause: str) -> str:
     """Returns the cause of a trouble for its code."""
     code, *of = cause.removeprefix("fleet_").split(" ")
     return " ".join(["fleet:", code if of else code.replace("_", " "), *of])
-
-
-@functools.lru_cache(maxsize=2)
-def longest_request(policy: str, registry: Registry) -> float:
-    """Returns the seconds of the longest request of a policy's outputs; 0 for a policy without outputs."""
-    try:
-        tree = document.read(policy)
-    except PolicyError:
-        return LONGEST_REQUEST
-    outputs = tree.value.get("outputs") if isinstance(tree.value, dict) else None
-    nodes = outputs.value if outputs is not None and isinstance(outputs.value, dict) else {}
-    return max((_timeout(node, registry) for node in nodes.values()), default=0.0)
-
-
-def _timeout(output: Node, registry: Registry) -> float:
-    """Returns the `timeout` of an output, or that of its plugin."""
-    settings: Mapping[str, Node] = output.value if isinstance(output.value, dict) else {}
-    try:
-        if "timeout" in settings:
-            return float(Duration.parse(str(settings["timeout"].value)))
-        plugin = registry.find("outputs", str(settings["type"].value))
-        return float(fields_of(plugin)["timeout"].default)
-    except (KeyError, TypeError, ValueError, UnknownType):
-        return LONGEST_REQUEST

@@ -6,7 +6,6 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from shipper.fleet.host import longest_request
 from shipper.kubernetes.membership.troubles import (
     APART,
     HELD,
@@ -18,6 +17,7 @@ from shipper.kubernetes.membership.troubles import (
     UNSAVED,
     WAITS,
 )
+from shipper.membership.longest import longest_request
 from shipper.policy.registry import Registry
 from shipper.supervise.agent import Agent
 from shipper.supervise.member import Member
