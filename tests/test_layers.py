@@ -90,8 +90,8 @@ INSIDE = {
         {"host", "troubles"},
     ],
     "membership": [
-        {"http", "page"},
-        {"door", "longest", "sidecar_http"},
+        {"http", "leases", "page"},
+        {"door", "host", "longest", "sidecar_http", "steps"},
     ],
     "fleet/kubernetes": [
         {"store"},

@@ -141,8 +141,9 @@ ROOMS = (
     ),
     Room(
         "shipper/membership",
-        "longest",
+        "leases longest steps",
         {
+            **_apart(CONTRACT, "host"),
             **_apart(HOST, "door"),
             **_apart(ENDS, "http sidecar_http"),
             **_apart(SCREEN, "page"),

@@ -10,23 +10,7 @@ import trio
 
 from shipper.fleet.home import Home, new_id
 from shipper.fleet.member.machine import Member
-from shipper.fleet.member.steps import (
-    Claim,
-    Facts,
-    Fetch,
-    Forget,
-    Grant,
-    Look,
-    Mark,
-    Offer,
-    Rest,
-    Revoke,
-    Save,
-    Step,
-    Terms,
-    Withdraw,
-    Write,
-)
+from shipper.fleet.member.steps import Claim, Facts, Fetch, Look, Mark, Offer, Revoke, Save, Step, Terms, Write
 from shipper.fleet.membership.fetching import Fetching, Missing
 from shipper.fleet.membership.host import Host
 from shipper.fleet.membership.offered import Offered, parse
@@ -40,6 +24,7 @@ from shipper.fleet.records import Version
 from shipper.fleet.seal import Seals, Unauthentic
 from shipper.fleet.settings import FleetSettings
 from shipper.fleet.store import Store, StoreError
+from shipper.membership.steps import Forget, Grant, Rest, Withdraw
 from shipper.process.environment import REAL, Environment
 from shipper.sdk.descriptors import in_words
 from shipper.sdk.errors import ShipperError

@@ -20,21 +20,17 @@ from shipper.kubernetes.member.steps import (
     Create,
     Denied,
     Facts,
-    Forget,
-    Grant,
     Hold,
     Judge,
     Judgement,
     Look,
     Offer,
     Reread,
-    Rest,
     Save,
     SecretFound,
     Step,
     Terms,
     Vector,
-    Withdraw,
     Write,
 )
 from shipper.kubernetes.membership.following import Following
@@ -43,6 +39,7 @@ from shipper.kubernetes.membership.offers import HASTE, Offers
 from shipper.kubernetes.membership.session import Session
 from shipper.kubernetes.membership.troubles import Troubles
 from shipper.kubernetes.settings import Found
+from shipper.membership.steps import Forget, Grant, Rest, Withdraw
 from shipper.policy.registry import Registry
 from shipper.process.environment import REAL, Environment
 from shipper.sdk.codes import Code
