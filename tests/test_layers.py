@@ -90,7 +90,7 @@ INSIDE = {
         {"host", "troubles"},
     ],
     "membership": [
-        {"http", "leases", "page"},
+        {"agent_host", "http", "leases", "page"},
         {"door", "host", "longest", "sidecar_http", "steps"},
     ],
     "fleet/kubernetes": [

@@ -10,37 +10,25 @@ import trio
 from shipper.fleet.membership.troubles import APART, HELD, OUT, REFUSED, SLOW, TAKEN, UNREACHABLE, UNSAVED
 from shipper.fleet.records import Undelivered, Version
 from shipper.fleet.settings import FleetSettings
-from shipper.membership.longest import longest_request
+from shipper.membership.agent_host import AgentHost
 from shipper.policy.registry import Registry
-from shipper.supervise.agent import Agent
-from shipper.supervise.member import Member
 from shipper.supervise.questions import Status
-from shipper.supervise.rebinding import Rebinding
 from shipper.supervise.report import Report
 from shipper.supervise.secrets import essences
 
-UNLEASED = (UNREACHABLE, REFUSED, SLOW, UNSAVED, APART, TAKEN, OUT, HELD)
-"""Causes of troubles that keep a host from a lease."""
 
+class Host(AgentHost):
+    """Implements `membership.Host`."""
 
-class Host:
-    """Implements `membership.Host` on an agent with one member; `agent` is set before the membership runs."""
-
-    agent: Agent
+    kind = "fleet"
+    unleased = (UNREACHABLE, REFUSED, SLOW, UNSAVED, APART, TAKEN, OUT, HELD)
 
     def __init__(self, report: Report, registry: Registry, settings: FleetSettings) -> None:
-        self._report, self._registry, self._settings = report, registry, settings
-        self._told: dict[str, str] = {}
-        self._rebinding = Rebinding(lambda: self._member)
+        super().__init__(report, registry, holds=settings.on_lapse == "hold", rebinds=settings.rebind_revoked)
+        self._settings = settings
         self._withdrawn: set[str] = set()
         """What is not durable yet."""
         self._withdrew = trio.Event()
-        self._longest = 0.0
-
-    @property
-    def _member(self) -> Member:
-        (member,) = self.agent.members
-        return member
 
     def undelivered(self) -> Undelivered:
         """Returns the events that the sidecar held when it was heard last."""
@@ -48,7 +36,7 @@ class Host:
 
     def using(self) -> Sequence[str]:
         """Returns the ids of the fleet's secrets that the sidecar uses or may use."""
-        return sorted(id for id, kept in self._member.ledger.kept.items() if kept.shared and not kept.released)
+        return sorted(self._used())
 
     def accepted(self) -> Sequence[str] | None:
         """Returns those of these that a destination has accepted once, or that no output uses; None from a sidecar that
@@ -61,10 +49,6 @@ class Host:
         kept = self._member.ledger.kept
         return {id: essences(kept[id].credential) for id in self.using()}
 
-    def lease(self, until: float | None) -> None:
-        """Lets the sidecar begin requests until an instant of CLOCK_BOOTTIME; None ends the need for a lease."""
-        self._member.lease(until)
-
     def withdraw(self, ids: Sequence[str]) -> None:
         """Takes secrets from the sidecar, before any later lease; later their events go with the successor, where that
         is configured."""
@@ -72,50 +56,28 @@ class Host:
         self._withdrawn |= {*ids}
         self._withdrew.set()
 
-    def longest_request(self) -> float:
-        """Returns the seconds of the longest request that any policy of this process makes: what drains may be of an
-        older one."""
-        self._longest = max(self._longest, longest_request(self._member.ledger.policy, self._registry))
-        return self._longest
+    @staticmethod
+    def code_of(cause: str) -> str:
+        """Returns the code of a trouble; its cause may have an id, too."""
+        return cause.partition(" ")[0]
 
-    def trouble(self, cause: str, message: str | None) -> None:
-        """Shows a trouble, by its code and perhaps an id, in the status and the report; None: it is over."""
-        code = cause.partition(" ")[0]
-        if message is None:
-            if self._told.pop(cause, None) is not None:
-                self.agent.troubles.over(in_words(cause))
-                self._report.say("fleet_well", {"code": code, "cause": in_words(cause), "state": "HEALTHY"})
-            return
-        if self._told.get(cause) == message or self.agent.is_leaving:
-            return
-        is_new = cause not in self._told
-        self._told[cause] = message
-        self.agent.troubles.begin(in_words(cause), [message], kind="fleet")
-        if is_new:
-            stops = self._settings.on_lapse == "hold" and cause in UNLEASED
-            consequence = "nothing is sent after the lease" if stops else "shipping continues"
-            fields = {"code": code, "message": message, "consequence": consequence, "state": "DEGRADED"}
-            self._report.say("fleet_trouble", fields)
+    @staticmethod
+    def in_words(cause: str) -> str:
+        """Returns the cause of a trouble for people."""
+        code, *of = cause.removeprefix("fleet_").split(" ")
+        return " ".join(["fleet:", code if of else code.replace("_", " "), *of])
 
     def joined(self, newest: Version | None) -> None:
         """Reports that this host takes part now."""
         fields = {"fleet": self._settings.name, "name": self._settings.member}
-        self._report.say("fleet_joined", {**fields, "version": None if newest is None else str(newest)})
+        self.say("fleet_joined", {**fields, "version": None if newest is None else str(newest)})
 
     def forget(self, ids: Sequence[str]) -> None:
         """Removes from the ledger what the fleet has released and the sidecar no longer uses."""
         for id in ids:
             if (kept := self._member.ledger.kept.get(id)) is not None and kept.released:
-                self._report.say("fleet_released", {"credential": id, "sources": kept.sources})
-        self.agent.forget(ids)
-
-    def say(self, what: str, fields: Mapping[str, Any]) -> None:
-        """Reports an event."""
-        self._report.say(what, fields)
-
-    def sidecar(self) -> str | None:
-        """Returns the address at which the sidecar answers over HTTP; None while it does not."""
-        return self._member.http
+                self.say("fleet_released", {"credential": id, "sources": kept.sources})
+        super().forget(ids)
 
     async def status(self) -> Mapping[str, Any]:
         """Returns what `shipper status` says of this host, with its state directory for commands to copy."""
@@ -132,11 +94,5 @@ class Host:
                 self._withdrew, withdrawn = trio.Event(), {*self._withdrawn}
                 await self._member.save()
                 self._withdrawn -= withdrawn
-                if self._settings.rebind_revoked:
+                if self._rebinds:
                     self._rebinding.add(withdrawn)
-
-
-def in_words(cause: str) -> str:
-    """Returns the cause of a trouble for its code."""
-    code, *of = cause.removeprefix("fleet_").split(" ")
-    return " ".join(["fleet:", code if of else code.replace("_", " "), *of])

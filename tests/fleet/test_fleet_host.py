@@ -7,7 +7,7 @@ import pytest
 import trio
 from trio.testing import MockClock
 
-from shipper.fleet.host import Host, in_words
+from shipper.fleet.host import Host
 from shipper.fleet.settings import FleetSettings
 from shipper.policy.registry import Registry
 from shipper.supervise.ledger import Kept, Ledger
@@ -22,7 +22,7 @@ from shipper.supervise.ledger import Kept, Ledger
     ],
 )
 def test_a_trouble_is_named_in_words(cause: str, words: str) -> None:
-    assert in_words(cause) == words
+    assert Host.in_words(cause) == words
 
 
 class SavingMember:

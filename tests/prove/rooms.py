@@ -144,7 +144,7 @@ ROOMS = (
         "leases longest steps",
         {
             **_apart(CONTRACT, "host"),
-            **_apart(HOST, "door"),
+            **_apart(HOST, "agent_host door"),
             **_apart(ENDS, "http sidecar_http"),
             **_apart(SCREEN, "page"),
         },
