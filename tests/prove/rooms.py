@@ -141,7 +141,7 @@ ROOMS = (
     ),
     Room(
         "shipper/membership",
-        "leases longest steps",
+        "leases longest offers steps",
         {
             **_apart(CONTRACT, "host"),
             **_apart(HOST, "agent_host door"),

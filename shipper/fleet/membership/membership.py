@@ -14,7 +14,7 @@ from shipper.fleet.member.steps import Claim, Facts, Fetch, Look, Mark, Offer, R
 from shipper.fleet.membership.fetching import Fetching, Missing
 from shipper.fleet.membership.host import Host
 from shipper.fleet.membership.offered import Offered, parse
-from shipper.fleet.membership.offers import HASTE, Offers
+from shipper.fleet.membership.offers import Offers
 from shipper.fleet.membership.pace import Pace
 from shipper.fleet.membership.sealed import Sealed
 from shipper.fleet.membership.session import Lapsed, MemberSession
@@ -24,6 +24,7 @@ from shipper.fleet.records import Version
 from shipper.fleet.seal import Seals, Unauthentic
 from shipper.fleet.settings import FleetSettings
 from shipper.fleet.store import Store, StoreError
+from shipper.membership.offers import HASTE
 from shipper.membership.steps import Forget, Grant, Rest, Withdraw
 from shipper.process.environment import REAL, Environment
 from shipper.sdk.descriptors import in_words

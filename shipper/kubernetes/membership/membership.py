@@ -35,10 +35,11 @@ from shipper.kubernetes.member.steps import (
 )
 from shipper.kubernetes.membership.following import Following
 from shipper.kubernetes.membership.host import Host
-from shipper.kubernetes.membership.offers import HASTE, Offers
+from shipper.kubernetes.membership.offers import Offers
 from shipper.kubernetes.membership.session import Session
 from shipper.kubernetes.membership.troubles import Troubles
 from shipper.kubernetes.settings import Found
+from shipper.membership.offers import HASTE
 from shipper.membership.steps import Forget, Grant, Rest, Withdraw
 from shipper.policy.registry import Registry
 from shipper.process.environment import REAL, Environment
@@ -301,7 +302,7 @@ class Membership:
             case Confirm():
                 await self._confirm(step)
             case Offer(vector):
-                self._offers.offer(vector)
+                self._offers.give(vector)
                 member.running.offered(vector)
             case Withdraw(ids):
                 await self._host.withdraw(ids)
