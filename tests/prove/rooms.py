@@ -146,7 +146,7 @@ ROOMS = (
             **_apart(CONTRACT, "host"),
             **_apart(HOST, "agent_host door"),
             **_apart(ENDS, "http sidecar_http"),
-            **_apart(SCREEN, "page"),
+            **_apart(SCREEN, "causes page"),
         },
     ),
     Room(
