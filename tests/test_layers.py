@@ -91,7 +91,7 @@ INSIDE = {
     ],
     "membership": [
         {"agent_host", "http", "leases", "page"},
-        {"causes", "door", "host", "longest", "offers", "sidecar_http", "steps"},
+        {"causes", "door", "host", "ids", "longest", "offers", "sidecar_http", "steps"},
     ],
     "fleet/kubernetes": [
         {"store"},

@@ -145,7 +145,7 @@ ROOMS = (
         {
             **_apart(CONTRACT, "host"),
             **_apart(HOST, "agent_host door"),
-            **_apart(ENDS, "http sidecar_http"),
+            **_apart(ENDS, "http ids sidecar_http"),
             **_apart(SCREEN, "causes page"),
         },
     ),

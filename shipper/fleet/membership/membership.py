@@ -8,7 +8,7 @@ from typing import Any, Literal
 import msgspec
 import trio
 
-from shipper.fleet.home import Home, new_id
+from shipper.fleet.home import Home
 from shipper.fleet.member.machine import Member
 from shipper.fleet.member.steps import Claim, Facts, Fetch, Look, Mark, Offer, Revoke, Save, Step, Terms, Write
 from shipper.fleet.membership.fetching import Fetching, Missing
@@ -24,6 +24,7 @@ from shipper.fleet.records import Version
 from shipper.fleet.seal import Seals, Unauthentic
 from shipper.fleet.settings import FleetSettings
 from shipper.fleet.store import Store, StoreError
+from shipper.membership.ids import new_id
 from shipper.membership.offers import HASTE
 from shipper.membership.steps import Forget, Grant, Rest, Withdraw
 from shipper.process.environment import REAL, Environment

@@ -11,7 +11,7 @@ import trio
 from shipper.apiserver.client import Client
 from shipper.apiserver.errors import ApiError, Busy, Forbidden, NotFound
 from shipper.apiserver.objects import SECRETS, Kind
-from shipper.kubernetes.home import Home, new_id
+from shipper.kubernetes.home import Home
 from shipper.kubernetes.kinds import POLICIES, PolicyReport
 from shipper.kubernetes.member.machine import Member
 from shipper.kubernetes.member.steps import (
@@ -39,6 +39,7 @@ from shipper.kubernetes.membership.offers import Offers
 from shipper.kubernetes.membership.session import Session
 from shipper.kubernetes.membership.troubles import Troubles
 from shipper.kubernetes.settings import Found
+from shipper.membership.ids import new_id
 from shipper.membership.offers import HASTE
 from shipper.membership.steps import Forget, Grant, Rest, Withdraw
 from shipper.policy.registry import Registry
