@@ -21,8 +21,8 @@ STRANGER = ROOT / "tests" / "stranger" / "shipper_stranger"
 LAYERS = [
     {"__main__", "commands"},
     {"asking"},
-    {"kubernetes"},
-    {"fleet"},
+    {"fleet", "kubernetes"},
+    {"membership"},
     {"sidecar", "supervise"},
     {"control"},
     {"status"},
@@ -40,7 +40,7 @@ INSIDE = {
     "fleet": [
         {"agent"},
         {"following", "questions", "releasing", "source"},
-        {"drafts", "election", "host", "http", "membership", "observer", "opening", "operations", "page", "progress"},
+        {"drafts", "election", "host", "membership", "observer", "opening", "operations", "page", "progress"},
         {"certificates", "publisher"},
         {"home", "pictures"},
         {"changes", "member", "overview", "publishing", "release"},
@@ -48,7 +48,7 @@ INSIDE = {
         {"known", "standings"},
         {"view"},
         {"etcd", "kubernetes", "memory", "seal"},
-        {"door", "errors", "records", "secret", "settings", "sidecar_http", "store"},
+        {"errors", "records", "secret", "settings", "store"},
     ],
     "fleet/member": [
         {"machine"},
@@ -88,6 +88,10 @@ INSIDE = {
         {"membership"},
         {"following", "offers", "session"},
         {"host", "troubles"},
+    ],
+    "membership": [
+        {"agent_host", "http", "leases", "page"},
+        {"causes", "door", "host", "ids", "longest", "offers", "sidecar_http", "steps"},
     ],
     "fleet/kubernetes": [
         {"store"},

@@ -12,7 +12,7 @@ from collections.abc import Mapping
 import msgspec
 import trio
 
-from shipper.fleet.home import Home, new_id
+from shipper.fleet.home import Home
 from shipper.fleet.host import Host
 from shipper.fleet.membership.membership import Membership
 from shipper.fleet.observer import observing
@@ -24,6 +24,7 @@ from shipper.fleet.seal import Seals
 from shipper.fleet.settings import FleetSettings
 from shipper.fleet.source import FleetSource
 from shipper.fleet.store import Store
+from shipper.membership.ids import new_id
 from shipper.policy.registry import Registry
 from shipper.supervise.agent import Agent
 from shipper.supervise.options import Options

@@ -10,7 +10,6 @@ A copy of the directory has another inode, and begins as a new one, under an id 
 
 from __future__ import annotations
 
-import secrets
 from pathlib import Path
 from typing import TypeVar
 
@@ -18,6 +17,7 @@ import msgspec
 from msgspec.structs import replace as replace_fields
 
 from shipper.fleet.memory import FORMAT, Kept, Memory
+from shipper.membership.ids import boot_id, new_id
 from shipper.process.environment import REAL, Environment
 from shipper.sdk.errors import OptionError, StateLocked
 from shipper.supervise.durable import Reserve, content, replace
@@ -61,7 +61,7 @@ class Home:
                     "stops with its lease; run `shipper fleet leave` under that name first, or give another --state"
                 )
             memory, kept = _new(fleet, member), None
-        place = f"{_boot() if boot is None else boot} {found.st_dev}:{found.st_ino}"
+        place = f"{boot_id() if boot is None else boot} {found.st_dev}:{found.st_ino}"
         return cls(directory, replace_fields(memory, inode=found.st_ino), kept, place, environment)
 
     async def save(self, memory: Memory) -> None:
@@ -73,15 +73,6 @@ class Home:
         """Returns when it is durable; raises OSError, and keeps the old one then."""
         await self._in_thread(lambda: replace(self._directory / "fleet.version.json", msgspec.json.encode(kept)))
         self.kept = kept
-
-
-def new_id() -> str:
-    """Returns a new id of a directory or a process."""
-    return secrets.token_hex(8)
-
-
-def _boot() -> str:
-    return Path("/proc/sys/kernel/random/boot_id").read_text().strip()
 
 
 def _new(fleet: str, member: str) -> Memory:

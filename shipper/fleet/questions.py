@@ -26,16 +26,17 @@ import msgspec
 import trio
 
 from shipper.fleet.certificates import renewals
-from shipper.fleet.door import Answer, Door, Refused, Request, refusal
-from shipper.fleet.http import LONGEST_WAIT, serve
 from shipper.fleet.judge import Asked, State, Verdict, asked
 from shipper.fleet.observer import Observer, Observers, wait
 from shipper.fleet.opening import Opened
 from shipper.fleet.overview import Fleet, overview
-from shipper.fleet.page import Page
+from shipper.fleet.page import Glances
 from shipper.fleet.seal import Unauthentic
 from shipper.fleet.settings import FleetSettings
 from shipper.fleet.store import StoreError, StoreRefused
+from shipper.membership.door import Answer, Door, Refused, Request, refusal
+from shipper.membership.http import LONGEST_WAIT, serve
+from shipper.membership.page import Page
 from shipper.sdk.credentials import BEARER_TOKEN
 from shipper.sdk.units import Duration
 from shipper.status.http import parse_address
@@ -133,7 +134,7 @@ async def answering(
             renewed = None
             if own and own.certificate and own.key:
                 renewed = await stack.enter_async_context(aclosing(renewals(own.certificate, own.key, trouble)))
-            page = Page(questions.seen, told).answer
+            page = Page(Glances(questions.seen).glance, told).answer
             yield await stack.enter_async_context(serve(address, door, questions.answer, sidecar, renewed, page=page))
         nursery.cancel_scope.cancel()
 

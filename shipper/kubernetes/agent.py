@@ -106,7 +106,7 @@ async def _run(agent: Agent, membership: Membership, host: Host, events: Events,
     async with trio.open_nursery() as nursery:
         nursery.start_soon(events.run)
         nursery.start_soon(membership.run)
-        nursery.start_soon(host.rebinding.run)
+        nursery.start_soon(host.run)
         if leader is not None:
             nursery.start_soon(leader.run)
         status = await agent.run()

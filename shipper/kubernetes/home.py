@@ -9,13 +9,13 @@ another name or namespace. Both keep the contents that they may use: events that
 
 from __future__ import annotations
 
-import secrets
 from pathlib import Path
 
 import msgspec
 from msgspec.structs import replace
 
 from shipper.kubernetes.member.memory import FORMAT, Memory
+from shipper.membership.ids import boot_id, new_id
 from shipper.process.environment import REAL, Environment
 from shipper.sdk.errors import OptionError, StateLocked
 from shipper.supervise.vault import Vault
@@ -87,7 +87,7 @@ class Home:
             memory = _anew(kept.memory)
         else:
             memory = kept.memory if kept.inode == found.st_ino else _anew(kept.memory)
-        place = f"{_boot() if boot is None else boot}-{found.st_dev:x}-{found.st_ino:x}"
+        place = f"{boot_id() if boot is None else boot}-{found.st_dev:x}-{found.st_ino:x}"
         return cls(vault, Kept(namespace, member, found.st_ino, memory), place, environment)
 
     async def save(self, memory: Memory) -> None:
@@ -97,18 +97,9 @@ class Home:
         self._kept = kept
 
 
-def new_id() -> str:
-    """Returns a new id of a directory or a process."""
-    return secrets.token_hex(8)
-
-
 def _anew(memory: Memory) -> Memory:
     """Returns the memory of another directory that has the same queue."""
     return Memory(new_id(), drawn=memory.drawn, contents=memory.contents, withdrawn=memory.withdrawn)
-
-
-def _boot() -> str:
-    return Path("/proc/sys/kernel/random/boot_id").read_text().strip()
 
 
 def _read(vault: Vault) -> Kept | None:

@@ -12,9 +12,9 @@ from contextlib import asynccontextmanager
 
 import msgspec
 
-from shipper.fleet.door import Answer, Door, Refused, Request, refusal
-from shipper.fleet.http import OF_SIDECAR, serve
-from shipper.fleet.page import Page
+from shipper.membership.door import Answer, Door, Refused, Request, refusal
+from shipper.membership.http import OF_SIDECAR, serve
+from shipper.membership.page import Page
 from shipper.status.http import parse_address
 
 OF_SIDECAR_ALONE = "127.0.0.1:0"

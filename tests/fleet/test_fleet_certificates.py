@@ -8,11 +8,11 @@ import trio
 import trustme
 
 from shipper.fleet.certificates import renewals
-from shipper.fleet.door import Door
-from shipper.fleet.http import serve
+from shipper.membership.door import Door
+from shipper.membership.http import serve
 from shipper.sdk.tls import Material, server_context
 from tests.fleet.hosts import until
-from tests.fleet.test_fleet_http import Asked, connected
+from tests.membership.test_membership_http import Asked, connected
 
 PATIENCE = 60
 AUTHORITY = trustme.CA()

@@ -7,27 +7,10 @@ import pytest
 import trio
 from trio.testing import MockClock
 
-from shipper.fleet.host import LONGEST_REQUEST, Host, in_words, longest_request
+from shipper.fleet.host import Host
 from shipper.fleet.settings import FleetSettings
 from shipper.policy.registry import Registry
 from shipper.supervise.ledger import Kept, Ledger
-
-OUTPUTS = "version: 1\noutputs:\n  a: {{type: elasticsearch, hosts: [x]{}}}\n  b: {{type: otlp{}}}\n"
-
-
-def test_the_longest_request_is_that_of_the_slowest_output() -> None:
-    for policy, seconds in [
-        (OUTPUTS.format(", timeout: 90s", ""), 90.0),
-        (OUTPUTS.format(", timeout: 5s", ", timeout: 2m"), 120.0),
-        (OUTPUTS.format("", ""), 60.0),
-        (OUTPUTS.format(", timeout: {}", ""), LONGEST_REQUEST),
-        ("version: 1\noutputs: {a: {type: nothing}}", LONGEST_REQUEST),
-        ("version: 1\noutputs: {a: 1}", LONGEST_REQUEST),
-        ("not: [a policy", LONGEST_REQUEST),
-        ("version: 1", 0.0),
-        ("", 0.0),
-    ]:
-        assert longest_request(policy, Registry.installed()) == seconds
 
 
 @pytest.mark.parametrize(
@@ -39,7 +22,7 @@ def test_the_longest_request_is_that_of_the_slowest_output() -> None:
     ],
 )
 def test_a_trouble_is_named_in_words(cause: str, words: str) -> None:
-    assert in_words(cause) == words
+    assert Host.in_words(cause) == words
 
 
 class SavingMember:

@@ -12,25 +12,10 @@ from shipper.fleet.member.claim import Name
 from shipper.fleet.member.head import KnownHead
 from shipper.fleet.member.machine import Member
 from shipper.fleet.member.registration import Registration
-from shipper.fleet.member.steps import (
-    Claim,
-    Facts,
-    Fetch,
-    Forget,
-    Grant,
-    Look,
-    Mark,
-    Offer,
-    Rest,
-    Revoke,
-    Save,
-    Seen,
-    Terms,
-    Withdraw,
-    Write,
-)
+from shipper.fleet.member.steps import Claim, Facts, Fetch, Look, Mark, Offer, Revoke, Save, Seen, Terms, Write
 from shipper.fleet.memory import Memory
 from shipper.fleet.records import Alive, Head, Line, Refusal, Report, Version
+from shipper.membership.steps import Forget, Grant, Rest, Withdraw
 from shipper.values import Counts
 from tests.examples import examples
 

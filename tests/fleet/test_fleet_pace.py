@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from shipper.fleet.member.steps import Look, Rest
+from shipper.fleet.member.steps import Look
 from shipper.fleet.membership.pace import Pace
+from shipper.membership.steps import Rest
 
 LEASE = 18.0
 

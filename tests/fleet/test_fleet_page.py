@@ -11,14 +11,15 @@ import pytest
 import trio
 
 from shipper.fleet import page as module
-from shipper.fleet.door import Door
-from shipper.fleet.http import serve
 from shipper.fleet.overview import Fleet as Overview
-from shipper.fleet.page import FRESH_SECONDS, Page
+from shipper.fleet.page import FRESH_SECONDS, Glances
 from shipper.fleet.questions import answering
 from shipper.fleet.store import StoreRefused, StoreUnreachable
-from tests.fleet.test_fleet_http import Asked, Client, connected
+from shipper.membership.door import Door
+from shipper.membership.http import serve
+from shipper.membership.page import Page
 from tests.fleet.test_fleet_questions import NEW, OLD, fleet, opened
+from tests.membership.test_membership_http import Asked, Client, connected
 from tests.raw_http import http, raw_server, saying
 from tests.status.documents import SERVED, asked
 from tests.status.documents import fleet as of_fleet
@@ -49,6 +50,10 @@ def document(members: int) -> Overview:
     return msgspec.convert(said, Overview)
 
 
+def page(ask=None, told=None) -> Page:
+    return Page(Glances(ask).glance if ask else None, told)
+
+
 @asynccontextmanager
 async def paged(ask=None, door=OPEN, said: bytes | None = None):
     """A client of a member with a page, whose sidecar says this of itself."""
@@ -57,7 +62,7 @@ async def paged(ask=None, door=OPEN, said: bytes | None = None):
         async with (
             raw_server(saying(http(body))) as sidecar,
             serve(
-                "127.0.0.1:0", door, Asked(), lambda: sidecar.removeprefix("http://"), page=Page(ask).answer
+                "127.0.0.1:0", door, Asked(), lambda: sidecar.removeprefix("http://"), page=page(ask).answer
             ) as address,
             connected(address) as client,
         ):
@@ -99,7 +104,7 @@ async def test_a_member_without_a_fleet_shows_its_sidecar():
 
 async def test_without_a_sidecar_the_fleet_is_still_shown():
     async with (
-        serve("127.0.0.1:0", OPEN, Asked(), lambda: None, page=Page(Store()).answer) as address,
+        serve("127.0.0.1:0", OPEN, Asked(), lambda: None, page=page(Store()).answer) as address,
         connected(address) as client,
     ):
         status, html = await got(client)
@@ -116,9 +121,9 @@ async def test_without_a_sidecar_that_answers_the_supervisor_says_what_it_knows_
         return asked()
 
     for door, words in ((OPEN, "1 drain"), (Door("0.0.0.0"), "nothing is known of the sidecar")):
-        page = Page(Store(), told).answer
+        answer = page(Store(), told).answer
         async with (
-            serve("127.0.0.1:0", door, Asked(), lambda: None, page=page) as address,
+            serve("127.0.0.1:0", door, Asked(), lambda: None, page=answer) as address,
             connected(address) as client,
         ):
             _, html = await got(client)
@@ -151,14 +156,14 @@ async def test_a_store_that_is_away_leaves_what_was_seen_last_and_the_reason(mon
 
 async def test_the_store_is_asked_once_for_all_who_look(autojump_clock):
     store = Store()
-    page = Page(store)
+    shown = page(store)
     for _ in range(4):
-        await page.answer("/", None, "", may_ask=True)
+        await shown.answer("/", None, "", may_ask=True)
     soon = store.asked
     await trio.sleep(FRESH_SECONDS + 1)
     store.error = StoreRefused("no right")
-    await page.answer("/", None, "", may_ask=True)
-    await page.answer("/", None, "", may_ask=True)
+    await shown.answer("/", None, "", may_ask=True)
+    await shown.answer("/", None, "", may_ask=True)
 
     assert (soon, store.asked) == (1, 2)
 

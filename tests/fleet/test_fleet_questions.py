@@ -8,8 +8,6 @@ import pytest
 import trio
 import trio.testing
 
-from shipper.fleet.door import Answer, Refused, Request
-from shipper.fleet.http import LONGEST_WAIT
 from shipper.fleet.observer import Observers
 from shipper.fleet.opening import Opened
 from shipper.fleet.questions import Questions, answering, of_sidecar
@@ -17,10 +15,12 @@ from shipper.fleet.records import ALIVE, HEAD, MEMBERS, Alive, Head, Line, Refus
 from shipper.fleet.seal import Seals
 from shipper.fleet.settings import FleetSettings, Http
 from shipper.fleet.store import PROMPT
+from shipper.membership.door import Answer, Refused, Request
+from shipper.membership.http import LONGEST_WAIT
 from shipper.sdk.credentials import Credential
 from tests.fleet.memory import MemoryStore
 from tests.fleet.test_fleet_certificates import AUTHORITY, Files, serial
-from tests.fleet.test_fleet_http import connected
+from tests.membership.test_membership_http import connected
 
 PATIENCE = 2 * LONGEST_WAIT
 SEALS = Seals("prod", [b"k" * 32])

@@ -124,8 +124,8 @@ ROOMS = (
         " member/order member/registration member/reporting member/rollout member/steps member/withdrawals"
         " membership/fetching membership/offers membership/pace membership/sealed",
         {
-            **_apart(HOST, "agent door host opening secret source"),
-            **_apart(ENDS, "certificates etcd/gateway etcd/http etcd/keys home http seal sidecar_http"),
+            **_apart(HOST, "agent host opening secret source"),
+            **_apart(ENDS, "certificates etcd/gateway etcd/http etcd/keys home seal"),
             "drafts": "what a person publishes, before it is",
             **_apart(VALUES, "errors membership/offered memory"),
             **_apart(PERSON, "etcd/hosts settings"),
@@ -137,6 +137,16 @@ ROOMS = (
             ),
             **_apart(CONTRACT, "membership/host"),
             **_apart(SCREEN, "membership/troubles overview page pictures progress questions"),
+        },
+    ),
+    Room(
+        "shipper/membership",
+        "leases longest offers steps",
+        {
+            **_apart(CONTRACT, "host"),
+            **_apart(HOST, "agent_host door"),
+            **_apart(ENDS, "http ids sidecar_http"),
+            **_apart(SCREEN, "causes page"),
         },
     ),
     Room(

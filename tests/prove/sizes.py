@@ -21,6 +21,7 @@ DECIDING = (
     *(f"shipper/pipeline/{name}.py" for name in ("attempts/attempt", "destination/lease", "memory/slots")),
     *(f"shipper/fleet/{name}.py" for name in ("judge", "known", "progress", "release", "standings")),
     "shipper/fleet/member",
+    "shipper/membership/leases.py",
     "shipper/fleet/etcd/watch.py",
     *(f"shipper/kubernetes/{name}" for name in ("member", "judging.py", "merging.py")),
     *(f"shipper/kubernetes/summing/{name}.py" for name in ("finalizing", "judge", "liveness", "release")),

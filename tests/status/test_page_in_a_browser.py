@@ -12,13 +12,14 @@ from typing import Any
 import pytest
 import trio
 
-from shipper.fleet.door import Door
-from shipper.fleet.http import serve
-from shipper.fleet.page import Page
+from shipper.fleet.page import Glances
+from shipper.membership.door import Door
+from shipper.membership.http import serve
+from shipper.membership.page import Page
 from shipper.sdk.aio import open_asyncio
 from shipper.status.http import serve_status
-from tests.fleet.test_fleet_http import LOOPBACK, Asked
 from tests.fleet.test_fleet_page import Store
+from tests.membership.test_membership_http import LOOPBACK, Asked
 from tests.raw_http import http, raw_server, saying
 from tests.status.browser import Browser, chromium
 from tests.status.documents import EDGE, PRINCIPAL, SERVED, later
@@ -278,7 +279,7 @@ def paged(members: int, door: Door = LOOPBACK) -> Iterator[str]:
                 door,
                 Asked(),
                 lambda: sidecar.removeprefix("http://"),
-                page=Page(Store(members)).answer,
+                page=Page(Glances(Store(members)).glance).answer,
             ) as address,
         ):
             assert address is not None

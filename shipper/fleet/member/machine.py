@@ -17,23 +17,11 @@ from shipper.fleet.member.order import later
 from shipper.fleet.member.registration import Registration
 from shipper.fleet.member.reporting import Reporting
 from shipper.fleet.member.rollout import Rollout
-from shipper.fleet.member.steps import (
-    Facts,
-    Fetch,
-    Look,
-    Mark,
-    Offer,
-    Rest,
-    Revoke,
-    Save,
-    Seen,
-    Step,
-    Terms,
-    Write,
-)
+from shipper.fleet.member.steps import Facts, Fetch, Look, Mark, Offer, Revoke, Save, Seen, Step, Terms, Write
 from shipper.fleet.member.withdrawals import Withdrawals
 from shipper.fleet.memory import Memory
 from shipper.fleet.records import Head, Refusal, Report, Version
+from shipper.membership.steps import Rest
 from shipper.sdk.retry import Refusals
 from shipper.supervise.answers import Stage
 from shipper.values import Counts
@@ -324,7 +312,7 @@ class Member:
         self._confirmed = began
         self._reporting.wrote(began, first=first)
         self._rollout.gets_turn()
-        self._fencing.renewed(began)
+        self._fencing.renew(began)
         if report.state == "joining":
             self._looking = True
         if report.state == "left":

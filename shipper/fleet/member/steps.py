@@ -8,6 +8,7 @@ from typing import TypeAlias
 
 from shipper.fleet.memory import Memory
 from shipper.fleet.records import Alive, Head, Report, Restored, Undelivered, Version
+from shipper.membership.steps import Forget, Grant, Rest, Withdraw
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,36 +113,8 @@ class Offer:
 
 
 @dataclass(frozen=True, slots=True)
-class Withdraw:
-    """Withdraw released secrets from the sidecar: `withdrew`."""
-
-    ids: tuple[str, ...]
-
-
-@dataclass(frozen=True, slots=True)
-class Forget:
-    """Remove released secrets that are no longer used from the ledger: `forgot`."""
-
-    ids: tuple[str, ...]
-
-
-@dataclass(frozen=True, slots=True)
-class Grant:
-    """Let the sidecar send until an instant; None: for ever. Then `granted`."""
-
-    until: float | None
-
-
-@dataclass(frozen=True, slots=True)
 class Revoke:
     """End the lease: `revoked`."""
-
-
-@dataclass(frozen=True, slots=True)
-class Rest:
-    """Nothing to do before this instant, or the next event."""
-
-    until: float | None
 
 
 Step: TypeAlias = Look | Save | Claim | Write | Mark | Fetch | Offer | Withdraw | Forget | Grant | Revoke | Rest

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from shipper.fleet.member.head import KnownHead
-from shipper.fleet.member.steps import Forget, Withdraw
+from shipper.membership.steps import Forget, Withdraw
 
 
 class Withdrawals:

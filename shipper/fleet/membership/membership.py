@@ -8,29 +8,13 @@ from typing import Any, Literal
 import msgspec
 import trio
 
-from shipper.fleet.home import Home, new_id
+from shipper.fleet.home import Home
 from shipper.fleet.member.machine import Member
-from shipper.fleet.member.steps import (
-    Claim,
-    Facts,
-    Fetch,
-    Forget,
-    Grant,
-    Look,
-    Mark,
-    Offer,
-    Rest,
-    Revoke,
-    Save,
-    Step,
-    Terms,
-    Withdraw,
-    Write,
-)
+from shipper.fleet.member.steps import Claim, Facts, Fetch, Look, Mark, Offer, Revoke, Save, Step, Terms, Write
 from shipper.fleet.membership.fetching import Fetching, Missing
 from shipper.fleet.membership.host import Host
 from shipper.fleet.membership.offered import Offered, parse
-from shipper.fleet.membership.offers import HASTE, Offers
+from shipper.fleet.membership.offers import Offers
 from shipper.fleet.membership.pace import Pace
 from shipper.fleet.membership.sealed import Sealed
 from shipper.fleet.membership.session import Lapsed, MemberSession
@@ -40,6 +24,9 @@ from shipper.fleet.records import Version
 from shipper.fleet.seal import Seals, Unauthentic
 from shipper.fleet.settings import FleetSettings
 from shipper.fleet.store import Store, StoreError
+from shipper.membership.ids import new_id
+from shipper.membership.offers import HASTE
+from shipper.membership.steps import Forget, Grant, Rest, Withdraw
 from shipper.process.environment import REAL, Environment
 from shipper.sdk.descriptors import in_words
 from shipper.sdk.errors import ShipperError

@@ -4,41 +4,30 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-import trio
-
 from shipper.fleet.home import Home
 from shipper.fleet.member.machine import Member
 from shipper.fleet.membership.offered import Offered
 from shipper.fleet.memory import Kept
 from shipper.fleet.records import Version
 from shipper.fleet.seal import Unauthentic
-
-HASTE = 1.0
-"""Seconds from the start of a process for which the store may offer a newer version than the one that is kept."""
+from shipper.membership import offers
 
 
-class Offers:
-    """The newest offer; it never goes back."""
+class Offers(offers.Offers[Offered]):
+    """The newest version."""
 
     def __init__(self, home: Home, authentic: Callable[[Kept], Offered]) -> None:
-        self.newest: Offered | None = None
+        super().__init__()
         self._home = home
         self._kept = _opened(home, authentic)
-        self._late = False
-        """Whether the store had its chance to offer something newer than `_kept`."""
         self._joins = False
         """Whether this process found that it is no member any more, or not yet."""
         self._fetched: tuple[Kept, Offered] | None = None
-        self._changed = trio.Event()
 
     @property
     def kept(self) -> Version | None:
         """The version of an earlier process that may be offered again."""
         return self._kept.version if self._kept is not None else None
-
-    async def changed(self) -> None:
-        """Waits for the next offer."""
-        await self._changed.wait()
 
     def fetched(self, kept: Kept, offered: Offered) -> None:
         """This is what `offer` offers."""
@@ -50,12 +39,8 @@ class Offers:
         kept, offered = self._fetched
         await self._home.keep(kept)
         self._fetched = None
-        self._give(offered)
+        self.give(offered)
         return kept.version
-
-    def wait_no_longer(self) -> None:
-        """The store had its chance."""
-        self._late = True
 
     def offer_kept(self, member: Member) -> None:
         """Offers the version of an earlier process, unless its name is taken: with it the sidecar gets the newest local
@@ -66,12 +51,12 @@ class Offers:
         if not self._late or self._kept is None or not is_member:
             return
         if not self._joins or (member.registered and self._kept.version == member.known.current):
-            self._give(self._kept)
+            self.give(self._kept)
 
-    def _give(self, offered: Offered) -> None:
-        self.newest, self._kept = offered, None
-        self._changed.set()
-        self._changed = trio.Event()
+    def give(self, offer: Offered) -> None:
+        """Offers a version, after which the kept one is not offered any more."""
+        self._kept = None
+        super().give(offer)
 
 
 def _opened(home: Home, authentic: Callable[[Kept], Offered]) -> Offered | None:

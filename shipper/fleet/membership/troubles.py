@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 
 from shipper.fleet.member.machine import Member
 from shipper.fleet.store import StoreError, StoreRefused
+from shipper.membership.causes import Causes
 
 UNREACHABLE, REFUSED, SLOW, UNSAVED = "store_unreachable", "store_refused", "store_slow", "fleet_unsaved"
 APART, TAKEN, OUT, FORGED, HELD = "store_restored", "name_taken", "fleet_left", "unauthentic", "fleet_held"
@@ -25,27 +26,15 @@ _PUBLISH = (
 )
 
 
-class Troubles:
-    """Passes each trouble on when it is new, and when it is over."""
+class Troubles(Causes[StoreError]):
+    """What keeps a member of a fleet from taking part."""
 
-    def __init__(self, show: Callable[[str, str | None], None]) -> None:
-        """`show` gets a cause, and a message or None."""
-        self._show = show
-        self._failures: dict[str, StoreError] = {}
-        self._messages: dict[str, str] = {}
+    of_failures = (REFUSED, UNREACHABLE)
 
-    def all(self) -> dict[str, str]:
-        """Returns the messages by cause."""
-        return dict(self._messages)
-
-    def failed(self, task: str, error: StoreError | None) -> None:
-        """Notes the trouble of a task with the store; None: it is over."""
-        self._failures.pop(task, None)
-        if error is not None:
-            self._failures[task] = error
-        for cause, is_it in ((REFUSED, True), (UNREACHABLE, False)):
-            of_it = [str(one) for one in self._failures.values() if isinstance(one, StoreRefused) is is_it]
-            self._put(cause, of_it[0] if of_it else None)
+    @staticmethod
+    def cause_of(error: StoreError) -> str:
+        """Returns whether the store has refused, or did not answer."""
+        return REFUSED if isinstance(error, StoreRefused) else UNREACHABLE
 
     def slow(self, message: str | None) -> None:
         """Notes that the store answers too late for the lease; None: it is over."""
@@ -63,12 +52,3 @@ class Troubles:
         self._put(HELD, f"nothing is sent without a lease: {member.held}" if member.held else None)
         self._put(FORGED, "; ".join(forged) or None)
         self._put(UNUSABLE, f"{member.unusable}; {_PUBLISH}" if member.unusable else None)
-
-    def _put(self, cause: str, message: str | None) -> None:
-        if self._messages.get(cause) == message:
-            return
-        if message is None:
-            del self._messages[cause]
-        else:
-            self._messages[cause] = message
-        self._show(cause, message)

@@ -1,35 +1,22 @@
-"""Until when the sidecar of a member may send, and what is needed for more: `on_lapse: hold`."""
+"""What a lapse of the member's Lease ends, and what is needed for the next one of the sidecar: `on_lapse: hold`."""
 
 from __future__ import annotations
 
-from shipper.kubernetes.member.steps import Grant
+from shipper.membership.leases import Leases
 
 
-class Fencing:
-    """The leases of the sidecar. A lapse ends what was verified: then the bounds, the policies and the Secrets are read
-    anew, and the sidecar has to run what follows from them, before the next lease."""
+class Fencing(Leases):
+    """A lapse ends what was verified: then the bounds, the policies and the Secrets are read anew, and the sidecar has
+    to run what follows from them, before the next lease."""
 
     def __init__(self, lease: float) -> None:
-        self._lease = lease
-        self.until: float | None = None
-        """The end of the newest lease; None if it has none, or needs none."""
-        self.renewed: float | None = None
-        """The instant before the newest renewal in the API server."""
+        super().__init__(lease)
         self.must_read = True
         """Whether policies and Secrets were not read since the last lapse."""
         self.lapses = 0
         """Counts lapses."""
         self._expired = False
-        self._unfenced = False
-
-    def step(self, *, needed: bool, proven: bool, now: float) -> Grant | None:
-        """Returns the next lease for the sidecar, if it `needs` one and has `proven` what it runs, or None."""
-        if self._unfenced:
-            return Grant(None)
-        if not needed or not proven or self.must_read or self.renewed is None:
-            return None
-        until = self.renewed + self._lease
-        return Grant(until) if until > now and (self.until is None or until > self.until) else None
+        """Whether the end of the Lease was noticed since its newest renewal."""
 
     def is_alive(self, now: float) -> bool:
         """Whether the Lease has not been over by the own clock."""
@@ -49,12 +36,5 @@ class Fencing:
 
     def renew(self, began: float) -> None:
         """The API server has renewed the Lease by a request that began at this instant."""
-        self.renewed, self._expired = began, False
-
-    def loosened(self) -> None:
-        """The API server knows now that this sidecar sends without a lease."""
-        self._unfenced = True
-
-    def granted(self, until: float | None) -> None:
-        """The sidecar has its lease, or needs none any more."""
-        self.until, self._unfenced = until, False
+        super().renew(began)
+        self._expired = False

@@ -24,13 +24,13 @@ from shipper.kubernetes.member.steps import (
     Look,
     Offer,
     Reread,
-    Rest,
     Save,
     SecretFound,
     Step,
     Terms,
     Write,
 )
+from shipper.membership.steps import Rest
 from shipper.policy.registry import Registry
 from shipper.sdk.retry import Refusals
 
@@ -143,7 +143,7 @@ class Member:
         if (step := self.running.step(facts)) is not None:
             return step
         proven = self.standing.registered and self._is_settled()
-        if (grant := self.fencing.step(needed=self.holding, proven=proven, now=now)) is not None:
+        if (grant := self.fencing.step(now, needed=self.holding, proven=proven)) is not None:
             return grant
         ready = self.running.ready(facts)
         return None if ready is None else Save(_saved_again(self._taking_part(ready)))

@@ -28,20 +28,10 @@ from shipper.kubernetes.member.refusals import Refusals, blamed
 from shipper.kubernetes.member.reporting import reports
 from shipper.kubernetes.member.secrets import Secrets
 from shipper.kubernetes.member.standing import Standing
-from shipper.kubernetes.member.steps import (
-    Confirm,
-    Facts,
-    Forget,
-    Judge,
-    Judgement,
-    Offer,
-    Reread,
-    SecretFound,
-    Vector,
-    Withdraw,
-)
+from shipper.kubernetes.member.steps import Confirm, Facts, Judge, Judgement, Offer, Reread, SecretFound, Vector
 from shipper.kubernetes.member.using import Usage
 from shipper.kubernetes.member.vectors import Vectors, named, number_of
+from shipper.membership.steps import Forget, Withdraw
 from shipper.policy.registry import Registry
 from shipper.sdk.errors import Problem
 from shipper.supervise.answers import Stage

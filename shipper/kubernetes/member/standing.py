@@ -18,7 +18,8 @@ from shipper.apiserver.objects import Object
 from shipper.kubernetes.member.claim import Name
 from shipper.kubernetes.member.own import Own
 from shipper.kubernetes.member.registering import adjusted, created
-from shipper.kubernetes.member.steps import Adjust, Create, Facts, Found, Hold, Look, Rest, Terms
+from shipper.kubernetes.member.steps import Adjust, Create, Facts, Found, Hold, Look, Terms
+from shipper.membership.steps import Rest
 
 Place = Literal["unknown", "taken", "apart", "ours", "out"]
 

@@ -14,6 +14,7 @@ from typing import TypeAlias
 from shipper.apiserver.objects import Object
 from shipper.kubernetes.kinds import MemberSpec
 from shipper.kubernetes.member.memory import Content, Memory, Part
+from shipper.membership.steps import Forget, Grant, Rest, Withdraw
 from shipper.policy.document import Node
 from shipper.sdk.errors import Problem
 
@@ -167,34 +168,6 @@ class Offer:
     """Offer a vector to the agent: `offered`. It is durable and announced already."""
 
     vector: Vector
-
-
-@dataclass(frozen=True, slots=True)
-class Withdraw:
-    """Take these contents from the sidecar, before any later lease, and make that durable: `withdrew`."""
-
-    ids: tuple[str, ...]
-
-
-@dataclass(frozen=True, slots=True)
-class Forget:
-    """Remove released contents from the ledger: `forgot`."""
-
-    ids: tuple[str, ...]
-
-
-@dataclass(frozen=True, slots=True)
-class Grant:
-    """Let the sidecar send until an instant; None: for ever. Then `granted`."""
-
-    until: float | None
-
-
-@dataclass(frozen=True, slots=True)
-class Rest:
-    """Nothing to do before this instant, or the next event."""
-
-    until: float | None
 
 
 Step: TypeAlias = (

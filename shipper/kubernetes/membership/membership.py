@@ -11,7 +11,7 @@ import trio
 from shipper.apiserver.client import Client
 from shipper.apiserver.errors import ApiError, Busy, Forbidden, NotFound
 from shipper.apiserver.objects import SECRETS, Kind
-from shipper.kubernetes.home import Home, new_id
+from shipper.kubernetes.home import Home
 from shipper.kubernetes.kinds import POLICIES, PolicyReport
 from shipper.kubernetes.member.machine import Member
 from shipper.kubernetes.member.steps import (
@@ -20,29 +20,28 @@ from shipper.kubernetes.member.steps import (
     Create,
     Denied,
     Facts,
-    Forget,
-    Grant,
     Hold,
     Judge,
     Judgement,
     Look,
     Offer,
     Reread,
-    Rest,
     Save,
     SecretFound,
     Step,
     Terms,
     Vector,
-    Withdraw,
     Write,
 )
 from shipper.kubernetes.membership.following import Following
 from shipper.kubernetes.membership.host import Host
-from shipper.kubernetes.membership.offers import HASTE, Offers
+from shipper.kubernetes.membership.offers import Offers
 from shipper.kubernetes.membership.session import Session
 from shipper.kubernetes.membership.troubles import Troubles
 from shipper.kubernetes.settings import Found
+from shipper.membership.ids import new_id
+from shipper.membership.offers import HASTE
+from shipper.membership.steps import Forget, Grant, Rest, Withdraw
 from shipper.policy.registry import Registry
 from shipper.process.environment import REAL, Environment
 from shipper.sdk.codes import Code
@@ -304,7 +303,7 @@ class Membership:
             case Confirm():
                 await self._confirm(step)
             case Offer(vector):
-                self._offers.offer(vector)
+                self._offers.give(vector)
                 member.running.offered(vector)
             case Withdraw(ids):
                 await self._host.withdraw(ids)

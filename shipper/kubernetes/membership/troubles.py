@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from math import inf
 
 from shipper.apiserver.errors import ApiError, Forbidden, Invalid, NotFound, Unauthorized
 from shipper.apiserver.reflector import uncounted
 from shipper.kubernetes.member.machine import Member
+from shipper.membership.causes import Causes
 
 UNREACHABLE, REFUSED, OUTDATED = "unreachable", "refused", "crd_outdated"
 """The API server does not answer; it refuses; it does not know what this program writes."""
@@ -31,31 +32,29 @@ class CrdOutdated(ApiError):
     """What was written is not in the answer: the CustomResourceDefinition is older than this program."""
 
 
-class Troubles:
-    """Passes each trouble on when it is new, and when it is over."""
+class Troubles(Causes[ApiError]):
+    """What keeps a member of Kubernetes from taking part, or from seeing changes."""
+
+    of_failures = (UNREACHABLE, REFUSED, OUTDATED)
 
     def __init__(self, show: Callable[[str, str | None], None]) -> None:
         """`show` gets a cause, and a message or None."""
-        self._show = show
-        self._failures: dict[str, ApiError] = {}
+        super().__init__(show)
         self._watches: dict[str, str] = {}
-        self._messages: dict[str, str] = {}
         self._waiting: dict[tuple[str, str], float] = {}
         """Since when each policy waits for something."""
 
-    def all(self) -> Mapping[str, str]:
-        """Returns the messages by cause."""
-        return dict(self._messages)
+    @staticmethod
+    def cause_of(error: ApiError) -> str:
+        """Returns the cause of a failed call."""
+        if isinstance(error, CrdOutdated):
+            return OUTDATED
+        return REFUSED if isinstance(error, Forbidden | Unauthorized | NotFound | Invalid) else UNREACHABLE
 
-    def failed(self, task: str, error: ApiError | None) -> None:
-        """Notes the trouble of a task with the API server; None: it is over."""
-        self._failures.pop(task, None)
-        if error is not None:
-            self._failures[task] = error
-        causes = {task: cause_of(one) for task, one in self._failures.items()}
-        for cause in (UNREACHABLE, REFUSED, OUTDATED):
-            texts = [in_words(self._failures[task]) for task, found in causes.items() if found == cause]
-            self._put(cause, texts[0] if texts else None)
+    @staticmethod
+    def in_words(error: ApiError) -> str:
+        """Returns what happened, and the remedy where the error has none."""
+        return f"{error}; {_CRDS}" if isinstance(error, NotFound | Invalid | CrdOutdated) else str(error)
 
     def watch(self, what: str, message: str | None) -> None:
         """Notes that changes of something are not seen; None: it is over."""
@@ -80,27 +79,6 @@ class Troubles:
         self._put(WAITS, waiting(shown))
         young = (since + WAITS_SECONDS for since in self._waiting.values() if now < since + WAITS_SECONDS)
         return min(young, default=inf)
-
-    def _put(self, cause: str, message: str | None) -> None:
-        if self._messages.get(cause) == message:
-            return
-        if message is None:
-            del self._messages[cause]
-        else:
-            self._messages[cause] = message
-        self._show(cause, message)
-
-
-def cause_of(error: ApiError) -> str:
-    """Returns the cause of a failed call."""
-    if isinstance(error, CrdOutdated):
-        return OUTDATED
-    return REFUSED if isinstance(error, Forbidden | Unauthorized | NotFound | Invalid) else UNREACHABLE
-
-
-def in_words(error: ApiError) -> str:
-    """Returns what happened, and the remedy where the error has none."""
-    return f"{error}; {_CRDS}" if isinstance(error, NotFound | Invalid | CrdOutdated) else str(error)
 
 
 def waiting(waits: Sequence[tuple[str, str]]) -> str | None:

@@ -8,7 +8,8 @@ import pytest
 
 from shipper.apiserver.objects import Event
 from shipper.kubernetes.member.own import Own
-from shipper.kubernetes.member.steps import Confirm, Hold, Judge, Offer, Rest, Save, Write
+from shipper.kubernetes.member.steps import Confirm, Hold, Judge, Offer, Save, Write
+from shipper.membership.steps import Rest
 from tests.kubernetes.model.host import Host
 from tests.kubernetes.objects import changed, policy, rotated, secret
 

@@ -8,20 +8,8 @@ import pytest
 
 from shipper.apiserver.objects import Event
 from shipper.kubernetes.member.memory import Memory
-from shipper.kubernetes.member.steps import (
-    Adjust,
-    Create,
-    Facts,
-    Grant,
-    Hold,
-    Look,
-    Offer,
-    Reread,
-    Rest,
-    Save,
-    Withdraw,
-    Write,
-)
+from shipper.kubernetes.member.steps import Adjust, Create, Facts, Hold, Look, Offer, Reread, Save, Write
+from shipper.membership.steps import Grant, Rest, Withdraw
 from tests.kubernetes.model.host import LEASE, Agent, Host
 from tests.kubernetes.objects import policy, rotated, secret
 

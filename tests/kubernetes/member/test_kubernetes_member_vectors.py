@@ -7,7 +7,8 @@ from itertools import pairwise
 import pytest
 
 from shipper.kubernetes.judging import judge
-from shipper.kubernetes.member.steps import Confirm, Judge, Judgement, Offer, Withdraw
+from shipper.kubernetes.member.steps import Confirm, Judge, Judgement, Offer
+from shipper.membership.steps import Withdraw
 from shipper.policy.document import DEEPEST, plain
 from shipper.sdk.codes import Code
 from shipper.sdk.errors import Problem

@@ -20,24 +20,21 @@ from shipper.kubernetes.member.steps import (
     Create,
     Denied,
     Facts,
-    Forget,
     Found,
-    Grant,
     Hold,
     Judge,
     Judgement,
     Look,
     Offer,
     Reread,
-    Rest,
     Save,
     SecretFound,
     Step,
     Terms,
     Vector,
-    Withdraw,
     Write,
 )
+from shipper.membership.steps import Forget, Grant, Rest, Withdraw
 from shipper.policy.registry import Registry
 from tests.kubernetes.model.api import Api
 

@@ -23,24 +23,13 @@ from shipper.kubernetes.member.pace import Pace
 from shipper.kubernetes.member.policies import Known
 from shipper.kubernetes.member.running import Running
 from shipper.kubernetes.member.secrets import Secrets
-from shipper.kubernetes.member.steps import (
-    Adjust,
-    Confirm,
-    Create,
-    Hold,
-    Look,
-    Offer,
-    Reread,
-    Rest,
-    Step,
-    Vector,
-    Write,
-)
+from shipper.kubernetes.member.steps import Adjust, Confirm, Create, Hold, Look, Offer, Reread, Step, Vector, Write
 from shipper.kubernetes.member.using import Usage
 from shipper.kubernetes.summing import records
 from shipper.kubernetes.summing.judge import judge
 from shipper.kubernetes.summing.parts import Standings
 from shipper.kubernetes.summing.release import Secret, View, registering, release
+from shipper.membership.steps import Rest
 from tests.kubernetes.model.api import Api
 from tests.kubernetes.model.cloning import clone, mutable
 from tests.kubernetes.model.host import Agent, Host, Watch

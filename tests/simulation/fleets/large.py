@@ -34,28 +34,13 @@ from msgspec.structs import replace
 
 from shipper.fleet.judge import Verdict, judge
 from shipper.fleet.member.machine import Member
-from shipper.fleet.member.steps import (
-    Claim,
-    Facts,
-    Fetch,
-    Forget,
-    Grant,
-    Look,
-    Mark,
-    Offer,
-    Rest,
-    Revoke,
-    Save,
-    Seen,
-    Terms,
-    Withdraw,
-    Write,
-)
+from shipper.fleet.member.steps import Claim, Facts, Fetch, Look, Mark, Offer, Revoke, Save, Seen, Terms, Write
 from shipper.fleet.memory import Memory
 from shipper.fleet.records import Accepting, Alive, Head, Line, Report, Restored, Version
 from shipper.fleet.standings import OPENING, Standing
 from shipper.fleet.store import ABSENT
 from shipper.fleet.view import View
+from shipper.membership.steps import Forget, Grant, Rest, Withdraw
 from shipper.supervise.answers import Stage
 from tests.march.command import campaign, parser
 from tests.march.kind import Drawn, Kind, Told, Violation

@@ -8,7 +8,7 @@ from typing import Any, TypeVar
 
 import trio
 
-from shipper.fleet.home import Home, new_id
+from shipper.fleet.home import Home
 from shipper.fleet.membership.membership import Membership, NotLeft
 from shipper.fleet.memory import Kept, Memory
 from shipper.fleet.observer import observing
@@ -17,6 +17,7 @@ from shipper.fleet.releasing import Releasing
 from shipper.fleet.seal import Seals
 from shipper.fleet.settings import FleetSettings
 from shipper.fleet.store import SECONDS
+from shipper.membership.ids import new_id
 from shipper.process.environment import Environment
 from shipper.sdk.units import Duration
 from shipper.supervise.config import OnRelease

@@ -29,8 +29,8 @@ from urllib.parse import parse_qsl
 import h11
 import trio
 
-from shipper.fleet import sidecar_http
-from shipper.fleet.door import Answer, Door, Refused, Request, refusal
+from shipper.membership import sidecar_http
+from shipper.membership.door import Answer, Door, Refused, Request, refusal
 from shipper.process import log
 from shipper.sdk.errors import raised_at
 from shipper.sdk.hosts import is_own_host

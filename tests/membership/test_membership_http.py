@@ -9,9 +9,9 @@ import pytest
 import trio
 import trustme
 
-from shipper.fleet import http as module
-from shipper.fleet.door import Answer, Door
-from shipper.fleet.http import serve
+from shipper.membership import http as module
+from shipper.membership.door import Answer, Door
+from shipper.membership.http import serve
 from shipper.sdk.server import Limits
 from shipper.sdk.tls import server_context
 from tests.raw_http import http, raw_server, saying
