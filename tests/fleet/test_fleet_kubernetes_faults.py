@@ -7,9 +7,11 @@ from typing import Any
 
 import pytest
 import trio
+import trio.testing
 
 from shipper.apiserver import watching
 from shipper.apiserver.credentials import FixedToken
+from shipper.apiserver.reflector import Reflector
 from shipper.fleet.kubernetes import keeper
 from shipper.fleet.kubernetes.leases import Leases, lease_object
 from shipper.fleet.kubernetes.objects import Keys
@@ -336,6 +338,35 @@ async def test_a_client_that_ends_while_it_is_elected_leaves_its_place(place: Pl
         async with place.client() as client:
             client.keeper.wanted.set()
             await holder(place)
+
+    assert await in_thread(holders, place) == []
+
+
+@pytest.mark.backend
+@pytest.mark.usefixtures("patient")
+async def test_a_client_that_ends_when_it_was_just_elected_leaves_its_place(
+    place: Place, monkeypatch: pytest.MonkeyPatch
+):
+    """It does not follow the election any more, and does not keep yet."""
+    elected, leaving = trio.Event(), trio.Event()
+
+    class Lasting(Reflector):
+        async def run(self) -> None:
+            try:
+                await super().run()
+            finally:
+                elected.set()
+                with trio.CancelScope(shield=True):
+                    await leaving.wait()
+                    await trio.testing.wait_all_tasks_blocked()
+
+    monkeypatch.setattr(keeper, "Reflector", Lasting)
+    with trio.fail_after(PATIENCE):
+        async with place.client() as client:
+            client.keeper.wanted.set()
+            await elected.wait()
+            assert await in_thread(holders, place) == [client.keeper._holder]
+            leaving.set()
 
     assert await in_thread(holders, place) == []
 

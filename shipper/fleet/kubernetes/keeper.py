@@ -83,7 +83,7 @@ class Keeper:
     # -- the election --------------------------------------------------------------------------------------------------
 
     async def _elected(self) -> Object:
-        """Returns the Lease when it is this client's."""
+        """Returns the Lease when it is this client's; gives it up if it cannot return it."""
         turn = _Turn()
         seen: list[Object | None] = [None]
 
@@ -94,22 +94,27 @@ class Keeper:
         fields = f"metadata.name={self._keys.keeper}"
         found: Object | None = None
         is_known = False
-        async with trio.open_nursery() as nursery:
-            follower = Reflector(self._client, LEASES, fields=fields, heed=heed, trouble=self._see)
-            nursery.start_soon(follower.run)
-            await follower.synced()
-            while found is None:
-                there, seconds = seen[0], 0.0
-                if there is not None:
-                    seconds = seconds_of(there) * (1 + DRIFT) + random.uniform(0, HERD_SECONDS)
-                elif is_known:
-                    seconds = random.uniform(0, HERD_SECONDS)
-                with trio.move_on_after(seconds) as rest:
-                    await turn.wait()
-                is_known = True
-                if rest.cancelled_caught:
-                    found = await self._taken(there)
-            nursery.cancel_scope.cancel("elected")
+        try:
+            async with trio.open_nursery() as nursery:
+                follower = Reflector(self._client, LEASES, fields=fields, heed=heed, trouble=self._see)
+                nursery.start_soon(follower.run)
+                await follower.synced()
+                while found is None:
+                    there, seconds = seen[0], 0.0
+                    if there is not None:
+                        seconds = seconds_of(there) * (1 + DRIFT) + random.uniform(0, HERD_SECONDS)
+                    elif is_known:
+                        seconds = random.uniform(0, HERD_SECONDS)
+                    with trio.move_on_after(seconds) as rest:
+                        await turn.wait()
+                    is_known = True
+                    if rest.cancelled_caught:
+                        found = await self._taken(there)
+                nursery.cancel_scope.cancel("elected")
+        except BaseException:  # also while the follower ends
+            if found is not None:
+                await self._give_up(found)
+            raise
         return found
 
     async def _taken(self, there: Object | None) -> Object | None:
@@ -128,13 +133,14 @@ class Keeper:
         except (AlreadyExists, Conflict, NotFound):
             return None
         except trio.Cancelled:
-            with trio.move_on_after(FAREWELL_SECONDS, shield=True), suppress(ApiError):
-                if (mine := await self._mine()) is not None:
-                    await self._give_up(mine)
+            await self._give_up(None)
             raise
 
-    async def _give_up(self, mine: Object) -> None:
-        await self._client.delete(LEASES, self._keys.keeper, uid=uid(mine), version=version(mine))
+    async def _give_up(self, mine: Object | None) -> None:
+        """Deletes the Lease of this client, which is asked for where it is not known; within seconds, or not at all."""
+        with trio.move_on_after(FAREWELL_SECONDS, shield=True), suppress(ApiError):
+            if (mine := mine or await self._mine()) is not None:
+                await self._client.delete(LEASES, self._keys.keeper, uid=uid(mine), version=version(mine))
 
     async def _term(self, held: Object) -> None:
         """Keeps until another client may be elected; gives up the Lease then."""
@@ -144,8 +150,7 @@ class Keeper:
                 nursery.start_soon(self._hold, newest, nursery.cancel_scope)
                 nursery.start_soon(_Term(self._client, self._keys, self._leases).run)
         finally:
-            with trio.move_on_after(FAREWELL_SECONDS, shield=True), suppress(ApiError):
-                await self._give_up(newest[0])
+            await self._give_up(newest[0])
 
     async def _mine(self) -> Object | None:
         """Returns the Lease if this client has it: the answer to a write of it may have been lost."""
