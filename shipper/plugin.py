@@ -50,10 +50,11 @@ import socket
 from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass, field
-from typing import Annotated, Any, ClassVar, Protocol
+from typing import Annotated, Any, ClassVar, Literal, Protocol
 
 import msgspec
 
+from shipper.sdk import hooks
 from shipper.sdk.aio import Asyncio
 from shipper.sdk.answers import Answer, Answers, Outcome, Ranked
 from shipper.sdk.asking import (
@@ -309,6 +310,11 @@ class Processor(Settings, frozen=True, kw_only=True):
     """What a stage keeps in memory, its limit, and what happens at the limit; shown in the schema. The end of the
     process loses it."""
 
+    def __init_subclass__(cls) -> None:
+        """Refuses a name that is nearly one of these: see `shipper.sdk.hooks`."""
+        super().__init_subclass__()
+        hooks.check(cls, Processor)
+
     def process(self, batch: Batch) -> Batch | Sequence[Part]:
         """Returns the batch, changed, perhaps with fewer events; keeps nothing after the call. Runs in any thread.
 
@@ -440,9 +446,7 @@ class InputContext(Protocol):
         lost its answers; emit the batch again to get them. Answers are kept over restarts, until an `emit` names them
         in `forgotten`.
 
-        A source may define `def answered(self, keys: Sequence[str]) -> None`, called when batches have all their
-        answers, also those that another source of the same input has emitted. After a restart it is not called for
-        earlier batches: ask for them.
+        `Source.answered` is called when batches have all their answers.
         """
         ...
 
@@ -512,47 +516,67 @@ class InputContext(Protocol):
         ...
 
 
-class Source(Protocol):
-    """A running input, made by `Input.open`."""
+class Source:
+    """A running input, yielded by `Input.open`. Its class defines `run`, and the other methods if it needs them."""
+
+    def __init_subclass__(cls) -> None:
+        """Refuses a name that is nearly one of these: see `shipper.sdk.hooks`."""
+        super().__init_subclass__()
+        hooks.check(cls, Source)
 
     async def run(self) -> None:
         """Reads and emits until cancelled; called once, when the revision is active. A return means the end of the
         input."""
-        ...
+        raise NotImplementedError
 
     def change(self, settings: Any, credentials: Mapping[str, Credential]) -> None:
         """Uses new settings of an input with the same `identity`, from the instant of the cut on.
 
         Also called when a credential is withdrawn (with the remaining ones), and when it is back. If it raises, the
         source is closed, and the input opened again after a while.
-
-        A source may define more:
-
-        `async def changed(self)`: called after `change`. Credentials that the new settings do not name are released
-        when it returns. Several calls may be under way.
-
-        `def figures(self) -> Mapping[str, int]`, cheap, called often: for the status and the metrics. Now: `files` that
-        it follows, their `unread_bytes`, open `connections`. Since it was opened: `lost_files`, `lost_datagrams`,
-        `refused_peers`.
-
-        `async def quiesce(self)`: for peers that send nothing again, such as datagrams. Stops reading, and returns when
-        everything that was read is emitted. Called once, before a cut that ends the input and before the process stops;
-        cancelled after some seconds. `run` may return then.
-
-        A source that takes events from other shippers may define:
-
-        `def edges(self) -> Sequence[Edge]`, cheap, called often: the edges that the settings name, each once. The
-        shipper counts their keys, by the owner with the edge's name.
-
-        `def adopted(self, owners: Collection[str]) -> None`: called when keys of these owners were taken from a
-        destination (`RoutedState.adopt`); their edge may have deleted them meanwhile.
-
-        `async def forget_edge(self, name: str, keys: Literal["keep", "delete"]) -> int`: removes all memory of an edge,
-        and with `delete` its keys, by new versions; returns the number of deleted keys. It makes the order durable
-        first, works in bounded steps, and the next `run` completes it after a crash. Raises NotOrdered while the edge
-        is connected, unless the settings no longer name it.
         """
-        ...
+
+    async def changed(self) -> None:
+        """Returns when nothing uses the settings before the last `change` any more: the credentials that only they
+        named are released then. Several calls may be under way."""
+
+    def figures(self) -> Mapping[str, int]:
+        """Returns figures for the status and the metrics; cheap, called often.
+
+        Now: `files` that it follows, their `unread_bytes`, open `connections`. Since it was opened: `lost_files`,
+        `lost_datagrams`, `refused_peers`.
+        """
+        return {}
+
+    async def quiesce(self) -> None:
+        """Stops reading, and returns when everything that was read is emitted; for peers that send nothing again, such
+        as datagrams.
+
+        Called once, before a cut that ends the input and before the process stops; cancelled after some seconds. `run`
+        may return then. If there is no cut after all, the input is opened again.
+        """
+
+    def answered(self, keys: Sequence[str]) -> None:
+        """Awaited batches have all their answers (`InputContext.answers`), also those that another source of the same
+        input has emitted. After a restart it is not called for earlier batches: ask for them."""
+
+    def edges(self) -> Sequence[Edge]:
+        """Returns the shippers that the settings name and that it takes events from, each once; cheap, called often.
+        The keys of each are counted, by the owner with its name."""
+        return ()
+
+    def adopted(self, owners: Collection[str]) -> None:
+        """Keys of these owners were taken from a destination (`RoutedState.adopt`); their edge may have deleted them
+        meanwhile."""
+
+    async def forget_edge(self, name: str, keys: Literal["keep", "delete"]) -> int:
+        """Removes all memory of an edge, and with `delete` its keys, by new versions; returns the number of deleted
+        keys. Called for an input that `relays`.
+
+        It makes the order durable first, works in bounded steps, and the next `run` completes it after a crash. Raises
+        NotOrdered while the edge is connected, unless the settings no longer name it.
+        """
+        raise NotOrdered(f"it keeps nothing of edge {name}")
 
 
 class Input(Settings, frozen=True):
@@ -581,6 +605,11 @@ class Input(Settings, frozen=True):
 
     data_stream: DataStream = msgspec.field(default_factory=DataStream)
     """The data stream of the events."""
+
+    def __init_subclass__(cls) -> None:
+        """Refuses a name that is nearly one of these: see `shipper.sdk.hooks`."""
+        super().__init_subclass__()
+        hooks.check(cls, Input)
 
     def identity(self) -> Any:
         """Returns what it reads from. An input runs on while a revision has one of the same name, type and identity."""
@@ -707,8 +736,13 @@ class OutputContext:
     else is wrong."""
 
 
-class Sender(Protocol):
-    """An open output, made by `Output.open`."""
+class Sender:
+    """An open output, yielded by `Output.open`. Its class defines `send`, and the other methods if it needs them."""
+
+    def __init_subclass__(cls) -> None:
+        """Refuses a name that is nearly one of these: see `shipper.sdk.hooks`."""
+        super().__init_subclass__()
+        hooks.check(cls, Sender)
 
     async def send(self, batch: Batch) -> Answers:
         """Delivers a batch; returns an answer for each event.
@@ -720,14 +754,17 @@ class Sender(Protocol):
         Any other error, or a wrong number of answers, is shown as a fault of the output, and the events are sent again.
         If that repeats, and the cause is not an OSError, the batch is sent in halves. An event with which `send` fails
         alone becomes a dead letter, provided that others are delivered.
-
-        A sender whose destination answers later (`OutputContext.taken`) defines `def ending(self) -> None`. The lane
-        calls it when it hands out no more events for a while, for example after a failure: every `send` that waits for
-        such an answer then raises Later, and its events are sent again.
-
-        A sender that relays to another shipper may define `def principal(self) -> Principal`, cheap, called often.
         """
-        ...
+        raise NotImplementedError
+
+    def ending(self) -> None:
+        """No more events are handed out for a while, for example after a failure; for a destination that answers later
+        (`OutputContext.taken`). Every `send` that waits for such an answer then raises Later, and its events are sent
+        again."""
+
+    def principal(self) -> Principal | None:
+        """Returns the shipper that it relays to; None if it relays to none. Cheap, called often."""
+        return None
 
 
 MOST_FLUSH = Duration(MOST_LINGER)
@@ -758,6 +795,11 @@ class Output(Settings, frozen=True):
         """A subclass with checks of its own calls this one too."""
         if not 0 <= self.flush <= MOST_FLUSH:
             raise BadOption(f"must be at most {MOST_FLUSH}, not {self.flush}", "flush")
+
+    def __init_subclass__(cls) -> None:
+        """Refuses a name that is nearly one of these: see `shipper.sdk.hooks`."""
+        super().__init_subclass__()
+        hooks.check(cls, Output)
 
     def takes_state(self) -> bool:
         """Whether it sends batches with `Batch.versions`; depends on the settings alone.

@@ -13,7 +13,7 @@ import pytest
 import trio
 
 import shipper.plugin
-from shipper.plugin import Answers, Batch, DataStream, Input, Output, OutputContext, Processor
+from shipper.plugin import Answers, Batch, DataStream, Input, Output, OutputContext, Processor, Sender
 from shipper.policy.uses import uses
 from shipper.sdk.aio import open_asyncio
 from shipper.testing import check_output
@@ -93,7 +93,7 @@ async def test_the_example_of_the_docstring_works() -> None:
     assert output == msgspec.convert({"pretty": True}, type(output))
 
 
-class _Console:
+class _Console(Sender):
     def __init__(self, settings: Any) -> None:
         assert settings.pretty
 

@@ -304,7 +304,7 @@ class Answering(Output, frozen=True):
         yield Answerer(self, context)
 
 
-class Answerer:
+class Answerer(Sender):
     def __init__(self, settings: Answering, context: OutputContext) -> None:
         self.settings = settings
         self.context = context
@@ -457,7 +457,7 @@ class Reading(Input, frozen=True):
         yield Reader(self.fault, context)
 
 
-class Reader:
+class Reader(Source):
     def __init__(self, fault: str, context: InputContext) -> None:
         self.fault, self.context = fault, context
 
@@ -543,7 +543,7 @@ class Flushing(Output, frozen=True, kw_only=True):
             yield Flusher(stream)
 
 
-class Flusher:
+class Flusher(Sender):
     def __init__(self, stream: trio.SocketStream) -> None:
         self.stream = stream
 

@@ -153,7 +153,7 @@ class ElasticsearchInput(Input, frozen=True, kw_only=True):
         )
 
 
-class _Receiver:
+class _Receiver(Source):
     """A running receiver."""
 
     def __init__(self, settings: ElasticsearchInput, context: InputContext, server: type[BulkServer]) -> None:

@@ -148,7 +148,7 @@ class HttpInput(Input, frozen=True, kw_only=True):
         return tuple(fingerprint(credential.authorization()) for credential in chosen)
 
 
-class _HttpReceiver:
+class _HttpReceiver(Source):
     """A running receiver."""
 
     def __init__(self, settings: HttpInput, context: InputContext) -> None:

@@ -178,7 +178,7 @@ class OtlpInput(Input, frozen=True, kw_only=True):
         return context
 
 
-class _OtlpReceiver:
+class _OtlpReceiver(Source):
     """A running receiver."""
 
     def __init__(self, settings: OtlpInput, context: InputContext) -> None:

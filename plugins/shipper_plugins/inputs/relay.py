@@ -262,7 +262,7 @@ def _fingerprint(credential: Credential) -> bytes:
     return fingerprint(credential.authorization())
 
 
-class _Principal:
+class _Principal(Source):
     """A running door."""
 
     def __init__(self, settings: RelayInput, context: InputContext, server: type[RelayServer]) -> None:

@@ -36,7 +36,7 @@ class ConsoleOutput(Output, frozen=True, kw_only=True):
         yield _Console(self.pretty)
 
 
-class _Console:
+class _Console(Sender):
     def __init__(self, pretty: bool) -> None:
         self._pretty = pretty
         # A limiter of its own, since an abandoned thread keeps its token.

@@ -230,7 +230,7 @@ def _client(output: KafkaOutput, context: OutputContext) -> Client:
     return Client([_address(host) for host in output.hosts], access)
 
 
-class _Kafka:
+class _Kafka(Sender):
     """The Sender of an open `kafka` output."""
 
     def __init__(self, output: KafkaOutput, context: OutputContext, client: Client) -> None:

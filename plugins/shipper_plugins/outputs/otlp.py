@@ -347,7 +347,7 @@ class _Part:
         return [_Part([self.places[at] for at in part], self.batch.pick(part)) for part in parts]
 
 
-class _Logs:
+class _Logs(Sender):
     """The Sender of an open `otlp` output."""
 
     def __init__(self, output: OtlpOutput, post: Post) -> None:

@@ -32,6 +32,7 @@ from shipper.plugin import (
     Outcome,
     OutputContext,
     Principal,
+    Sender,
     TooLarge,
     backoff,
 )
@@ -59,7 +60,7 @@ class _NoRoom(Busy):
     """The other side has no room for log events."""
 
 
-class Relay:
+class Relay(Sender):
     """The Sender of an open `relay` output; `deliver`, `attend` and `listen` run beside it."""
 
     def __init__(self, output: RelayOutput, client: Client, context: OutputContext) -> None:

@@ -13,7 +13,7 @@ from shipper.sdk.tallies import Failure
 _FAILURES: Mapping[type[Exception], Failure] = {Later: "later", Held: "held", TooLarge: "too_large"}
 
 
-class Counted:
+class Counted(Sender):
     """A Sender that wraps another one."""
 
     def __init__(self, sender: Sender, requests: Requests) -> None:
