@@ -20,7 +20,6 @@ from shipper.plugin import (
     Answers,
     Backpressure,
     Batch,
-    Change,
     Credential,
     Fields,
     Input,
@@ -37,9 +36,10 @@ from shipper.plugin import (
     Source,
     Stage,
     StageContext,
-    merged,
 )
+from shipper.plugin.state import Change
 from shipper.sdk.aio import Asyncio, open_asyncio
+from shipper.sdk.fields import merged
 from shipper.testing import (
     BulkDestination,
     RecordingInputContext,

@@ -1,4 +1,4 @@
-"""A batch: the unit of flow and of durability.
+"""PUBLIC: a batch: the unit of flow and of durability.
 
 It has hundreds to thousands of events that enter together and are stored, sent and settled together. Their common
 fields are kept once, in `shared`; the rest is one block of bytes, which is parsed only on demand:

@@ -9,8 +9,9 @@ import pytest
 
 from shipper.pipeline.intake.chain import MOST_FAILURES, MOST_WEIGHT, Chain, Link, bounded
 from shipper.pipeline.tap import Taps
-from shipper.plugin import Batch, Cells, Condition, Meters, Part, PluginFault, Processor, Stage, Table
+from shipper.plugin import Batch, Condition, Meters, Part, PluginFault, Processor, Stage
 from shipper.process import log
+from shipper.sdk.table import Cells, Table
 from shipper_plugins.processors.copy import Copy
 from shipper_plugins.processors.drop import Drop
 from shipper_plugins.processors.rename import Rename

@@ -16,19 +16,8 @@ import trio
 import trio.testing
 
 from shipper.pipeline.delivery import session
-from shipper.plugin import (
-    Answers,
-    Backpressure,
-    Code,
-    Edge,
-    Endpoint,
-    Held,
-    InputContext,
-    NotOrdered,
-    Outdated,
-    PluginFault,
-    StartFailed,
-)
+from shipper.plugin import Answers, Backpressure, Code, Endpoint, Held, InputContext, Outdated, PluginFault, StartFailed
+from shipper.plugin.relay import Edge, NotOrdered
 from shipper.sdk.aio import open_asyncio
 from shipper.sdk.event import Batch
 from shipper.sdk.weights import MOST_EVENTS

@@ -40,14 +40,14 @@ from shipper.plugin import (
     Input,
     InputContext,
     Material,
-    Scheme,
     Settings,
     Size,
     Source,
     StartFailed,
-    server_context,
     takes,
 )
+from shipper.sdk.endpoints import Scheme
+from shipper.sdk.tls import server_context
 from shipper_plugins.inputs.bulk_limits import Door, fingerprint
 from shipper_plugins.loopback import is_loopback
 

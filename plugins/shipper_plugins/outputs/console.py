@@ -16,7 +16,8 @@ from typing import ClassVar
 import orjson
 import trio
 
-from shipper.plugin import Answers, Batch, Code, Later, Output, OutputContext, Sender, in_thread, of_os_error
+from shipper.plugin import Answers, Batch, Code, Later, Output, OutputContext, Sender, in_thread
+from shipper.sdk.codes import of_os_error
 
 _STANDARD_ERROR = 2
 _one_batch_at_a_time = threading.Lock()

@@ -45,10 +45,10 @@ from shipper.plugin import (
     Sender,
     Size,
     in_thread,
-    in_words,
     join,
-    of_os_error,
 )
+from shipper.sdk.codes import of_os_error
+from shipper.sdk.descriptors import in_words
 from shipper_plugins.reading import read_at
 
 if TYPE_CHECKING:

@@ -38,16 +38,15 @@ from shipper.plugin import (
     Outcome,
     Output,
     OutputContext,
-    Question,
     Sender,
     Settings,
     Size,
     StartFailed,
-    Tell,
     anew,
     client_context,
     takes,
 )
+from shipper.plugin.asking import Question, Tell
 from shipper_plugins import extras
 from shipper_plugins.loopback import is_loopback
 from shipper_plugins.outputs import kafka_asked

@@ -49,18 +49,17 @@ from shipper.plugin import (
     Outcome,
     Output,
     OutputContext,
-    Question,
-    Requests,
     Sender,
     Size,
     StartFailed,
-    Tell,
     TooLarge,
     client_context,
     takes,
 )
+from shipper.plugin.asking import Question, Tell
 from shipper.sdk.http_answer import USER_AGENT, NoAnswer, address
 from shipper.sdk.proxies import Choice, ProxyUrl, check_options, chosen
+from shipper.sdk.tallies import Requests
 from shipper_plugins.loopback import is_loopback
 from shipper_plugins.otlp import events, grpc, lines
 from shipper_plugins.otlp.libraries import check

@@ -31,11 +31,11 @@ from shipper.plugin import (
     NotBegun,
     Outcome,
     OutputContext,
-    Principal,
     Sender,
     TooLarge,
     backoff,
 )
+from shipper.plugin.relay import Principal
 from shipper_plugins.outputs.relay_awaited import Awaited
 from shipper_plugins.outputs.relay_jobs import Job, Request
 from shipper_plugins.outputs.relay_refusals import Busy, Refused

@@ -15,11 +15,12 @@ from shipper.pipeline import door
 from shipper.pipeline.destination.counted import Counted
 from shipper.pipeline.destination.fenced import Fenced
 from shipper.pipeline.libraries import load
-from shipper.plugin import Output, OutputContext, Principal, Sender
+from shipper.plugin import Output, OutputContext, Sender
 from shipper.process import log
 from shipper.process.groups import contained, failures_apart
 from shipper.sdk.codes import Code, Why
 from shipper.sdk.errors import raised_at
+from shipper.sdk.peers import Principal
 
 _log = log.get(__name__)
 

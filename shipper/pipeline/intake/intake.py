@@ -33,7 +33,7 @@ from shipper.pipeline.keyring import Keyring
 from shipper.pipeline.libraries import load
 from shipper.pipeline.plan import InputPlan, Plan
 from shipper.pipeline.sources import Sources
-from shipper.plugin import Edge, Processor, Source, StageContext
+from shipper.plugin import Processor, Source, StageContext
 from shipper.process import log, stalls
 from shipper.process.environment import REAL, Environment
 from shipper.process.groups import contained, failures_apart
@@ -41,6 +41,7 @@ from shipper.sdk.aio import Asyncio
 from shipper.sdk.codes import Code, of_os_error
 from shipper.sdk.errors import NotOrdered, PluginFault, StartFailed, raised_at
 from shipper.sdk.meters import Panel
+from shipper.sdk.peers import Edge
 from shipper.sdk.retry import backoff
 from shipper.sdk.tallies import Taken
 from shipper.spool.awaited import Answered

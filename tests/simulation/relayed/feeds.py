@@ -15,7 +15,8 @@ from typing import ClassVar, NamedTuple
 
 import trio
 
-from shipper.plugin import Batch, Change, Input, InputContext, Source
+from shipper.plugin import Batch, Input, InputContext, Source
+from shipper.plugin.state import Change
 from tests.simulation.relayed.site import Site, site_of
 from tests.simulation.stage import Stage
 
