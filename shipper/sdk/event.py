@@ -294,6 +294,13 @@ class Batch:
         object.__setattr__(made, "_size", None)
         return made
 
+    def lent(self) -> Batch:
+        """Returns the batch with shared fields of its own, also the nested ones, which may be changed in place."""
+        made = self._but(self._table, shared=_copied(self.shared))
+        if self.is_written:
+            object.__setattr__(made, "body", self.body)
+        return made
+
     def written(self) -> Batch:
         """Returns the batch with its documents as bytes alone."""
         return self if self._table is None else replace(self)
@@ -655,6 +662,14 @@ class Batch:
 
 
 _body_of = Batch.__dict__["body"].__get__
+
+
+def _copied(value: Any) -> Any:
+    if isinstance(value, dict):
+        return {key: _copied(inner) for key, inner in value.items()}
+    return [_copied(inner) for inner in value] if isinstance(value, list) else value
+
+
 _FIELDS = tuple(one.name for one in fields(Batch) if one.init and one.name != "body")
 """What a batch has beside its documents."""
 
