@@ -285,7 +285,7 @@ class Batch:
         form: dict[str, Any] = {"offset": None, "gap": 1, "sizes": None, "complete": frozenset(), "form": None}
         return self._but(table, shared=shared, **form)
 
-    def _but(self, table: Table, **others: Any) -> Batch:
+    def _but(self, table: Table | None, **others: Any) -> Batch:
         """Returns the batch with other documents, which are not written yet."""
         made = object.__new__(Batch)
         for name in _FIELDS:
