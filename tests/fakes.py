@@ -6,7 +6,6 @@ import threading
 from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import asynccontextmanager, contextmanager
 from dataclasses import dataclass, replace
-from functools import partial
 from pathlib import Path
 from typing import Annotated, Any, ClassVar
 
@@ -286,7 +285,7 @@ class TellingOutput(ScriptedOutput, frozen=True):
         return [self.to]
 
 
-class _Scripted:
+class _Scripted(Sender):
     def __init__(self, script: Destination, context: OutputContext, *, tells: bool) -> None:
         self.script, self.begins, self.tells = script, context.begins, tells
         script.contexts.append(context)
@@ -363,7 +362,7 @@ class ScriptedInput(Input, frozen=True):
         await spring.on_open(context)
         spring.contexts.append(context)
         try:
-            yield _Scripting(spring, context)
+            yield (_Scripting if spring.on_quiesce is None else _Quiescing)(spring, context)
         finally:
             with trio.CancelScope(shield=True):
                 await spring.on_close()
@@ -389,12 +388,9 @@ class RelayingInput(ScriptedInput, frozen=True):
     relays: ClassVar[bool] = True
 
 
-class _Scripting:
+class _Scripting(Source):
     def __init__(self, spring: Spring, context: InputContext) -> None:
         self.spring, self.context = spring, context
-        self.answered = spring.answered.extend
-        if spring.on_quiesce is not None:
-            self.quiesce = partial(spring.on_quiesce, context)
 
     async def run(self) -> None:
         self.spring.log.append("run")
@@ -406,8 +402,17 @@ class _Scripting:
     async def changed(self) -> None:
         await self.spring.on_changed()
 
+    def answered(self, keys: Sequence[str]) -> None:
+        self.spring.answered.extend(keys)
+
     def figures(self) -> dict[str, int]:
         return self.spring.on_figures()
+
+
+class _Quiescing(_Scripting):
+    async def quiesce(self) -> None:
+        assert self.spring.on_quiesce is not None
+        await self.spring.on_quiesce(self.context)
 
 
 class ScriptedProcessor(Processor, frozen=True):

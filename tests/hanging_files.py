@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 from unittest import mock
 
-from shipper.plugin import Inotify
+from shipper.sdk.inotify import Inotify
 from shipper_plugins.inputs.tail import content
 
 CALLS = ("open", "stat", "lstat", "fstat", "pread", "close", "listdir", "scandir", "readlink", "unlink", "chmod")

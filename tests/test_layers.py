@@ -6,6 +6,7 @@ What is inside the rooms and packages that `INSIDE` does not name is free, but f
 """
 
 import ast
+import re
 from collections.abc import Iterator
 from functools import cache
 from graphlib import TopologicalSorter
@@ -190,6 +191,7 @@ INSIDE = {
         {"cases", "settings", "strict"},
         {"document"},
     ],
+    "plugin": [{"asking", "inputs", "outputs", "processors", "relay", "secrets", "state"}],
     "protocol": [{"bounds", "lines"}, {"messages"}],
 }
 
@@ -207,25 +209,10 @@ MAY_USE_THE_MACHINE = {
     "pipeline/intake/listeners.py",  # sockets
 }
 DOOR_OF_THE_DEMO = "commands/demo.py"
-PUBLIC = {
-    "policy.strict",
-    "sdk.bodies",
-    "sdk.conditions",
-    "sdk.connection",
-    "sdk.crowd",
-    "sdk.fields",
-    "sdk.http",
-    "sdk.http_answer",
-    "sdk.joining",
-    "sdk.patterns",
-    "sdk.proxies",
-    "sdk.rooms",
-    "sdk.server",
-    "sdk.sockets",
-    "sdk.state",
-    "sdk.weights",
-}
-"""Beside `shipper.plugin`: what plugins may import and what is too large, or too slow to import, for that door."""
+DOOR = SHIPPER / "plugin" / "__init__.py"
+LISTED = re.compile(r"^    shipper\.([a-z_.]+)  ", re.M)
+PUBLIC = set(LISTED.findall(ast.get_docstring(ast.parse(DOOR.read_text()), clean=False) or ""))
+"""Beside `shipper.plugin`: what plugins may import. The docstring of this door has the list."""
 MAY_BE_SHOWN = {"plugin", "testing", "sdk.aio", "sdk.errors"}
 """Of shipper, to the demo, which is a program of its own beside it."""
 FOR_PLUGIN_AUTHORS = "testing"
@@ -378,6 +365,12 @@ def test_a_plugin_imports_the_public_door_and_its_own_package():
     wrong = [line for path in (*modules(PLUGINS), *modules(STRANGER)) for line in private(path, {"plugin"})]
 
     assert not wrong, "\n".join(wrong)
+
+
+def test_the_list_of_public_modules_has_each_that_says_so():
+    said = {dotted(path) for path in modules(SHIPPER) if (ast.get_docstring(parsed(path)) or "").startswith("PUBLIC: ")}
+
+    assert said == {"shipper.plugin", *(f"shipper.{module}" for module in PUBLIC)}
 
 
 def test_the_fakes_for_plugin_authors_import_the_public_door():

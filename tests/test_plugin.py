@@ -13,7 +13,20 @@ import pytest
 import trio
 
 import shipper.plugin
-from shipper.plugin import Answers, Batch, DataStream, Input, Output, OutputContext, Processor
+from shipper.plugin import (
+    Answers,
+    Batch,
+    DataStream,
+    Input,
+    Output,
+    OutputContext,
+    Processor,
+    Sender,
+    asking,
+    relay,
+    secrets,
+    state,
+)
 from shipper.policy.uses import uses
 from shipper.sdk.aio import open_asyncio
 from shipper.testing import check_output
@@ -73,9 +86,15 @@ def test_answers_cannot_be_changed() -> None:
         Answers(1).count = 2  # type: ignore[misc]
 
 
-def test_every_name_that_is_offered_is_there() -> None:
-    assert sorted(shipper.plugin.__all__, key=lambda name: (not name.isupper(), name)) == shipper.plugin.__all__
-    assert all(hasattr(shipper.plugin, name) for name in shipper.plugin.__all__)
+@pytest.mark.parametrize("door", [shipper.plugin, asking, relay, secrets, state])
+def test_every_name_that_is_offered_is_there(door: Any) -> None:
+    assert sorted(door.__all__, key=lambda name: (not name.isupper(), name)) == door.__all__
+    assert all(hasattr(door, name) for name in door.__all__)
+
+
+def test_inputs_processors_and_outputs_need_few_names_and_no_table() -> None:
+    assert len(shipper.plugin.__all__) <= 60
+    assert not {"Table", "Cells", "Change", "Edge"}.intersection(shipper.plugin.__all__)
 
 
 async def test_the_example_of_the_docstring_works() -> None:
@@ -93,7 +112,7 @@ async def test_the_example_of_the_docstring_works() -> None:
     assert output == msgspec.convert({"pretty": True}, type(output))
 
 
-class _Console:
+class _Console(Sender):
     def __init__(self, settings: Any) -> None:
         assert settings.pretty
 

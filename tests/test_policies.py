@@ -20,10 +20,11 @@ import trustme
 
 from shipper.commands.validate import references
 from shipper.pipeline import plan
-from shipper.plugin import Credential, server_context
+from shipper.plugin import Credential
 from shipper.policy import document
 from shipper.policy.registry import Registry
 from shipper.sdk.aio import Asyncio, open_asyncio
+from shipper.sdk.tls import server_context
 from shipper.supervise.sources import read_tree
 from shipper.testing import BulkDestination, open_destination
 from shipper.values import Revision

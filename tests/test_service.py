@@ -23,8 +23,9 @@ import pytest
 import trio
 import trustme
 
-from shipper.plugin import Credential, server_context
+from shipper.plugin import Credential
 from shipper.sdk.aio import open_asyncio
+from shipper.sdk.tls import server_context
 from shipper.testing import open_destination
 from tests.readme import ROOT, Page
 

@@ -18,7 +18,6 @@ from shipper.plugin import (
     Answers,
     Backpressure,
     Batch,
-    Change,
     Credential,
     Fields,
     Input,
@@ -35,9 +34,10 @@ from shipper.plugin import (
     Source,
     Stage,
     StageContext,
-    merged,
 )
+from shipper.plugin.state import Change
 from shipper.sdk.aio import Asyncio, open_asyncio
+from shipper.sdk.fields import merged
 from shipper.testing import (
     BulkDestination,
     RecordingInputContext,
@@ -300,7 +300,7 @@ class Answering(Output, frozen=True):
         yield Answerer(self, context)
 
 
-class Answerer:
+class Answerer(Sender):
     def __init__(self, settings: Answering, context: OutputContext) -> None:
         self.settings = settings
         self.context = context
@@ -453,7 +453,7 @@ class Reading(Input, frozen=True):
         yield Reader(self.fault, context)
 
 
-class Reader:
+class Reader(Source):
     def __init__(self, fault: str, context: InputContext) -> None:
         self.fault, self.context = fault, context
 

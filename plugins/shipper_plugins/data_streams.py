@@ -8,7 +8,8 @@ from typing import Any
 
 import msgspec
 
-from shipper.plugin import Batch, DataStream, Way
+from shipper.plugin import Batch, DataStream
+from shipper.sdk.event import Way
 
 _DEFAULT: Mapping[str, str] = msgspec.to_builtins(DataStream())
 

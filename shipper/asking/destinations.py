@@ -17,12 +17,12 @@ from shipper.asking.trial import batches, passed
 from shipper.pipeline import libraries
 from shipper.pipeline.intake.envelope import Envelope
 from shipper.pipeline.plan import InputPlan, Plan
-from shipper.plugin import Batch, Credential, Fields, Meters, OutputContext, Question, StageContext
+from shipper.plugin import Batch, Credential, Fields, Meters, OutputContext, StageContext
 from shipper.policy.policy import InputSpec, OutputSpec
 from shipper.policy.uses import Use, uses
 from shipper.process.groups import failures_apart
 from shipper.sdk.aio import Asyncio, open_asyncio
-from shipper.sdk.asking import Finding, Tell
+from shipper.sdk.asking import Finding, Question, Tell
 from shipper.sdk.codes import Code
 from shipper.sdk.credentials import in_words
 from shipper.sdk.errors import OptionError, ShipperError, raised_at

@@ -23,9 +23,10 @@ from shipper.pipeline.intake.envelope import Envelope
 from shipper.pipeline.intake.stages import Opened, Place, open_all
 from shipper.pipeline.plan import InputPlan
 from shipper.pipeline.tap import Taps
-from shipper.plugin import Batch, Fields, Meters, Processor, StageContext, nested
+from shipper.plugin import Batch, Fields, Meters, Processor, StageContext
 from shipper.policy.cases import Case
 from shipper.sdk.aio import open_asyncio
+from shipper.sdk.fields import nested
 from shipper.values import Revision
 
 

@@ -19,9 +19,9 @@ from shipper.commands import PATH
 from shipper.sdk.errors import OptionError, PolicyError
 
 if TYPE_CHECKING:
-    from shipper.plugin import OutputContext, Prepared, Question
+    from shipper.plugin import OutputContext
     from shipper.policy.policy import OutputSpec
-    from shipper.sdk.asking import Finding, Tell
+    from shipper.sdk.asking import Finding, Prepared, Question, Tell
 
 FAILED, REFUSED = 1, 78
 

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, ClassVar
 
-from shipper.plugin import SecretSource, Unreadable, text_of
+from shipper.sdk.secret_source import SecretSource, Unreadable, text_of
 
 _NAME = r"[a-z0-9][a-z0-9_-]{0,62}"
 

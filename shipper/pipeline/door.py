@@ -15,7 +15,7 @@ from collections.abc import Mapping, Sequence
 from io import BytesIO
 from operator import itemgetter
 from types import NoneType
-from typing import Any
+from typing import Any, TypeVar
 
 from shipper.sdk import forms, typed
 from shipper.sdk.columns import line_count
@@ -23,6 +23,8 @@ from shipper.sdk.errors import PluginFault
 from shipper.sdk.event import Batch
 from shipper.sdk.origins import ORIGIN_BYTES
 from shipper.sdk.state import LARGEST_PLACE, LONGEST_KEY, LONGEST_NAME, Change, compact
+
+Opened = TypeVar("Opened")
 
 _BRACE = frozenset(b"{")
 _first = itemgetter(0)
@@ -55,6 +57,13 @@ def check_types(
         b"".join([place for place in (*positions.values(), *expect.values()) if place is not None])
     except (TypeError, ValueError):
         raise PluginFault("a position is no bytes, or its name is no text") from None
+
+
+def opened(made: object, contract: type[Opened]) -> Opened:
+    """Returns what a plugin has opened; raises PluginFault if its class has not the hooks of the contract."""
+    if not isinstance(made, contract):
+        raise PluginFault(f"it opened {type(made).__name__}, which is no {contract.__name__}")
+    return made
 
 
 def check_awaited(batches: Sequence[Batch], keys: Sequence[object]) -> None:

@@ -14,7 +14,7 @@ from shipper.plugin import Input, Output
 from shipper.process import collector
 from shipper.process.groups import contained
 from shipper.sdk.codes import Code
-from shipper.sdk.errors import StartFailed, raised_at
+from shipper.sdk.errors import PluginFault, StartFailed, raised_at
 
 _loaded: set[type[Input | Output]] = set()
 
@@ -36,7 +36,8 @@ async def load(unit: str, config: Input | Output) -> None:
     except StartFailed as error:
         raise StartFailed(f"{unit}: {error}", code=error.code) from None
     except Exception as error:
-        cause = f"its libraries cannot be loaded: {raised_at(error)}"
+        said = str(error) if isinstance(error, PluginFault) else raised_at(error)
+        cause = f"its libraries cannot be loaded: {said}"
         raise StartFailed(f"{unit}: {cause}", code=Code.INTERNAL_ERROR) from None
     _loaded.add(type(config))
 

@@ -1,4 +1,4 @@
-"""The codes of problems: programs decide by them, people read messages.
+"""PUBLIC: the codes of problems: programs decide by them, people read messages.
 
 A message may be reworded, a code may not: each code in this list keeps its name and its meaning. Errors carry their
 code from where they are raised (`errors`). `python -m shipper.sdk.codes` prints the page docs/codes.md.

@@ -1,4 +1,4 @@
-"""Rows by columns: joins, escapes and counts thousands of small texts without a step of Python for each.
+"""PUBLIC: rows by columns: joins, escapes and counts thousands of small texts without a step of Python for each.
 
 A column is one `bytes` for all rows, or a list with one for each row. The speed of the program depends on these
 functions; here are their costs, and those of rejected ways (ns a row, 150 bytes a line):

@@ -1,4 +1,4 @@
-r"""Conditions on events, as Beats users write them.
+r"""PUBLIC: conditions on events, as Beats users write them.
 
     or:
       - equals: {http.response.status_code: 200, url.path: /health}

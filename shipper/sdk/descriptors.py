@@ -1,4 +1,4 @@
-"""The standard channels, the limit of open files, and the reserve of descriptors for the core.
+"""PUBLIC: the standard channels, the limit of open files, and the reserve of descriptors for the core.
 
 The soft limit is 1024 on most systems, for programs that still use `select`; the operator sets the hard limit. The soft
 limit is raised to the hard one. Child processes other than a sidecar get the old one back.

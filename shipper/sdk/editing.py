@@ -1,4 +1,4 @@
-"""Changes events one by one; an event that cannot be changed goes on as it came, tagged with the reason. No I/O.
+"""PUBLIC: changes events one by one; one that cannot be changed goes on as it came, tagged with the reason. No I/O.
 
 The tags are counted for metrics, in the thread that runs the processors.
 """

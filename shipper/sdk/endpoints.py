@@ -1,4 +1,4 @@
-"""Addresses of sockets, as a policy writes them: `host:port`, `udp://host:port`, `unix:/run/app.sock`. No I/O.
+"""PUBLIC: addresses of sockets, as a policy writes them: `host:port`, `udp://host:port`, `unix:/run/app.sock`. No I/O.
 
 | text | meaning |
 |---|---|

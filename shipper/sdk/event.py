@@ -1,4 +1,4 @@
-"""A batch: the unit of flow and of durability.
+"""PUBLIC: a batch: the unit of flow and of durability.
 
 It has hundreds to thousands of events that enter together and are stored, sent and settled together. Their common
 fields are kept once, in `shared`; the rest is one block of bytes, which is parsed only on demand:
@@ -285,13 +285,20 @@ class Batch:
         form: dict[str, Any] = {"offset": None, "gap": 1, "sizes": None, "complete": frozenset(), "form": None}
         return self._but(table, shared=shared, **form)
 
-    def _but(self, table: Table, **others: Any) -> Batch:
+    def _but(self, table: Table | None, **others: Any) -> Batch:
         """Returns the batch with other documents, which are not written yet."""
         made = object.__new__(Batch)
         for name in _FIELDS:
             object.__setattr__(made, name, others[name] if name in others else getattr(self, name))
         object.__setattr__(made, "_table", table)
         object.__setattr__(made, "_size", None)
+        return made
+
+    def lent(self) -> Batch:
+        """Returns the batch with shared fields of its own, also the nested ones, which may be changed in place."""
+        made = self._but(self._table, shared=_copied(self.shared))
+        if self.is_written:
+            object.__setattr__(made, "body", self.body)
         return made
 
     def written(self) -> Batch:
@@ -655,6 +662,14 @@ class Batch:
 
 
 _body_of = Batch.__dict__["body"].__get__
+
+
+def _copied(value: Any) -> Any:
+    if isinstance(value, dict):
+        return {key: _copied(inner) for key, inner in value.items()}
+    return [_copied(inner) for inner in value] if isinstance(value, list) else value
+
+
 _FIELDS = tuple(one.name for one in fields(Batch) if one.init and one.name != "body")
 """What a batch has beside its documents."""
 

@@ -1,4 +1,4 @@
-"""Fields of events by their dotted names, for processors that read and change single fields.
+"""PUBLIC: fields of events by their dotted names, for processors that read and change single fields.
 
 A name means nested fields, or a key that is itself dotted, whichever an event has: `{"url": {"path": "/"}}` and
 `{"url.path": "/"}` are the same field. What is written anew is nested.

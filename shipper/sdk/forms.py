@@ -1,4 +1,4 @@
-"""Forms: events that stay the bytes as which they came, such as records of OTLP, until somebody looks into them.
+"""PUBLIC: forms: events that stay the bytes as which they came, such as records of OTLP, until somebody reads them.
 
 A batch in a form has messages of another format in its body (`Batch.formed`), which an output of that format sends as
 they are. `Batch.form` is the type of the input that made it, and `Input.form` how they are read: what is stored is read

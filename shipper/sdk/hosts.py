@@ -1,4 +1,4 @@
-"""Recognizes this host: by its addresses, and by its names in requests to servers without authentication.
+"""PUBLIC: recognizes this host: by its addresses, and by its names in requests to servers without authentication.
 
 A web page may point its own name at 127.0.0.1 (DNS rebinding), and the browser then treats a server here as the page's
 own. It still sends the page's name as `Host`. Such a name has a dot; one without is an alias of this host, or of its

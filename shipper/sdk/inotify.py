@@ -1,4 +1,4 @@
-"""Linux inotify for trio: a file's change is seen in about 0.2 ms, without a thread and without polling.
+"""PUBLIC: Linux inotify for trio: a file's change is seen in about 0.2 ms, without a thread and without polling.
 
 It uses ctypes, since the C library has all of it and a dependency would add a thread (watchfiles took 2 ms at best).
 Where there is no inotify (another system, a seccomp filter, no instances left) `Inotify()` raises OSError, and the

@@ -1,4 +1,4 @@
-"""Makes one batch of several: of those that enter or are sent together, or of the two parts of one batch. No I/O."""
+"""PUBLIC: makes one batch of several: those that enter or are sent together, or the parts of one batch. No I/O."""
 
 from __future__ import annotations
 

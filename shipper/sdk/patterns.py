@@ -1,4 +1,4 @@
-r"""Regular expressions of a policy, searched for in linear time.
+r"""PUBLIC: regular expressions of a policy, searched for in linear time.
 
 Python's `re` backtracks, and holds the interpreter lock meanwhile: a bad expression over one hostile line stops the
 whole process, and a bad one cannot be recognized by its text. So expressions of a policy are run by RE2

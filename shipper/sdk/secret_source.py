@@ -12,6 +12,8 @@ from typing import Any, ClassVar, Self
 
 import msgspec
 
+from shipper.sdk import hooks
+
 LARGEST = 1 << 20
 """The most bytes of a secret."""
 
@@ -42,6 +44,11 @@ class SecretSource(msgspec.Struct, frozen=True):
     """The keys that a reference may have beside the kind, each with its JSON Schema; `as` is not among them."""
     poll_seconds: ClassVar[float | None] = None
     """The interval for reading it again, where no path in `paths` shows a change."""
+
+    def __init_subclass__(cls) -> None:
+        """Refuses a name that is nearly one of these: see `shipper.sdk.hooks`."""
+        super().__init_subclass__()
+        hooks.check(cls, SecretSource)
 
     @classmethod
     def parse(cls, kind: str, value: object, keys: Mapping[str, object], folder: Path | None) -> Self:

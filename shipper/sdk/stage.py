@@ -19,6 +19,7 @@ from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass, field
 from typing import Generic, NamedTuple, TypeVar
 
+from shipper.sdk import hooks
 from shipper.sdk.aio import Asyncio
 from shipper.sdk.event import Batch
 from shipper.sdk.meters import Meters
@@ -48,7 +49,13 @@ class StageContext:
 
 
 class Stage:
-    """An open processor, made by `Processor.open`; override the methods that it needs."""
+    """An open processor, yielded by `Processor.open`. Its class defines `process`, and the other methods if it needs
+    them."""
+
+    def __init_subclass__(cls) -> None:
+        """Refuses a name that is nearly one of these: see `shipper.sdk.hooks`."""
+        super().__init_subclass__()
+        hooks.check(cls, Stage)
 
     def process(self, part: Part) -> Sequence[Part]:
         """Returns the events to pass on now; each part with outputs among those of the input.

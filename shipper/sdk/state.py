@@ -1,4 +1,4 @@
-"""PUBLIC: keyed state: the last word about a thing, instead of every event that happened to it.
+"""Keyed state: the last word about a thing, instead of every event that happened to it.
 
 A key is (`owner`, `collection`, `key`); what is known of it is a JSON object, its document, or that it is deleted. Each
 change of it is a `Version`: a place, by which versions of one key are ordered, and a digest of its content. A newer

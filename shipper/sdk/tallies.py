@@ -1,4 +1,4 @@
-"""Counts of requests and of entering events: for metrics, since the process started, in memory only.
+"""PUBLIC: counts of requests and of entering events: for metrics, since the process started, in memory only.
 
 A tally belongs to a name of the policy and is counted in the main thread, with a few additions for each request or
 `emit`, none for each event. Labels are bounded: a destination determines only a code of three digits.

@@ -1,4 +1,4 @@
-"""The TLS settings of a policy, and the contexts made from them.
+"""PUBLIC: the TLS settings of a policy, and the contexts made from them.
 
 A policy names files; their bytes are read once, when the policy is validated, and belong to the plan from then on. So a
 lane that drains after a restart uses the certificate authorities of its own revision, even if the file has changed, and

@@ -1,4 +1,4 @@
-"""Typed events: each is a MessagePack map, so that bytes, integers and floats keep their types.
+"""PUBLIC: typed events: each is a MessagePack map, so that bytes, integers and floats keep their types.
 
 The maps follow each other in one body without a separator; the length of each is kept separately. A wrong length, or a
 map that claims more entries than it has, is an error before memory is allocated for it.

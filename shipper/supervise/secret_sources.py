@@ -8,7 +8,8 @@ from collections.abc import Collection, Mapping
 from pathlib import Path
 from typing import Any, ClassVar
 
-from shipper.plugin import Absent, SecretSource, Unreadable, in_words, text_of
+from shipper.sdk.descriptors import in_words
+from shipper.sdk.secret_source import Absent, SecretSource, Unreadable, text_of
 from shipper.supervise.reading import content
 
 

@@ -16,25 +16,17 @@ from shipper.plugin import (
     Asyncio,
     Backpressure,
     Batch,
-    Change,
     Code,
     Credential,
     Endpoint,
     Fields,
-    Kept,
-    Mark,
     Meters,
     Outdated,
     PluginFault,
-    Quota,
-    Ranked,
-    Version,
-    answers_key,
-    compact,
-    digest_of,
 )
+from shipper.plugin.relay import Ranked
+from shipper.plugin.state import Change, Kept, Mark, Quota, Version, answers_key, compact, digest_of, point_of
 from shipper.sdk.sockets import Bound, bind
-from shipper.sdk.state import point_of
 
 
 class RecordingInputContext:

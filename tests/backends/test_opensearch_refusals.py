@@ -20,9 +20,8 @@ from shipper.plugin import (
     Material,
     Outcome,
     OutputContext,
-    Version,
-    digest_of,
 )
+from shipper.plugin.state import Version, digest_of
 from shipper.sdk.aio import open_asyncio
 from shipper_plugins.outputs.elasticsearch import ElasticsearchOutput
 from shipper_plugins.outputs.index_cases import IndexCase

@@ -8,18 +8,8 @@ from typing import Any
 import pytest
 import trio
 
-from shipper.plugin import (
-    Answer,
-    Batch,
-    ClientTls,
-    Credential,
-    CredentialId,
-    Material,
-    Outcome,
-    OutputContext,
-    Version,
-    digest_of,
-)
+from shipper.plugin import Answer, Batch, ClientTls, Credential, CredentialId, Material, Outcome, OutputContext
+from shipper.plugin.state import Version, digest_of
 from shipper.sdk.aio import open_asyncio
 from shipper_plugins.outputs.elasticsearch import ElasticsearchOutput
 

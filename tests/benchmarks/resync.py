@@ -11,7 +11,8 @@ from contextlib import closing
 from dataclasses import dataclass
 from typing import Any
 
-from shipper.plugin import Batch, Credential, Version, digest_of
+from shipper.plugin import Batch, Credential
+from shipper.plugin.state import Version, digest_of
 from shipper_demo.ports import free_port
 from shipper_plugins.relay import state
 from shipper_plugins.relay.frames import PROTOCOL, Generation

@@ -16,7 +16,8 @@ from typing import Any
 import trio
 import trustme
 
-from shipper.plugin import Credential, server_context
+from shipper.plugin import Credential
+from shipper.sdk.tls import server_context
 from tests import certificates
 from tests.readme import Block
 

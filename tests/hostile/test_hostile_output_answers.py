@@ -23,19 +23,8 @@ from h2.connection import H2Connection
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from shipper.plugin import (
-    Answers,
-    Asyncio,
-    Batch,
-    Held,
-    Later,
-    Outcome,
-    OutputContext,
-    Sender,
-    TooLarge,
-    Version,
-    digest_of,
-)
+from shipper.plugin import Answers, Asyncio, Batch, Held, Later, Outcome, OutputContext, Sender, TooLarge
+from shipper.plugin.state import Version, digest_of
 from shipper.sdk.aio import open_asyncio
 from shipper.sdk.http_answer import Response
 from shipper_plugins.otlp import jsons, protobuf, status

@@ -20,8 +20,9 @@ import trio
 import trustme
 
 from shipper import __version__
-from shipper.plugin import Credential, server_context
+from shipper.plugin import Credential
 from shipper.sdk.aio import open_asyncio
+from shipper.sdk.tls import server_context
 from shipper.testing import open_destination
 from shipper.testing.destination import BulkDestination
 from tests.packaging_linux.conftest import LATER, ROOT

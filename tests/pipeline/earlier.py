@@ -19,7 +19,8 @@ from tempfile import TemporaryDirectory
 
 import trio
 
-from shipper.plugin import Answer, Answers, Batch, Change, Later, Outcome
+from shipper.plugin import Answer, Answers, Batch, Later, Outcome
+from shipper.plugin.state import Change
 from shipper.spool import database, drain_orders
 from tests.fakes import DESTINATIONS, SPRINGS, Destination, Spring, Theatre, theatre
 

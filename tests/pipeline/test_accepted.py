@@ -8,7 +8,8 @@ import pytest
 import trio
 
 from shipper.pipeline.destination.accepted import is_accepted, shows_acceptance
-from shipper.plugin import Finding, Held, OutputContext, Question, StartFailed, Tell
+from shipper.plugin import Held, OutputContext, StartFailed
+from shipper.plugin.asking import Finding, Question, Tell
 from tests.fakes import DESTINATIONS, PATIENCE, ScriptedOutput, bench
 
 

@@ -10,7 +10,8 @@ import pytest
 import trio
 import trio.testing
 
-from shipper.plugin import Answer, Answers, Batch, InputContext, Outcome, PluginFault, Ranked
+from shipper.plugin import Answer, Answers, Batch, InputContext, Outcome, PluginFault
+from shipper.plugin.relay import Ranked
 from shipper.spool.parts.queue import Noted
 from shipper.spool.queue import Settlement
 from tests.fakes import DESTINATIONS, PATIENCE, SPRINGS, Theatre, theatre

@@ -9,8 +9,9 @@ import pytest
 
 from shipper.pipeline.intake.chain import MOST_FAILURES, MOST_WEIGHT, Chain, Link, bounded
 from shipper.pipeline.tap import Taps
-from shipper.plugin import Batch, Cells, Condition, Meters, Part, PluginFault, Processor, Stage, Table
+from shipper.plugin import Batch, Condition, Meters, Part, PluginFault, Processor, Stage
 from shipper.process import log
+from shipper.sdk.table import Cells, Table
 from shipper_plugins.processors.copy import Copy
 from shipper_plugins.processors.drop import Drop
 from shipper_plugins.processors.rename import Rename
@@ -277,8 +278,8 @@ class Careless(Processor, frozen=True):
         return batch.tabled(table.put("x", Cells(column)), batch.shared)
 
 
-def test_a_table_of_a_stranger_is_written_and_checked_behind_it() -> None:
-    parts = Chain(("a",), [link(Careless())]).on(events(1, 2, 3), Taps())
+def test_the_processor_that_made_an_invalid_table_is_found_when_it_is_written() -> None:
+    parts = Chain(("a",), [link(Rename(fields={"m": "k"})), link(Careless())]).on(events(1, 2, 3), Taps())
     made = [event for part in parts for event in part.batch.whole()]
 
     assert [event.get("x", event.get("error")) for event in made] == [
@@ -288,7 +289,13 @@ def test_a_table_of_a_stranger_is_written_and_checked_behind_it() -> None:
     ]
 
 
-def test_documents_are_written_once_by_a_chain_of_ours(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_invalid_table_before_a_stage_fails_as_a_whole() -> None:
+    """The stage has taken its events, and must not get them twice."""
+    with pytest.raises(PluginFault, match="counts 3 events and has 4 lines"):
+        Chain(("a",), [link(Careless()), link(Mark(), Passing())]).on(events(1, 2, 3), Taps())
+
+
+def test_documents_are_written_once_by_a_chain(monkeypatch: pytest.MonkeyPatch) -> None:
     written: list[int] = []
     body = Table.body
 

@@ -9,7 +9,8 @@ from pathlib import Path
 import pytest
 import trio
 
-from shipper.plugin import Code, Held, Later, Principal
+from shipper.plugin import Code, Held, Later
+from shipper.plugin.relay import Principal
 from shipper.spool.queue import Settlement
 from shipper.values import Counts
 from tests import fakes

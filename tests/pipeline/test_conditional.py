@@ -10,8 +10,8 @@ from hypothesis import strategies as st
 
 from shipper.pipeline.intake.chain import Chain, Link
 from shipper.pipeline.tap import Taps
-from shipper.plugin import Batch, Condition, Fields, Meters, Part, Processor, Stage, merged
-from shipper.sdk.fields import look_up
+from shipper.plugin import Batch, Condition, Fields, Meters, Part, Processor, Stage
+from shipper.sdk.fields import look_up, merged
 from shipper_plugins.processors.add_fields import AddFields
 from shipper_plugins.processors.convert import Convert
 from shipper_plugins.processors.drop import Drop

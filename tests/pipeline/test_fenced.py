@@ -5,11 +5,11 @@ from __future__ import annotations
 import trio
 
 from shipper.pipeline.destination.fenced import Fenced
-from shipper.plugin import Answers, NotBegun
+from shipper.plugin import Answers, NotBegun, Sender
 from shipper.sdk.event import Batch
 
 
-class Spy:
+class Spy(Sender):
     def __init__(self) -> None:
         self.sent = 0
 
@@ -34,7 +34,7 @@ async def test_what_may_not_begin_ends_the_session_and_is_not_sent() -> None:
 
 
 async def test_what_was_not_begun_later_ends_the_session_too() -> None:
-    class Late:
+    class Late(Sender):
         async def send(self, batch: Batch) -> Answers:
             await trio.lowlevel.checkpoint()
             raise NotBegun

@@ -10,7 +10,8 @@ import trio
 import trio.testing
 
 from shipper.pipeline.memory.loans import Borrower
-from shipper.plugin import Answer, Answers, Batch, Change, InputContext, Later, Outcome
+from shipper.plugin import Answer, Answers, Batch, InputContext, Later, Outcome
+from shipper.plugin.state import Change
 from shipper.protocol.messages import Ack
 from shipper.values import Counts
 from tests.fakes import SPRINGS, Destination, Theatre, theatre

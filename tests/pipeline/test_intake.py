@@ -16,19 +16,8 @@ import trio
 import trio.testing
 
 from shipper.pipeline.delivery import session
-from shipper.plugin import (
-    Answers,
-    Backpressure,
-    Code,
-    Edge,
-    Endpoint,
-    Held,
-    InputContext,
-    NotOrdered,
-    Outdated,
-    PluginFault,
-    StartFailed,
-)
+from shipper.plugin import Answers, Backpressure, Code, Endpoint, Held, InputContext, Outdated, PluginFault, StartFailed
+from shipper.plugin.relay import Edge, NotOrdered
 from shipper.sdk.aio import open_asyncio
 from shipper.sdk.event import Batch
 from shipper.sdk.weights import MOST_EVENTS
@@ -40,6 +29,7 @@ from tests.fakes import (
     PATIENCE,
     SPRINGS,
     WORKSHOP,
+    ScriptedInput,
     Spring,
     Theatre,
     events,
@@ -944,7 +934,9 @@ async def test_an_input_that_fails_to_end_its_reading_holds_up_no_cut(tmp_path: 
         await on.ack(2, "active")
 
 
-async def test_an_order_to_an_edge_goes_to_the_input_that_has_it(tmp_path: Path) -> None:
+async def test_an_order_to_an_edge_goes_to_the_input_that_has_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     async def forget(edge: str, keys: str) -> int:
         if edge == "oslo":
             raise NotOrdered("no such edge")
@@ -957,7 +949,10 @@ async def test_an_order_to_an_edge_goes_to_the_input_that_has_it(tmp_path: Path)
         await running(on)
         with pytest.raises(NotOrdered, match="inputs that relay: none"):
             await on.intake.forget_edge("berlin", "keep", None)
-        on.intake.running["in"].source.forget_edge = forget  # type: ignore[union-attr]
+        monkeypatch.setattr(ScriptedInput, "relays", True)
+        with pytest.raises(NotOrdered, match="keeps nothing of edge berlin"):
+            await on.intake.forget_edge("berlin", "keep", None)
+        on.intake.running["in"].source.forget_edge = forget  # type: ignore[union-attr,method-assign]
 
         assert await on.intake.forget_edge("berlin", "keep", "in") == 2
         assert await on.intake.forget_edge("berlin", "keep", None) == 2

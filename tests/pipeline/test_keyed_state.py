@@ -10,7 +10,8 @@ import trio
 import trio.testing
 
 from shipper.pipeline.attempts.fences import REASON
-from shipper.plugin import Answers, Backpressure, Batch, Change, Held, InputContext, Later, Outdated, PluginFault
+from shipper.plugin import Answers, Backpressure, Batch, Held, InputContext, Later, Outdated, PluginFault
+from shipper.plugin.state import Change
 from shipper.spool import store
 from shipper.spool.keyed import Admitted
 from shipper.spool.queue import NotActive

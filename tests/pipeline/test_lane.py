@@ -21,7 +21,6 @@ from shipper.pipeline.delivery.backlog import ASK_SECONDS, Backlog
 from shipper.pipeline.delivery.feed import REFUSED
 from shipper.pipeline.memory.loans import CAREFUL_REQUESTS, REQUEST_BYTES, Borrower
 from shipper.plugin import (
-    MOST_FLUSH,
     Answer,
     Answers,
     Code,
@@ -35,6 +34,7 @@ from shipper.plugin import (
     StartFailed,
     TooLarge,
 )
+from shipper.plugin.outputs import MOST_FLUSH
 from shipper.process.environment import REAL, Environment
 from shipper.sdk.event import Batch
 from shipper.sdk.fields import Fields

@@ -12,7 +12,7 @@ import trio
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from shipper.plugin import Answer, Answers, Later, Outcome, TooLarge
+from shipper.plugin import Answer, Answers, Later, Outcome, Sender, TooLarge
 from shipper.sdk.event import Batch
 from shipper.spool.dead_letters import Limits
 from shipper.spool.limits import SpoolLimits
@@ -23,7 +23,7 @@ Asked = list[tuple[str, tuple[int, ...]]]
 QUICK = (0.001, 0.002)
 
 
-class Store:
+class Store(Sender):
     """A destination that keeps what it gets under the id of the request, as an object store does. `says` are what it
     answers to one request after the other; behind their end it takes everything."""
 

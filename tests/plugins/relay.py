@@ -18,17 +18,17 @@ from shipper.plugin import (
     Asyncio,
     Batch,
     Code,
-    Confirmed,
     Credential,
     CredentialId,
     Endpoint,
     Fields,
     Later,
     OutputContext,
-    RoutedState,
     Sender,
 )
-from shipper.plugin import Principal as Said
+from shipper.plugin.relay import Confirmed
+from shipper.plugin.relay import Principal as Said
+from shipper.plugin.state import RoutedState
 from shipper.sdk.origins import Origin
 from shipper.testing import RecordingInputContext
 from shipper_plugins.inputs.relay import Edge, RelayInput

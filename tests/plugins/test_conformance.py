@@ -31,11 +31,10 @@ from shipper.plugin import (
     Later,
     Output,
     OutputContext,
-    Scheme,
     Size,
-    Version,
-    digest_of,
 )
+from shipper.plugin.state import Version, digest_of
+from shipper.sdk.endpoints import Scheme
 from shipper.testing import (
     RecordingInputContext,
     check_close,

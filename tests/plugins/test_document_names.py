@@ -4,7 +4,7 @@ import string
 from hypothesis import given
 from hypothesis import strategies as st
 
-from shipper.plugin import Version, digest_of
+from shipper.plugin.state import Version, digest_of
 from shipper_plugins.outputs.document_names import escaped, path_of
 
 NAMES = st.text(st.characters(exclude_categories=["Cs"]), max_size=60) | st.text("./%oOwn\0é", max_size=6)

@@ -13,7 +13,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from shipper.plugin import Answer, Outcome, Version, digest_of
+from shipper.plugin import Answer, Outcome
+from shipper.plugin.state import Version, digest_of
 from shipper_plugins.outputs import documents as module
 from shipper_plugins.outputs.documents import Documents
 

@@ -9,7 +9,8 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 import pytest
 import trio
 
-from shipper.plugin import Condition, Credential, Finding, OutputContext, Question
+from shipper.plugin import Condition, Credential, OutputContext
+from shipper.plugin.asking import Finding, Question
 from shipper.sdk import asking
 from shipper.sdk.aio import open_asyncio
 from shipper_plugins.outputs.elasticsearch import ElasticsearchOutput

@@ -17,25 +17,13 @@ import pytest
 import trio
 import trustme
 
-from shipper.plugin import (
-    Asyncio,
-    Batch,
-    ClientTls,
-    Credential,
-    CredentialId,
-    Finding,
-    Later,
-    NotBegun,
-    OutputContext,
-    Prepared,
-    Question,
-    Requests,
-    Sender,
-)
+from shipper.plugin import Asyncio, Batch, ClientTls, Credential, CredentialId, Later, NotBegun, OutputContext, Sender
+from shipper.plugin.asking import Finding, Prepared, Question
 from shipper.policy.policy import parse
 from shipper.policy.registry import Registry
 from shipper.policy.uses import uses
 from shipper.sdk.errors import PolicyError
+from shipper.sdk.tallies import Requests
 from shipper.testing import BulkDestination, open_destination
 from shipper_demo.ports import free_port
 from shipper_plugins.outputs.elasticsearch import ElasticsearchOutput

@@ -12,7 +12,8 @@ from unittest import mock
 import pytest
 import trio
 
-from shipper.plugin import BadOption, Change, Kept, Size
+from shipper.plugin import BadOption, Size
+from shipper.plugin.state import Change, Kept
 from shipper.testing import RecordingInputContext
 from shipper_plugins.inputs import state_keys, state_source
 from shipper_plugins.inputs.state import StateInput

@@ -8,7 +8,8 @@ from unittest.mock import patch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from shipper.plugin import Fields, merged
+from shipper.plugin import Fields
+from shipper.sdk.fields import merged
 from shipper_plugins.inputs import journal_block, journal_fields
 from shipper_plugins.inputs.journal_export import Entry, Exported
 

@@ -35,7 +35,6 @@ from shipper.plugin import (
     NotBegun,
     Outcome,
     OutputContext,
-    Requests,
     Sender,
     Size,
     StartFailed,
@@ -43,6 +42,7 @@ from shipper.plugin import (
     client_context,
 )
 from shipper.sdk import http as http_client
+from shipper.sdk.tallies import Requests
 from shipper.testing import BulkDestination, Reply, open_destination
 from shipper_demo.ports import free_port
 from shipper_plugins.outputs import bulk, host_rotation

@@ -13,7 +13,8 @@ import pytest
 import trio
 import trio.testing
 
-from shipper.plugin import Batch, Later, Outcome, OutputContext, Size, Version, digest_of
+from shipper.plugin import Batch, Later, Outcome, OutputContext, Size
+from shipper.plugin.state import Version, digest_of
 from shipper.sdk.aio import open_asyncio
 from shipper.testing import check_output
 from shipper_plugins.outputs import file as module

@@ -10,18 +10,8 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from shipper.plugin import (
-    Answer,
-    Asyncio,
-    Batch,
-    Later,
-    Outcome,
-    Output,
-    OutputContext,
-    Size,
-    Version,
-    digest_of,
-)
+from shipper.plugin import Answer, Asyncio, Batch, Later, Outcome, Output, OutputContext, Size
+from shipper.plugin.state import Version, digest_of
 from shipper.testing import BulkDestination, Reply, open_destination
 from shipper_plugins.outputs import keyed
 from shipper_plugins.outputs.elasticsearch import ElasticsearchOutput

@@ -30,10 +30,10 @@ from shipper.plugin import (
     NotBegun,
     Outcome,
     OutputContext,
-    Question,
     StartFailed,
     TooLarge,
 )
+from shipper.plugin.asking import Question
 from shipper.sdk.aio import open_asyncio
 from shipper.sdk.http_answer import NoAnswer, Unreachable
 from shipper.sdk.joining import together

@@ -18,15 +18,14 @@ from shipper.plugin import (
     ClientTls,
     Credential,
     CredentialId,
-    Finding,
     Later,
     Material,
     NotBegun,
     OutputContext,
-    Question,
     Sender,
     StartFailed,
 )
+from shipper.plugin.asking import Finding, Question
 from shipper.policy.policy import parse
 from shipper.policy.registry import Registry
 from shipper.sdk.errors import PolicyError

@@ -12,8 +12,9 @@ from hypothesis import strategies as st
 
 from shipper.pipeline.intake.chain import Link, chained
 from shipper.pipeline.tap import Taps
-from shipper.plugin import Batch, Condition, Meters, Processor, Unfit
+from shipper.plugin import Batch, Condition, Meters, Processor
 from shipper.sdk.conditions import Range
+from shipper.sdk.table import Unfit
 from shipper_plugins.processors.convert import Convert
 from shipper_plugins.processors.copy import Copy
 from shipper_plugins.processors.dissect import Dissect

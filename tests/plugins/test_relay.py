@@ -8,7 +8,7 @@ import pytest
 import trio
 
 from shipper.plugin import Answers, Asyncio, Batch, CredentialId, Held, Later, Outcome, Sender, TooLarge
-from shipper.plugin import Principal as Said
+from shipper.plugin.relay import Principal as Said
 from shipper.sdk.origins import Origin
 from shipper_demo.ports import free_port
 from shipper_plugins.inputs import bulk_connections

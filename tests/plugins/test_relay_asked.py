@@ -3,7 +3,8 @@
 import pytest
 from multidict import CIMultiDict
 
-from shipper.plugin import Credential, OutputContext, Question
+from shipper.plugin import Credential, OutputContext
+from shipper.plugin.asking import Question
 from shipper.sdk.aio import open_asyncio
 from shipper.sdk.http_answer import Response
 from shipper_plugins.outputs.relay import RelayOutput

@@ -8,7 +8,8 @@ import pytest
 import trio
 import trio.testing
 
-from shipper.plugin import Answer, Answers, Asyncio, Backpressure, Batch, Outcome, Ranked
+from shipper.plugin import Answer, Answers, Asyncio, Backpressure, Batch, Outcome
+from shipper.plugin.relay import Ranked
 from shipper.testing import RecordingInputContext
 from shipper_demo.ports import free_port
 from shipper_plugins.inputs import relay_answers

@@ -8,7 +8,8 @@ import pytest
 import trio
 import trio.testing
 
-from shipper.plugin import Batch, Kept, Outdated, PluginFault, Quota, Version, digest_of
+from shipper.plugin import Batch, Outdated, PluginFault
+from shipper.plugin.state import Kept, Quota, Version, digest_of
 from shipper.testing import RecordingInputContext
 from shipper_plugins.inputs.relay_answers import Answers
 from shipper_plugins.inputs.relay_door import Refused

@@ -7,7 +7,8 @@ from typing import Any
 import pytest
 import trio
 
-from shipper.plugin import Asyncio, Edge, OutputContext, Waits
+from shipper.plugin import Asyncio, OutputContext
+from shipper.plugin.relay import Edge, Waits
 from shipper_plugins.inputs.relay_figures import Seen
 from shipper_plugins.outputs.relay import RelayOutput
 from shipper_plugins.relay.frames import Generation, Head

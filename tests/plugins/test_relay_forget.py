@@ -7,7 +7,9 @@ from typing import Any
 import pytest
 import trio
 
-from shipper.plugin import Asyncio, Change, Later, NotOrdered, Quota
+from shipper.plugin import Asyncio, Later
+from shipper.plugin.relay import NotOrdered
+from shipper.plugin.state import Change, Quota
 from shipper.testing import RecordingInputContext
 from shipper_plugins.inputs import relay_forget
 from shipper_plugins.inputs.relay import Edge

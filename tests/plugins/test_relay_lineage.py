@@ -6,7 +6,8 @@ import logging
 
 import pytest
 
-from shipper.plugin import Asyncio, Code, Confirmed
+from shipper.plugin import Asyncio, Code
+from shipper.plugin.relay import Confirmed
 from shipper.sdk.state import point_of
 from shipper.testing import RecordingInputContext
 from shipper_plugins.inputs.relay import Edge

@@ -14,22 +14,8 @@ import trio.testing
 from hypothesis import given
 from hypothesis import strategies as st
 
-from shipper.plugin import (
-    Answers,
-    Asyncio,
-    Backpressure,
-    Batch,
-    Change,
-    Code,
-    Decided,
-    Kept,
-    Later,
-    Mark,
-    Outcome,
-    PluginFault,
-    Version,
-    digest_of,
-)
+from shipper.plugin import Answers, Asyncio, Backpressure, Batch, Code, Later, Outcome, PluginFault
+from shipper.plugin.state import Change, Decided, Kept, Mark, Version, digest_of
 from shipper.sdk.state import point_of
 from shipper.testing import RecordingInputContext
 from shipper_plugins.inputs import relay_edges, relay_keys, relay_sets

@@ -11,7 +11,8 @@ import trio.testing
 from hypothesis import given
 from hypothesis import strategies as st
 
-from shipper.plugin import Answers, Asyncio, Later, Outcome, Ranked
+from shipper.plugin import Answers, Asyncio, Later, Outcome
+from shipper.plugin.relay import Ranked
 from shipper_demo.ports import free_port
 from shipper_plugins.inputs import relay_answers, relay_settled
 from shipper_plugins.inputs.relay_settled import Room, Settled

@@ -8,7 +8,8 @@ import orjson
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from shipper.plugin import Fields, merged
+from shipper.plugin import Fields
+from shipper.sdk.fields import merged
 from shipper_plugins.inputs.syslog_block import block
 from shipper_plugins.inputs.syslog_frames import Cut
 from shipper_plugins.inputs.syslog_message import Reading

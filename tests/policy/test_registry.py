@@ -54,6 +54,15 @@ def test_a_plugin_whose_module_raises_is_an_error_that_names_it(tmp_path, monkey
         registry_of("stranger_plugin:X").find("inputs", "stranger")
 
 
+def test_a_plugin_with_a_name_that_is_nearly_a_hook_is_refused_with_the_hook_that_was_meant(tmp_path, monkeypatch):
+    text = "from shipper.plugin import Input\nclass Tail(Input, frozen=True):\n    def listen(self): return ()\n"
+    (tmp_path / "plugin_with_a_typo.py").write_text(text)
+    monkeypatch.syspath_prepend(tmp_path)
+
+    with pytest.raises(UnknownType, match=r"plugin_with_a_typo\.Tail has `listen`, .* `listens` of Input was meant"):
+        registry_of("plugin_with_a_typo:Tail").find("inputs", "stranger")
+
+
 def test_nothing_is_imported_before_a_policy_names_it():
     program = (
         "import sys\n"

@@ -77,7 +77,7 @@ ROOMS = (
     ),
     Room(
         "shipper/sdk",
-        "answers identity lineage origins state unshown weights",
+        "answers hooks identity lineage origins state unshown weights",
         {
             **_apart(
                 ENDS,

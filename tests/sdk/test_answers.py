@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from shipper.plugin import Answer, Answers, Code, Held, Later, NotBegun, Outcome, Ranked, TooLarge
+from shipper.plugin import Answer, Answers, Code, Held, Later, NotBegun, Outcome, TooLarge
+from shipper.plugin.relay import Ranked
 
 
 @pytest.mark.parametrize(

@@ -10,10 +10,11 @@ import pytest
 import trio
 import trustme
 
-from shipper.plugin import Asyncio, Code, NotBegun, Requests, client_context
+from shipper.plugin import Asyncio, Code, NotBegun, client_context
 from shipper.sdk.aio import open_asyncio
 from shipper.sdk.http import _SMALL, Client, Method, _Body, open_client
 from shipper.sdk.http_answer import USER_AGENT, NoAnswer, Unreachable
+from shipper.sdk.tallies import Requests
 from tests import certificates
 from tests.raw_http import http, raw_server, read_request, some
 

@@ -4,9 +4,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from shipper.plugin import Batch, Cells, Condition, Lines, Table, Unfit, constant
+from shipper.plugin import Batch, Condition
 from shipper.sdk.conditions import Range
 from shipper.sdk.fields import find, merged
+from shipper.sdk.table import Cells, Lines, Table, Unfit, constant
 
 SCALARS = st.sampled_from([None, True, 7, -1.5, "", "x", "é\x7f\n", [], [{"a": 1}], {}])
 GROUPS = st.dictionaries(st.sampled_from("ab"), SCALARS, max_size=2)

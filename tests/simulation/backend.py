@@ -197,7 +197,7 @@ async def _fail_sooner_or_later(stage: Stage) -> None:
         raise OSError("simulated")
 
 
-class _Connection:
+class _Connection(Sender):
     def __init__(self, stage: Stage, backend: Backend, context: OutputContext, credential: str) -> None:
         self.stage, self.backend, self.output, self.credential = stage, backend, context.name, credential
         self._begins = context.begins

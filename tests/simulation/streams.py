@@ -148,7 +148,7 @@ async def opening(context: InputContext) -> AsyncIterator[None]:
                 await stage.pause("inputs", 0.1)
 
 
-class Reading:
+class Reading(Source):
     """A source of a world."""
 
     def __init__(self, settings: StreamInput, context: InputContext) -> None:

@@ -13,7 +13,8 @@ from typing import ClassVar, NamedTuple
 
 import trio
 
-from shipper.plugin import Change, InputContext, Source, digest_of
+from shipper.plugin import InputContext, Source
+from shipper.plugin.state import Change, digest_of
 from tests.simulation.stage import Stage
 from tests.simulation.streams import Reading, StreamInput, opening
 

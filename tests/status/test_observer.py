@@ -12,7 +12,8 @@ import msgspec
 import pytest
 import trio
 
-from shipper.plugin import Change, Held, InputContext, Later, PluginFault
+from shipper.plugin import Held, InputContext, Later, PluginFault
+from shipper.plugin.state import Change
 from shipper.process.environment import boottime
 from shipper.protocol.messages import Failing, Observed
 from shipper.sdk.codes import Code, Why

@@ -12,7 +12,8 @@ import msgspec
 import pytest
 import trio
 
-from shipper.plugin import Batch, Version, digest_of
+from shipper.plugin import Batch
+from shipper.plugin.state import Version, digest_of
 from shipper.sdk.origins import Origin
 from shipper.sdk.state import place_of
 from shipper_plugins.relay import frames, state

@@ -21,7 +21,7 @@ from shipper.supervise.sources import PolicyFiles
 MODULE = '''
 import json, os
 from pathlib import Path
-from shipper.plugin import Absent, SecretSource, text_of
+from shipper.plugin.secrets import Absent, SecretSource, text_of
 
 class VaultSecret(SecretSource, frozen=True):
     """A field of an object, which is a file of JSON here."""

@@ -79,7 +79,7 @@ class Pull(Input, frozen=True, kw_only=True):
         yield _Pull(self, context)
 
 
-class _Pull:
+class _Pull(Source):
     def __init__(self, settings: Pull, context: InputContext) -> None:
         self._endpoint, self._fault, self._context = (
             Endpoint("tcp", "127.0.0.1", settings.port),

@@ -78,7 +78,7 @@ class Lines(Output, frozen=True, kw_only=True):
         yield sender
 
 
-class _Lines:
+class _Lines(Sender):
     def __init__(self, settings: Lines, context: OutputContext) -> None:
         self.endpoint = Endpoint("tcp", settings.host, settings.port)
         self._fault, self._context = settings.fault, context
@@ -159,7 +159,7 @@ class Absent(Output, frozen=True):
         yield _Absent()
 
 
-class _Absent:
+class _Absent(Sender):
     async def send(self, batch: Batch) -> Answers:
         await trio.lowlevel.checkpoint()
         assert batch.request is not None
@@ -192,7 +192,7 @@ class Loop(Output, frozen=True, kw_only=True):
         yield sender
 
 
-class _Loop:
+class _Loop(Sender):
     def __init__(self, settings: Loop, context: OutputContext) -> None:
         self._settings, self._context = settings, context
 

@@ -21,7 +21,8 @@ from typing import Any, NamedTuple
 
 import orjson
 
-from shipper.plugin import Fields, Size, encoded
+from shipper.plugin import Fields, Size
+from shipper.sdk.columns import encoded
 from shipper_plugins.wildcards import fits
 
 MOST_BYTES = 64 << 20

@@ -25,8 +25,9 @@ from typing import Any, NamedTuple, Protocol
 
 from aiohttp import web
 
-from shipper.plugin import in_words, is_reserved, is_short, raised_at, shortage
+from shipper.plugin import raised_at
 from shipper.sdk.crowd import origin
+from shipper.sdk.descriptors import in_words, is_reserved, is_short, shortage
 from shipper.sdk.rooms import Rooms
 from shipper_plugins.inputs.bulk_answer import RequestRefused
 from shipper_plugins.inputs.bulk_http import abort, refused

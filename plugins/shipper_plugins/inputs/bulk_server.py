@@ -41,8 +41,9 @@ from typing import Any
 
 from aiohttp import web
 
-from shipper.plugin import Backpressure, Batch, is_own_host
+from shipper.plugin import Backpressure, Batch
 from shipper.sdk.bodies import Arrival, BodyRefused, Inflation, Memory, Share
+from shipper.sdk.hosts import is_own_host
 from shipper_plugins.inputs.bulk_answer import RequestRefused
 from shipper_plugins.inputs.bulk_connections import Connections, Tell
 from shipper_plugins.inputs.bulk_http import (

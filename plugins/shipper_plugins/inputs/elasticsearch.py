@@ -40,14 +40,14 @@ from shipper.plugin import (
     Input,
     InputContext,
     Material,
-    Scheme,
     Settings,
     Size,
     Source,
     StartFailed,
-    server_context,
     takes,
 )
+from shipper.sdk.endpoints import Scheme
+from shipper.sdk.tls import server_context
 from shipper_plugins.inputs.bulk_limits import Door, fingerprint
 from shipper_plugins.loopback import is_loopback
 
@@ -153,7 +153,7 @@ class ElasticsearchInput(Input, frozen=True, kw_only=True):
         )
 
 
-class _Receiver:
+class _Receiver(Source):
     """A running receiver."""
 
     def __init__(self, settings: ElasticsearchInput, context: InputContext, server: type[BulkServer]) -> None:

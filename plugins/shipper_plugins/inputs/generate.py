@@ -51,7 +51,7 @@ class GenerateInput(Input, frozen=True, kw_only=True):
         yield _Generator(self, context)
 
 
-class _Generator:
+class _Generator(Source):
     def __init__(self, settings: GenerateInput, context: InputContext) -> None:
         self._settings = settings
         self._context = context

@@ -40,12 +40,12 @@ from shipper.plugin import (
     Endpoint,
     Input,
     InputContext,
-    Scheme,
     Size,
     Source,
     StartFailed,
     takes,
 )
+from shipper.sdk.endpoints import Scheme
 from shipper_plugins.inputs.bulk_limits import fingerprint
 from shipper_plugins.inputs.elasticsearch import ServerTls
 from shipper_plugins.loopback import is_loopback
@@ -148,7 +148,7 @@ class HttpInput(Input, frozen=True, kw_only=True):
         return tuple(fingerprint(credential.authorization()) for credential in chosen)
 
 
-class _HttpReceiver:
+class _HttpReceiver(Source):
     """A running receiver."""
 
     def __init__(self, settings: HttpInput, context: InputContext) -> None:

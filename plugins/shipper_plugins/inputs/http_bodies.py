@@ -26,7 +26,8 @@ from typing import Final, Literal
 
 import msgspec
 
-from shipper.plugin import Batch, Fields, Size, encoded
+from shipper.plugin import Batch, Fields, Size
+from shipper.sdk.columns import encoded
 from shipper_plugins.inputs.bulk_document import addressed, checked, chosen, own_streams
 from shipper_plugins.inputs.bulk_line import MOST_UNFOLDED, WORST, Line
 

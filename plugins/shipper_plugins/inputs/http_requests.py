@@ -26,8 +26,9 @@ from functools import partial
 import orjson
 import trio
 
-from shipper.plugin import Backpressure, Batch, Fields, InputContext, in_thread, is_own_host, raised_at
+from shipper.plugin import Backpressure, Batch, Fields, InputContext, in_thread, raised_at
 from shipper.sdk.bodies import ENCODINGS, BodyRefused, Memory, Share, decompressed, small
+from shipper.sdk.hosts import is_own_host
 from shipper.sdk.server import Peer
 from shipper_plugins.inputs import http_bodies
 from shipper_plugins.inputs.bulk_limits import recognized

@@ -21,7 +21,9 @@ from typing import NamedTuple
 
 import orjson
 
-from shipper.plugin import Batch, Fields, escaped, join, merged
+from shipper.plugin import Batch, Fields, join
+from shipper.sdk.columns import escaped
+from shipper.sdk.fields import merged
 from shipper_plugins.inputs.journal_export import Entry, plain
 from shipper_plugins.inputs.journal_fields import CURSOR, HOST, LATEST, MESSAGE, TIME, event, nanoseconds
 

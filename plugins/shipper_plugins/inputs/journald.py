@@ -36,7 +36,6 @@ from shipper.plugin import (
     BadOption,
     Batch,
     Code,
-    Credential,
     Input,
     InputContext,
     Source,
@@ -125,15 +124,12 @@ class JournaldInput(Input, frozen=True, kw_only=True):
         yield _Journal(self, program, context)
 
 
-class _Journal:
+class _Journal(Source):
     """A source of entries."""
 
     def __init__(self, settings: JournaldInput, program: str, context: InputContext) -> None:
         self._settings, self._program, self._context = settings, program, context
         self._dataset = settings.data_stream.dataset
-
-    def change(self, settings: JournaldInput, credentials: Mapping[str, Credential]) -> None:
-        """See `Source.change`: nothing can differ, as every setting is part of the identity."""
 
     async def run(self) -> None:
         """See `Source.run`."""

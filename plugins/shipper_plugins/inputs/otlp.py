@@ -40,16 +40,16 @@ from shipper.plugin import (
     CredentialId,
     DataStream,
     Endpoint,
-    Form,
     Input,
     InputContext,
     Material,
-    Scheme,
     Size,
     Source,
     StartFailed,
     takes,
 )
+from shipper.sdk.endpoints import Scheme
+from shipper.sdk.forms import Form
 from shipper_plugins.inputs.bulk_limits import fingerprint
 from shipper_plugins.inputs.elasticsearch import ServerTls
 from shipper_plugins.loopback import is_loopback
@@ -178,7 +178,7 @@ class OtlpInput(Input, frozen=True, kw_only=True):
         return context
 
 
-class _OtlpReceiver:
+class _OtlpReceiver(Source):
     """A running receiver."""
 
     def __init__(self, settings: OtlpInput, context: InputContext) -> None:

@@ -5,8 +5,9 @@ from __future__ import annotations
 import logging
 from types import ModuleType
 
-from shipper.plugin import is_own_host, raised_at
+from shipper.plugin import raised_at
 from shipper.sdk.bodies import ENCODINGS, BodyRefused
+from shipper.sdk.hosts import is_own_host
 from shipper.sdk.server import Peer
 from shipper_plugins.inputs.http_connection import Connection, Malformed
 from shipper_plugins.inputs.http_request import Request

@@ -58,15 +58,15 @@ from shipper.plugin import (
     Input,
     InputContext,
     Material,
-    Quota,
-    Scheme,
     Settings,
     Size,
     Source,
     StartFailed,
     takes,
 )
-from shipper.plugin import Edge as KnownEdge
+from shipper.plugin.relay import Edge as KnownEdge
+from shipper.plugin.state import Quota
+from shipper.sdk.endpoints import Scheme
 from shipper_plugins.inputs.bulk_limits import fingerprint
 from shipper_plugins.inputs.elasticsearch import ServerTls
 from shipper_plugins.inputs.relay_door import Door
@@ -262,7 +262,7 @@ def _fingerprint(credential: Credential) -> bytes:
     return fingerprint(credential.authorization())
 
 
-class _Principal:
+class _Principal(Source):
     """A running door."""
 
     def __init__(self, settings: RelayInput, context: InputContext, server: type[RelayServer]) -> None:

@@ -7,7 +7,7 @@ import time
 import msgspec
 import trio
 
-from shipper.plugin import Ranked
+from shipper.plugin.relay import Ranked
 from shipper_plugins.inputs.relay_door import over
 from shipper_plugins.inputs.relay_edges import Edges
 from shipper_plugins.inputs.relay_known import Known

@@ -20,7 +20,8 @@ from typing import Literal, NamedTuple
 
 import trio
 
-from shipper.plugin import Backpressure, Batch, Code, Confirms, Edge, InputContext, NotOrdered, Outdated, PluginFault
+from shipper.plugin import Backpressure, Batch, Code, InputContext, Outdated, PluginFault
+from shipper.plugin.relay import Confirms, Edge, NotOrdered
 from shipper_plugins.inputs.relay_door import Refused, busy, over
 from shipper_plugins.inputs.relay_figures import Seen
 from shipper_plugins.inputs.relay_forget import FORGOTTEN, begun, forget_keys, forget_memory, not_begun

@@ -6,7 +6,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
-from shipper.plugin import Edge
+from shipper.plugin.relay import Edge
 from shipper_plugins.relay.frames import Head
 from shipper_plugins.relay.generations import SILENT_SECONDS
 from shipper_plugins.relay.state import StateHead

@@ -13,7 +13,8 @@ from collections.abc import Collection, Mapping
 from contextlib import suppress
 from typing import Final, Literal
 
-from shipper.plugin import Change, InputContext, Outdated
+from shipper.plugin import InputContext, Outdated
+from shipper.plugin.state import Change
 
 Keys = Literal["keep", "delete"]
 FORGOTTEN: Final = "FORGOTTEN/"

@@ -11,7 +11,8 @@ from typing import Final
 
 import trio
 
-from shipper.plugin import Backpressure, Change, InputContext, Kept
+from shipper.plugin import Backpressure, InputContext
+from shipper.plugin.state import Change, Kept
 from shipper_plugins.relay import state
 from shipper_plugins.relay.state import Arrived, Limits, Other, Refusal, StateAnswered, owner_at
 

@@ -38,7 +38,8 @@ import msgspec
 import orjson
 from aiohttp import web
 
-from shipper.plugin import Asyncio, Kept, compact
+from shipper.plugin import Asyncio
+from shipper.plugin.state import Kept, compact
 from shipper.sdk.bodies import Arrival, BodyRefused, Memory, Share
 from shipper_plugins.inputs.bulk_connections import Connections, Tell
 from shipper_plugins.inputs.bulk_http import next_block, send, tell_to_continue, written

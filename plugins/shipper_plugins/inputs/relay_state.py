@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from shipper.plugin import Kept, Outdated, PluginFault
+from shipper.plugin import Outdated, PluginFault
+from shipper.plugin.state import Kept
 from shipper_plugins.inputs.relay_door import Refused, busy
 from shipper_plugins.inputs.relay_edges import Edges
 from shipper_plugins.inputs.relay_forget import not_begun

@@ -13,8 +13,9 @@ from typing import NamedTuple
 
 import orjson
 
-from shipper.plugin import compact, digest_of, in_words
+from shipper.plugin.state import compact, digest_of
 from shipper.policy.strict import read_yaml
+from shipper.sdk.descriptors import in_words
 from shipper_plugins.inputs.tail.calls import at
 from shipper_plugins.inputs.tail.discovery import Found
 from shipper_plugins.reading import read_at

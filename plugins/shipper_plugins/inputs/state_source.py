@@ -15,7 +15,8 @@ from typing import TYPE_CHECKING
 
 import trio
 
-from shipper.plugin import Change, Code, Credential, InputContext
+from shipper.plugin import Code, Credential, InputContext, Source
+from shipper.plugin.state import Change
 from shipper_plugins.inputs.state_documents import Read, read_some
 from shipper_plugins.inputs.state_keys import RECENT, Known, Plan, Refused, facts_of, is_recent, plan
 from shipper_plugins.inputs.state_names import key_of
@@ -34,7 +35,7 @@ _NAMED = 3
 """Problems that are reported by name."""
 
 
-class StateSource:
+class StateSource(Source):
     """See `Source`."""
 
     def __init__(self, settings: StateInput, context: InputContext) -> None:

@@ -15,7 +15,7 @@ from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
-from shipper.plugin import in_words
+from shipper.sdk.descriptors import in_words
 from shipper_plugins.inputs.tail.calls import at
 from shipper_plugins.inputs.tail.discovery import Found, Globs, Interest
 

@@ -22,7 +22,8 @@ from typing import NamedTuple
 
 import orjson
 
-from shipper.plugin import Column, Fields, escaped, join
+from shipper.plugin import Fields, join
+from shipper.sdk.columns import Column, escaped
 from shipper_plugins.inputs.syslog_frames import Cut
 from shipper_plugins.inputs.syslog_message import LINE_ENDS, Reading, priority, structured
 from shipper_plugins.inputs.syslog_time import leading

@@ -15,7 +15,8 @@ from typing import Any
 
 import trio
 
-from shipper.plugin import Endpoint, newly_lost
+from shipper.plugin import Endpoint
+from shipper.sdk.sockets import newly_lost
 from shipper_plugins.inputs.syslog_door import Door, Peer
 from shipper_plugins.inputs.syslog_frames import Cut
 from shipper_plugins.inputs.syslog_gathering import Gathering

@@ -14,7 +14,8 @@ from typing import Any
 
 import orjson
 
-from shipper.plugin import Column, Endpoint
+from shipper.plugin import Endpoint
+from shipper.sdk.columns import Column
 from shipper_plugins.inputs.syslog_block import Block, block
 from shipper_plugins.inputs.syslog_message import Reading
 

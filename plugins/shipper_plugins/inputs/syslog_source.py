@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING
 
 import trio
 
-from shipper.plugin import Code, Credential, Endpoint, InputContext, StartFailed, receive_buffer
+from shipper.plugin import Code, Credential, Endpoint, InputContext, Source, StartFailed
+from shipper.sdk.sockets import receive_buffer
 from shipper_plugins.inputs.syslog_datagrams import Datagrams
 from shipper_plugins.inputs.syslog_gathering import Gathering
 from shipper_plugins.inputs.syslog_streams import Streams
@@ -28,7 +29,7 @@ LOST_SECONDS = 60.0
 _log = logging.getLogger(__name__)
 
 
-class SyslogSource:
+class SyslogSource(Source):
     """See `Source`."""
 
     def __init__(self, settings: SyslogInput, context: InputContext) -> None:

@@ -28,8 +28,9 @@ from contextlib import suppress
 
 import trio
 
-from shipper.plugin import Endpoint, in_words, is_reserved, is_short, shortage
+from shipper.plugin import Endpoint
 from shipper.sdk.crowd import origin
+from shipper.sdk.descriptors import in_words, is_reserved, is_short, shortage
 from shipper_plugins.inputs.syslog_door import Door, Peer
 from shipper_plugins.inputs.syslog_frames import Frames
 from shipper_plugins.inputs.syslog_gathering import Gathering

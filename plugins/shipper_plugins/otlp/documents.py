@@ -11,7 +11,9 @@ from typing import Any
 
 from opentelemetry.proto.common.v1.common_pb2 import AnyValue, KeyValueList
 
-from shipper.plugin import Column, Fields, as_json, encoded, join, numerals
+from shipper.plugin import Fields, join
+from shipper.sdk.columns import Column, encoded, numerals
+from shipper.sdk.typed import as_json
 from shipper_plugins.otlp.events import is_structured, second_of
 from shipper_plugins.otlp.protobuf import records_of, value_of
 from shipper_plugins.otlp.views import Layer, Read, Texts

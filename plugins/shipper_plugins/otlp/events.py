@@ -35,8 +35,8 @@ from typing import Any, Generic, NamedTuple, TypeVar
 
 import msgspec
 
-from shipper.plugin import Batch, Fields, merged
-from shipper.sdk.fields import find
+from shipper.plugin import Batch, Fields
+from shipper.sdk.fields import find, merged
 from shipper_plugins.otlp.model import Group, Record, Resource, Scope, TooHeavy, Value
 
 One = TypeVar("One")

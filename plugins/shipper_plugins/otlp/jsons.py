@@ -16,7 +16,8 @@ from typing import Any, TypeVar
 import orjson
 from msgspec.structs import replace
 
-from shipper.plugin import Fields, escaped, join, numerals
+from shipper.plugin import Fields, join
+from shipper.sdk.columns import escaped, numerals
 from shipper.sdk.weights import values
 from shipper_plugins.otlp.lines import OFFSET, Lines
 from shipper_plugins.otlp.model import (

@@ -14,7 +14,8 @@ from typing import Any, NamedTuple
 
 from google.protobuf.message import DecodeError
 
-from shipper.plugin import Batch, Fields, as_json
+from shipper.plugin import Batch, Fields
+from shipper.sdk.typed import as_json
 from shipper_plugins.otlp import events, protobuf
 from shipper_plugins.otlp.documents import documents
 from shipper_plugins.otlp.events import Filled

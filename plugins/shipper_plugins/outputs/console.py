@@ -16,7 +16,8 @@ from typing import ClassVar
 import orjson
 import trio
 
-from shipper.plugin import Answers, Batch, Code, Later, Output, OutputContext, Sender, in_thread, of_os_error
+from shipper.plugin import Answers, Batch, Code, Later, Output, OutputContext, Sender, in_thread
+from shipper.sdk.codes import of_os_error
 
 _STANDARD_ERROR = 2
 _one_batch_at_a_time = threading.Lock()
@@ -36,7 +37,7 @@ class ConsoleOutput(Output, frozen=True, kw_only=True):
         yield _Console(self.pretty)
 
 
-class _Console:
+class _Console(Sender):
     def __init__(self, pretty: bool) -> None:
         self._pretty = pretty
         # A limiter of its own, since an abandoned thread keeps its token.

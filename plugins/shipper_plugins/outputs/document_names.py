@@ -11,7 +11,7 @@ from __future__ import annotations
 import hashlib
 import re
 
-from shipper.plugin import Version
+from shipper.plugin.state import Version
 
 LONGEST = 200
 OWN = "own"

@@ -30,7 +30,10 @@ from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from typing import NamedTuple
 
-from shipper.plugin import Answer, Code, Outcome, Version, digest_of, in_words, of_os_error
+from shipper.plugin import Answer, Code, Outcome
+from shipper.plugin.state import Version, digest_of
+from shipper.sdk.codes import of_os_error
+from shipper.sdk.descriptors import in_words
 from shipper_plugins.outputs.document_names import path_of
 
 _OWN = ".shipper"

@@ -35,16 +35,14 @@ from shipper.plugin import (
     Feeding,
     Output,
     OutputContext,
-    Question,
     Sender,
     Settings,
     Size,
     StartFailed,
-    Tell,
-    TellPrepared,
     client_context,
     takes,
 )
+from shipper.plugin.asking import Question, Tell, TellPrepared
 from shipper.sdk.proxies import Choice, ProxyUrl, check_options, chosen
 from shipper_plugins.loopback import is_loopback
 from shipper_plugins.outputs import cloud_id, encoding, keyed

@@ -18,7 +18,8 @@ from urllib.parse import quote
 
 import msgspec
 
-from shipper.plugin import Code, Finding, Later, Question, Tell, in_time, of_no_answer, reached
+from shipper.plugin import Code, Later
+from shipper.plugin.asking import Finding, Question, Tell, in_time, of_no_answer, reached
 from shipper.sdk.http_answer import NoAnswer, Response, address
 from shipper_plugins.outputs import bulk, keyed
 

@@ -13,7 +13,7 @@ from functools import partial
 from typing import TYPE_CHECKING, TypeVar
 from urllib.parse import urlencode
 
-from shipper.plugin import Answer, Answers, Batch, Held, Later, NotBegun, TooLarge
+from shipper.plugin import Answer, Answers, Batch, Held, Later, NotBegun, Sender, TooLarge
 from shipper.sdk.http_answer import NoAnswer, Response, Unreachable, address
 from shipper_plugins.outputs import bulk, encoding, keyed
 from shipper_plugins.outputs.bad_answers import reading
@@ -31,7 +31,7 @@ _NO_BODY = {"Content-Type": "application/json", "Content-Encoding": "identity"}
 Said = TypeVar("Said")
 
 
-class BulkSender:
+class BulkSender(Sender):
     """The Sender of an open `elasticsearch` output."""
 
     def __init__(

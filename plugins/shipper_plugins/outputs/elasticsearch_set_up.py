@@ -7,7 +7,8 @@ from collections.abc import Sequence
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
-from shipper.plugin import Code, Prepared, Question, State, TellPrepared
+from shipper.plugin import Code
+from shipper.plugin.asking import Prepared, Question, State, TellPrepared
 from shipper.sdk.http_answer import NoAnswer
 from shipper_plugins.outputs.elasticsearch_asked import NEITHER, Node, Refused, is_node
 from shipper_plugins.outputs.elasticsearch_templates import Template, stock, templates

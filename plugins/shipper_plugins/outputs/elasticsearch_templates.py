@@ -20,7 +20,7 @@ from typing import Any, Literal
 
 import msgspec
 
-from shipper.plugin import State
+from shipper.plugin.asking import State
 
 Kind = Literal["component template", "index template"]
 

@@ -21,7 +21,8 @@ from typing import Literal
 import msgspec
 from isal import isal_zlib
 
-from shipper.plugin import Answer, Batch, Column, Outcome, join
+from shipper.plugin import Answer, Batch, Outcome, join
+from shipper.sdk.columns import Column
 from shipper_plugins import data_streams
 from shipper_plugins.outputs.index_cases import Case, chosen
 

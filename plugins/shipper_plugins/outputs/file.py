@@ -45,10 +45,10 @@ from shipper.plugin import (
     Sender,
     Size,
     in_thread,
-    in_words,
     join,
-    of_os_error,
 )
+from shipper.sdk.codes import of_os_error
+from shipper.sdk.descriptors import in_words
 from shipper_plugins.reading import read_at
 
 if TYPE_CHECKING:
@@ -120,7 +120,7 @@ class FileOutput(Output, frozen=True, kw_only=True):
             await sender.close()
 
 
-class _FileSender:
+class _FileSender(Sender):
     def __init__(self, settings: FileOutput, path: str) -> None:
         self._settings = settings
         self._path = path
@@ -155,7 +155,7 @@ class _FileSender:
             self._writer.append(batch.json_lines() if field is None else identified(batch, field))
 
 
-class _DirectorySender:
+class _DirectorySender(Sender):
     def __init__(self, directory: str) -> None:
         self._directory = directory
         self._documents = _documents(directory)

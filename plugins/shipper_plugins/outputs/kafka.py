@@ -38,16 +38,15 @@ from shipper.plugin import (
     Outcome,
     Output,
     OutputContext,
-    Question,
     Sender,
     Settings,
     Size,
     StartFailed,
-    Tell,
     anew,
     client_context,
     takes,
 )
+from shipper.plugin.asking import Question, Tell
 from shipper_plugins import extras
 from shipper_plugins.loopback import is_loopback
 from shipper_plugins.outputs import kafka_asked
@@ -230,7 +229,7 @@ def _client(output: KafkaOutput, context: OutputContext) -> Client:
     return Client([_address(host) for host in output.hosts], access)
 
 
-class _Kafka:
+class _Kafka(Sender):
     """The Sender of an open `kafka` output."""
 
     def __init__(self, output: KafkaOutput, context: OutputContext, client: Client) -> None:

@@ -8,7 +8,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from shipper.plugin import Answer, Asyncio, Code, Finding, Held, Later, NotBegun, Question, Tell, reached
+from shipper.plugin import Answer, Asyncio, Code, Held, Later, NotBegun
+from shipper.plugin.asking import Finding, Question, Tell, reached
 
 if TYPE_CHECKING:
     from shipper_plugins.outputs.kafka_client import Client

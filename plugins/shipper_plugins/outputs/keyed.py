@@ -28,8 +28,8 @@ from urllib.parse import quote
 import msgspec
 import orjson
 
-from shipper.plugin import Answer, Batch, Code, Later, Outcome, Version, digest_of
-from shipper.sdk.state import LARGEST_PLACE
+from shipper.plugin import Answer, Batch, Code, Later, Outcome
+from shipper.plugin.state import LARGEST_PLACE, Version, digest_of
 from shipper_plugins.outputs import bulk, encoding
 from shipper_plugins.outputs.reasons import repeatable, repeatable_type
 

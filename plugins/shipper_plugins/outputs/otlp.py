@@ -49,18 +49,17 @@ from shipper.plugin import (
     Outcome,
     Output,
     OutputContext,
-    Question,
-    Requests,
     Sender,
     Size,
     StartFailed,
-    Tell,
     TooLarge,
     client_context,
     takes,
 )
+from shipper.plugin.asking import Question, Tell
 from shipper.sdk.http_answer import USER_AGENT, NoAnswer, address
 from shipper.sdk.proxies import Choice, ProxyUrl, check_options, chosen
+from shipper.sdk.tallies import Requests
 from shipper_plugins.loopback import is_loopback
 from shipper_plugins.otlp import events, grpc, lines
 from shipper_plugins.otlp.libraries import check
@@ -347,7 +346,7 @@ class _Part:
         return [_Part([self.places[at] for at in part], self.batch.pick(part)) for part in parts]
 
 
-class _Logs:
+class _Logs(Sender):
     """The Sender of an open `otlp` output."""
 
     def __init__(self, output: OtlpOutput, post: Post) -> None:

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
 
-from shipper.plugin import Asked, Code, Finding, Held, Later, Tell, TooLarge, in_time, of_no_answer, reached
+from shipper.plugin import Code, Held, Later, TooLarge
+from shipper.plugin.asking import Asked, Finding, Tell, in_time, of_no_answer, reached
 from shipper.sdk.http_answer import NoAnswer, address
 from shipper_plugins.outputs.otlp_answers import BadData
 

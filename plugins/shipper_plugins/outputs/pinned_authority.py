@@ -20,9 +20,10 @@ from typing import TYPE_CHECKING
 
 import trio
 
-from shipper.plugin import Code, Later, OutputContext, Requests
+from shipper.plugin import Code, Later, OutputContext
 from shipper.sdk.http_answer import Unreachable, address
 from shipper.sdk.proxies import Choice
+from shipper.sdk.tallies import Requests
 
 if TYPE_CHECKING:
     from shipper.sdk.http import Client

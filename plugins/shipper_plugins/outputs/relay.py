@@ -40,13 +40,12 @@ from shipper.plugin import (
     Feeding,
     Output,
     OutputContext,
-    Question,
     Sender,
     StartFailed,
-    Tell,
     client_context,
     takes,
 )
+from shipper.plugin.asking import Question, Tell
 from shipper.sdk.proxies import ProxyUrl, check_options, chosen
 from shipper_plugins.outputs import relay_asked
 from shipper_plugins.outputs.elasticsearch import Backoff, Host, check_host, is_here

@@ -11,7 +11,8 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from shipper.plugin import Code, Finding, Tell, in_time, of_no_answer, reached
+from shipper.plugin import Code
+from shipper.plugin.asking import Finding, Tell, in_time, of_no_answer, reached
 from shipper.sdk.http_answer import NoAnswer, Response, address
 from shipper_plugins.outputs.relay_refusals import code_of
 from shipper_plugins.relay.frames import Hello

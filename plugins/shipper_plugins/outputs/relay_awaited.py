@@ -7,7 +7,8 @@ from collections.abc import Callable, Sequence
 import msgspec
 import trio
 
-from shipper.plugin import Code, Later, RoutedState, backoff
+from shipper.plugin import Code, Later, backoff
+from shipper.plugin.state import RoutedState
 from shipper_plugins.outputs.relay_jobs import Job
 from shipper_plugins.outputs.relay_refusals import Refused
 from shipper_plugins.outputs.relay_sessions import JSON, Sessions, Talk

@@ -7,7 +7,8 @@ from dataclasses import dataclass, field
 
 import trio
 
-from shipper.plugin import Answer, Answers, Outcome, Ranked, anew
+from shipper.plugin import Answer, Answers, Outcome, anew
+from shipper.plugin.relay import Ranked
 from shipper_plugins.relay.frames import Part
 
 COUNTED = {

@@ -11,7 +11,8 @@ from __future__ import annotations
 import hashlib
 import logging
 
-from shipper.plugin import Code, Confirmed, OutputContext
+from shipper.plugin import Code, OutputContext
+from shipper.plugin.relay import Confirmed
 from shipper.sdk.http_answer import address
 from shipper_plugins.relay.frames import Welcome
 

@@ -31,10 +31,11 @@ from shipper.plugin import (
     NotBegun,
     Outcome,
     OutputContext,
-    Principal,
+    Sender,
     TooLarge,
     backoff,
 )
+from shipper.plugin.relay import Principal
 from shipper_plugins.outputs.relay_awaited import Awaited
 from shipper_plugins.outputs.relay_jobs import Job, Request
 from shipper_plugins.outputs.relay_refusals import Busy, Refused
@@ -59,7 +60,7 @@ class _NoRoom(Busy):
     """The other side has no room for log events."""
 
 
-class Relay:
+class Relay(Sender):
     """The Sender of an open `relay` output; `deliver`, `attend` and `listen` run beside it."""
 
     def __init__(self, output: RelayOutput, client: Client, context: OutputContext) -> None:

@@ -18,7 +18,8 @@ from typing import TYPE_CHECKING, TypeVar
 import msgspec
 import trio
 
-from shipper.plugin import Code, Confirms, Held, Later, NotBegun, OutputContext, Principal
+from shipper.plugin import Code, Held, Later, NotBegun, OutputContext
+from shipper.plugin.relay import Confirms, Principal
 from shipper.sdk.http_answer import NoAnswer, Response, Unreachable, address
 from shipper_plugins.outputs.relay_lineage import Lineage
 from shipper_plugins.outputs.relay_refusals import Over, read, refusal

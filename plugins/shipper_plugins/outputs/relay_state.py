@@ -17,22 +17,8 @@ from dataclasses import dataclass
 import msgspec
 import trio
 
-from shipper.plugin import (
-    Answer,
-    Answers,
-    Batch,
-    Change,
-    Code,
-    Later,
-    Mark,
-    Outcome,
-    OutputContext,
-    PluginFault,
-    RoutedState,
-    Version,
-    digest_of,
-)
-from shipper.sdk.state import point_of
+from shipper.plugin import Answer, Answers, Batch, Code, Later, Outcome, OutputContext, PluginFault
+from shipper.plugin.state import Change, Mark, RoutedState, Version, digest_of, point_of
 from shipper_plugins.outputs.relay_sessions import JSON, MOST_ANSWERED, Sessions, Talk
 from shipper_plugins.outputs.relay_versions import VersionsJob, WaitingVersions, answer_of
 from shipper_plugins.relay import state

@@ -13,7 +13,9 @@ from dataclasses import dataclass, field
 
 import trio
 
-from shipper.plugin import Answer, Answers, Batch, Outcome, Ranked, Version, anew
+from shipper.plugin import Answer, Answers, Batch, Outcome, anew
+from shipper.plugin.relay import Ranked
+from shipper.plugin.state import Version
 from shipper_plugins.outputs.relay_jobs import COUNTED
 from shipper_plugins.relay import state
 from shipper_plugins.relay.frames import Told, Welcome

@@ -23,7 +23,9 @@ from operator import add
 
 import orjson
 
-from shipper.plugin import Batch, Cells, Fields, Group, Lines, Node, Table, merged, nested
+from shipper.plugin import Batch, Fields
+from shipper.sdk.fields import merged, nested
+from shipper.sdk.table import Cells, Group, Lines, Node, Table
 from shipper_plugins.processors import dashboards
 
 MONTHS = {

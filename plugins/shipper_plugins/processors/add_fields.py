@@ -12,7 +12,8 @@ from typing import Any
 
 import orjson
 
-from shipper.plugin import BadOption, Batch, Fields, Processor, nested
+from shipper.plugin import BadOption, Batch, Fields, Processor
+from shipper.sdk.fields import nested
 
 
 class AddFields(Processor, frozen=True):

@@ -24,8 +24,8 @@ from typing import Annotated, Any, ClassVar, Literal
 
 import msgspec
 
-from shipper.plugin import BadOption, Batch, Duration, Fields, Part, Processor, Size, Stage, StageContext, nested
-from shipper.sdk.fields import check_names, look_up
+from shipper.plugin import BadOption, Batch, Duration, Fields, Part, Processor, Size, Stage, StageContext
+from shipper.sdk.fields import check_names, look_up, nested
 from shipper_plugins.processors import keys
 
 Merge = Literal["sum", "min", "max", "first", "last"]

@@ -33,21 +33,10 @@ from typing import NamedTuple
 
 import orjson
 
-from shipper.plugin import (
-    Batch,
-    Cells,
-    Fields,
-    Group,
-    Lines,
-    Part,
-    Stage,
-    StageContext,
-    Table,
-    encoded,
-    merged,
-    tagged,
-)
-from shipper.sdk.fields import find, look_up, without
+from shipper.plugin import Batch, Fields, Part, Stage, StageContext, tagged
+from shipper.sdk.columns import encoded
+from shipper.sdk.fields import find, look_up, merged, without
+from shipper.sdk.table import Cells, Group, Lines, Table
 from shipper_plugins.processors import json_lines
 from shipper_plugins.processors.instants import are_exact, instant
 

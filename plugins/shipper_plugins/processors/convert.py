@@ -22,8 +22,9 @@ from typing import Any, Literal
 
 import orjson
 
-from shipper.plugin import BadOption, Batch, Fields, Processor, Table, edited
+from shipper.plugin import BadOption, Batch, Fields, Processor, edited
 from shipper.sdk.fields import check_name, find, put
+from shipper.sdk.table import Table
 
 Type = Literal["integer", "float", "boolean", "string", "ip"]
 _LONGEST_NUMBER = 400

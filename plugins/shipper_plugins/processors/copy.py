@@ -10,8 +10,9 @@ from __future__ import annotations
 
 from collections.abc import Collection
 
-from shipper.plugin import Batch, Cells, Fields, Processor, Table, Unfit, edited
+from shipper.plugin import Batch, Fields, Processor, edited
 from shipper.sdk.fields import check_pairs, find, put
+from shipper.sdk.table import Cells, Table, Unfit
 
 
 class Copy(Processor, frozen=True):

@@ -17,7 +17,9 @@ from collections.abc import Sequence
 from functools import cache, lru_cache
 from typing import Any
 
-from shipper.plugin import Cells, Fields, Group, constant, merged
+from shipper.plugin import Fields
+from shipper.sdk.fields import merged
+from shipper.sdk.table import Cells, Group, constant
 
 _LONGEST_AGENT = 1024
 _OTHER = "Other"

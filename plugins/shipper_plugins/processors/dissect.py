@@ -24,8 +24,10 @@ from collections.abc import Collection, Sequence
 from functools import lru_cache, partial
 from typing import NamedTuple, get_args
 
-from shipper.plugin import BadOption, Batch, Cells, Fields, Processor, Table, Unfit, edited, escaped, is_full
+from shipper.plugin import BadOption, Batch, Fields, Processor, edited
+from shipper.sdk.columns import escaped
 from shipper.sdk.fields import check_name, find, put
+from shipper.sdk.table import Cells, Table, Unfit, is_full
 from shipper_plugins.processors.convert import Type, converted
 
 _KEY = re.compile(r"%\{([^}]*)\}")

@@ -13,8 +13,9 @@ from typing import Annotated
 
 import msgspec
 
-from shipper.plugin import Batch, Fields, Processor, Table, edited
+from shipper.plugin import Batch, Fields, Processor, edited
 from shipper.sdk.fields import GONE, changed, check_names, check_removable
+from shipper.sdk.table import Table
 
 
 class DropFields(Processor, frozen=True):

@@ -29,7 +29,8 @@ from typing import Any
 
 import orjson
 
-from shipper.plugin import Fields, merged, nested, tagged
+from shipper.plugin import Fields, tagged
+from shipper.sdk.fields import merged, nested
 from shipper_plugins.processors.instants import instant
 
 _MOST_PARTS = 20

@@ -14,7 +14,9 @@ from typing import Any
 
 import orjson
 
-from shipper.plugin import Batch, Column, Fields, encoded, escaped, join, merged, nested
+from shipper.plugin import Batch, Fields, join
+from shipper.sdk.columns import Column, encoded, escaped
+from shipper.sdk.fields import merged, nested
 from shipper_plugins.processors.instants import are_exact
 from shipper_plugins.processors.json_lines import INNER, PLAIN, is_even, is_name, is_plain
 

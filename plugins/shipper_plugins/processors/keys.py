@@ -8,8 +8,8 @@ from typing import Any
 
 import orjson
 
-from shipper.plugin import Batch, Fields, merged
-from shipper.sdk.fields import look_up
+from shipper.plugin import Batch, Fields
+from shipper.sdk.fields import look_up, merged
 
 _BYTES = 16
 _CHANGING = ("@timestamp", "log")

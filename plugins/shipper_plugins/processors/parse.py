@@ -44,8 +44,9 @@ from typing import Annotated, Any, ClassVar, Literal
 
 import msgspec
 
-from shipper.plugin import BadOption, Batch, Fields, Processor, Stage, StageContext, attempt, merged, tagged
-from shipper.sdk.fields import check_name, find, look_up, without
+from shipper.plugin import BadOption, Batch, Fields, Processor, Stage, StageContext, tagged
+from shipper.sdk.editing import attempt
+from shipper.sdk.fields import check_name, find, look_up, merged, without
 from shipper.sdk.patterns import check_groups, grouper
 from shipper_plugins.inputs.syslog_time import zone_of
 from shipper_plugins.processors import (

@@ -26,9 +26,10 @@ from typing import Annotated, Any
 import msgspec
 import orjson
 
-from shipper.plugin import Batch, Fields, Processor, Table, edited
+from shipper.plugin import Batch, Fields, Processor, edited
 from shipper.sdk.fields import changed, check_names
 from shipper.sdk.patterns import check_pattern, replacer
+from shipper.sdk.table import Table
 
 LONGEST_TEXT = 64 << 10
 """Characters of a text that is searched."""

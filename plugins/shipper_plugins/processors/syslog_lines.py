@@ -22,7 +22,9 @@ from typing import Any
 
 import orjson
 
-from shipper.plugin import Batch, Cells, Fields, Group, Lines, Table, merged
+from shipper.plugin import Batch, Fields
+from shipper.sdk.fields import merged
+from shipper.sdk.table import Cells, Group, Lines, Table
 from shipper_plugins.inputs.syslog_message import of_line, priority
 from shipper_plugins.inputs.syslog_time import leading
 from shipper_plugins.processors.instants import arrival

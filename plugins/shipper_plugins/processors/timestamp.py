@@ -22,8 +22,9 @@ from zoneinfo import ZoneInfo
 
 import msgspec
 
-from shipper.plugin import BadOption, Batch, Cells, Fields, Processor, Table, Unfit, constant, edited, is_full
+from shipper.plugin import BadOption, Batch, Fields, Processor, edited
 from shipper.sdk.fields import check_name, find, put
+from shipper.sdk.table import Cells, Table, Unfit, constant, is_full
 from shipper_plugins.processors.instants import arrival
 from shipper_plugins.processors.layouts import Reading, reading
 

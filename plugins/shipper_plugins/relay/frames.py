@@ -31,7 +31,8 @@ from typing import Annotated, Final, NamedTuple, TypeVar
 
 import msgspec
 
-from shipper.plugin import PROOF_BYTES, Batch, Oversized, Ranked, is_proven
+from shipper.plugin import Batch
+from shipper.plugin.relay import PROOF_BYTES, Oversized, Ranked, is_proven
 
 PROTOCOL: Final = 1
 MEDIA_TYPE: Final = "application/vnd.shipper.relay"

@@ -27,8 +27,9 @@ from typing import Annotated, Final, Literal, NamedTuple
 
 import msgspec
 
-from shipper.plugin import Batch, Change, Mark, Oversized, Quota, Ranked, Version, digest_of
-from shipper.sdk.state import digest_of_names, place_of, point_of
+from shipper.plugin import Batch
+from shipper.plugin.relay import Oversized, Ranked
+from shipper.plugin.state import Change, Mark, Quota, Version, digest_of, digest_of_names, place_of, point_of
 from shipper_plugins.relay.digests import Digests
 from shipper_plugins.relay.frames import MOST_HEAD, FrameError, Generation, Head, Number, TooLong, framed, read
 

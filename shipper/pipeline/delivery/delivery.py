@@ -17,13 +17,14 @@ from shipper.pipeline.destination.pool import Means, Pool
 from shipper.pipeline.memory.loans import Lender
 from shipper.pipeline.memory.recent import Recent
 from shipper.pipeline.memory.slots import Slots
-from shipper.plugin import Confirms, Output
+from shipper.plugin import Output
 from shipper.policy.policy import restore_output
 from shipper.policy.registry import Registry
 from shipper.process import log
 from shipper.process.ticks import tick
 from shipper.sdk.codes import Code, Why
 from shipper.sdk.errors import ShipperError, StartFailed
+from shipper.sdk.peers import Confirms
 from shipper.spool.revisions import LaneRow
 
 _log = log.get(__name__)

@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from shipper.pipeline import libraries
-from shipper.plugin import Finding, Output, OutputContext, Question
+from shipper.plugin import Output, OutputContext
 from shipper.process import log
 from shipper.process.groups import failures_apart
+from shipper.sdk.asking import Finding, Question
 from shipper.sdk.errors import ShipperError, raised_at
 
 _log = log.get(__name__)

@@ -11,14 +11,16 @@ from typing import Literal
 
 import trio
 
+from shipper.pipeline import door
 from shipper.pipeline.destination.counted import Counted
 from shipper.pipeline.destination.fenced import Fenced
 from shipper.pipeline.libraries import load
-from shipper.plugin import Output, OutputContext, Principal, Sender
+from shipper.plugin import Output, OutputContext, Sender
 from shipper.process import log
 from shipper.process.groups import contained, failures_apart
 from shipper.sdk.codes import Code, Why
 from shipper.sdk.errors import raised_at
+from shipper.sdk.peers import Principal
 
 _log = log.get(__name__)
 
@@ -50,16 +52,15 @@ class Client:
 
     def principal(self) -> Principal | None:
         """Returns what the sender says of the shipper that it relays to; None while it is not open, or says nothing."""
-        say = getattr(self._sender, "principal", None)
-        return None if say is None else say()
+        return None if self._sender is None else self._sender.principal()
 
     def ending(self) -> None:
         """Tells the sender that the lane hands out no more for a while."""
-        if self._sender is None or (say := getattr(self._sender, "ending", None)) is None:
+        if self._sender is None:
             return
         try:
             with contained():
-                say()
+                self._sender.ending()
         except Exception as error:
             self.is_stale = True
             _log.error("an output failed", output=self._context.name, error=raised_at(error))
@@ -74,8 +75,8 @@ class Client:
             with failures_apart(failed):
                 self._begin("opening")
                 await load(f"output {self._context.name}", self._output)
-                async with self._output.open(self._context) as sender:
-                    self._doing, self._sender = None, sender
+                async with self._output.open(self._context) as made:
+                    self._doing, self._sender = None, (sender := door.opened(made, Sender))
                     try:
                         await work(self._guarded(sender))
                     except Exception as error:

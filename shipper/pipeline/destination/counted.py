@@ -6,14 +6,14 @@ from collections.abc import Mapping
 
 import trio
 
-from shipper.plugin import Answers, Held, Later, Requests, Sender, TooLarge
+from shipper.plugin import Answers, Held, Later, Sender, TooLarge
 from shipper.sdk.event import Batch
-from shipper.sdk.tallies import Failure
+from shipper.sdk.tallies import Failure, Requests
 
 _FAILURES: Mapping[type[Exception], Failure] = {Later: "later", Held: "held", TooLarge: "too_large"}
 
 
-class Counted:
+class Counted(Sender):
     """A Sender that wraps another one."""
 
     def __init__(self, sender: Sender, requests: Requests) -> None:

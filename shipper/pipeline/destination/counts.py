@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable, Mapping
 
-from shipper.plugin import Requests
 from shipper.sdk.meters import Meters, Panel
+from shipper.sdk.tallies import Requests
 from shipper.spool.revisions import LaneKey
 
 MOST_PAST = 100

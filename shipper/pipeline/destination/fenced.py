@@ -11,7 +11,7 @@ from shipper.plugin import Answers, NotBegun, Sender
 from shipper.sdk.event import Batch
 
 
-class Fenced:
+class Fenced(Sender):
     """A Sender that wraps another one; `cut_off` cancels the session that sends."""
 
     def __init__(self, sender: Sender, may_begin: Callable[[], bool], cut_off: Callable[[], None]) -> None:

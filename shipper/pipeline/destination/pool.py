@@ -32,7 +32,7 @@ from shipper.pipeline.destination.routed import Routed
 from shipper.pipeline.keyring import Keyring
 from shipper.pipeline.sources import Sources
 from shipper.pipeline.tap import Taps
-from shipper.plugin import Confirms, Output, OutputContext, Principal, Sender
+from shipper.plugin import Output, OutputContext, Sender
 from shipper.process import log
 from shipper.process.environment import REAL, Environment
 from shipper.process.groups import contained
@@ -40,6 +40,7 @@ from shipper.process.signal import Signal
 from shipper.sdk.aio import Asyncio
 from shipper.sdk.codes import Why
 from shipper.sdk.errors import raised_at
+from shipper.sdk.peers import Confirms, Principal
 from shipper.spool.parts.destination import Destination
 from shipper.spool.revisions import LaneKey, LaneRow
 from shipper.spool.spool import Spool

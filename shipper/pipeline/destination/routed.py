@@ -6,7 +6,7 @@ from collections.abc import Callable, Collection, Sequence
 
 from shipper.pipeline import door
 from shipper.pipeline.sources import Sources
-from shipper.plugin import Change, Decided, Mark, Version
+from shipper.sdk.state import Change, Decided, Mark, Version
 from shipper.spool.parts.state import State
 
 

@@ -24,11 +24,12 @@ from shipper.pipeline.intake.chain import Chain, bounded
 from shipper.pipeline.intake.envelope import Envelope
 from shipper.pipeline.intake.stages import Made
 from shipper.pipeline.tap import Taps
-from shipper.plugin import Change, Kept, Part, Quota
+from shipper.plugin import Part
 from shipper.process.environment import REAL, Environment
 from shipper.sdk.editing import tagged_here
 from shipper.sdk.errors import Backpressure
 from shipper.sdk.event import Batch
+from shipper.sdk.state import Change, Kept, Quota
 from shipper.spool import keyed
 from shipper.spool.awaited import Awaited
 from shipper.spool.queue import Arrival, Entered, NotActive, Packed

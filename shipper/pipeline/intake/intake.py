@@ -16,11 +16,12 @@ from collections import Counter
 from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
 from functools import partial
 from itertools import chain
-from typing import Any, Literal
+from typing import Literal, TypeVar
 
 import msgspec
 import trio
 
+from shipper.pipeline import door
 from shipper.pipeline.delivery.lane import Lane
 from shipper.pipeline.intake.chain import Chain, Link, chained
 from shipper.pipeline.intake.entrance import Entrance, Route
@@ -32,7 +33,7 @@ from shipper.pipeline.keyring import Keyring
 from shipper.pipeline.libraries import load
 from shipper.pipeline.plan import InputPlan, Plan
 from shipper.pipeline.sources import Sources
-from shipper.plugin import Edge, Processor, Source, StageContext
+from shipper.plugin import Processor, Source, StageContext
 from shipper.process import log, stalls
 from shipper.process.environment import REAL, Environment
 from shipper.process.groups import contained, failures_apart
@@ -40,12 +41,15 @@ from shipper.sdk.aio import Asyncio
 from shipper.sdk.codes import Code, of_os_error
 from shipper.sdk.errors import NotOrdered, PluginFault, StartFailed, raised_at
 from shipper.sdk.meters import Panel
+from shipper.sdk.peers import Edge
 from shipper.sdk.retry import backoff
 from shipper.sdk.tallies import Taken
 from shipper.spool.awaited import Answered
 from shipper.spool.spool import Spool
 
 _log = log.get(__name__)
+
+Names = TypeVar("Names", bound=Collection[str])
 
 SETTLE_SECONDS = 3.0
 """How long a cut, or a stop, waits for what stages hold."""
@@ -91,27 +95,31 @@ class Running:
         self._has_no_figures = self._has_no_edges = False
         port.input = self
 
+    @property
+    def relays(self) -> bool:
+        """Whether it takes events from other shippers."""
+        return self.plan.spec.config.relays
+
     def figures(self) -> dict[str, int]:
         """Returns the counters of the input and the figures of its source, without those if they are not numbers."""
         counted = self.port.meters.numbers()
+        if self.source is None or self._has_no_figures:
+            return counted
         try:
             with contained():
-                count = dict if self._has_no_figures else getattr(self.source, "figures", dict)
-                said = {str(name): int(number) for name, number in count().items()}
+                return counted | {str(name): int(number) for name, number in self.source.figures().items()}
         except Exception as error:
             self._has_no_figures = True
             _log.error("an input cannot say its figures", input=self.port.name, error=raised_at(error))
-            said = {}
-        return counted | said
+            return counted
 
     def edges(self) -> Sequence[Edge]:
         """Returns the shippers that the source takes events from; none if it fails to name them."""
-        say = getattr(self.source, "edges", None)
-        if say is None or self._has_no_edges:
+        if self.source is None or self._has_no_edges:
             return ()
         try:
             with contained():
-                return tuple(Edge(*edge) for edge in say())
+                return tuple(Edge(*edge) for edge in self.source.edges())
         except Exception as error:
             self._has_no_edges = True
             _log.error("an input cannot say its edges", input=self.port.name, error=raised_at(error))
@@ -122,19 +130,20 @@ class Running:
         self.opened.cancel("what it has emitted was not stored")
 
     def answered(self, keys: Sequence[str]) -> None:
-        """Tells a source that wants to know that batches have all their answers."""
-        self._tell("answered", keys)
+        """Tells the source that batches have all their answers."""
+        if self.source is not None:
+            self._tell(self.source.answered, keys)
 
     def adopted(self, owners: Collection[str]) -> None:
-        """Tells a source that wants to know that keys of these owners were taken from a destination."""
-        self._tell("adopted", owners)
+        """Tells the source that keys of these owners were taken from a destination."""
+        if self.source is not None:
+            self._tell(self.source.adopted, owners)
 
-    def _tell(self, what: str, names: Collection[str]) -> None:
-        """Calls a method of the source that it need not have; if it fails, the input is opened again."""
+    def _tell(self, tell: Callable[[Names], None], names: Names) -> None:
+        """Calls a method of the source; if it fails, the input is opened again."""
         try:
             with contained():
-                if (tell := getattr(self.source, what, None)) is not None:
-                    tell(names)
+                tell(names)
         except Exception as error:
             self.note_failure(error)
             self.opened.cancel("it failed on what it was told")
@@ -150,13 +159,12 @@ class Running:
 
     async def quiesce(self) -> None:
         """Lets the source, if it can, stop reading and emit what it has read."""
-        quiesce = getattr(self.source, "quiesce", None)
-        if quiesce is None:
+        if self.source is None or type(self.source).quiesce is Source.quiesce:
             return
         self.is_quiet = True
         try:
             with contained():
-                await quiesce()
+                await self.source.quiesce()
         except Exception as error:
             _log.error("an input failed to end its reading", input=self.port.name, error=_describe(error))
 
@@ -377,11 +385,10 @@ class Intake:
             running.note_failure(error)
             running.opened.cancel("it could not be changed")
             return []
-        settle = getattr(running.source, "changed", None)
-        if settle is None:
+        if type(running.source).changed is Source.changed:
             return []
         closing = Closing(before.difference(running.port.credentials), trio.Event())
-        self._nursery.start_soon(self._settle, running, settle, closing.closed)
+        self._nursery.start_soon(self._settle, running, running.source.changed, closing.closed)
         return [closing]
 
     def _is_kept(self, name: str, input: InputPlan | None) -> bool:
@@ -417,14 +424,15 @@ class Intake:
                         settings, credentials = running.plan.spec.config, running.port.credentials
                         running.port.stages.reopened()
                         await load(f"input {running.port.name}", settings)
-                        async with settings.open(running.port) as running.source:
+                        async with settings.open(running.port) as source:
+                            running.source = door.opened(source, Source)
                             task_status.started()
                             task_status = trio.TASK_STATUS_IGNORED
                             await running.go.wait()
                             if (running.plan.spec.config, running.port.credentials) != (settings, credentials):
-                                running.source.change(running.plan.spec.config, running.port.credentials)
+                                source.change(running.plan.spec.config, running.port.credentials)
                             running.note_failure(None)
-                            await running.source.run()
+                            await source.run()
                             if running.is_quiet:
                                 await trio.sleep_forever()
                             await running.port.stages.flush()
@@ -450,8 +458,7 @@ class Intake:
 
     async def forget_edge(self, edge: str, keys: Literal["keep", "delete"], input: str | None) -> int:
         """Lets an input forget one of its edges; returns the number of deleted keys. Raises NotOrdered."""
-        name, running = self._door_of(edge, input)
-        source: Any = running.source
+        name, running, source = self._door_of(edge, input)
         deleted, failure = None, None
         async with trio.open_nursery() as nursery:
             nursery.start_soon(_cancel_when, running.closed, nursery.cancel_scope)
@@ -468,13 +475,13 @@ class Intake:
             raise NotOrdered(text, code=Code.NOT_RUNNING)
         return deleted
 
-    def _door_of(self, edge: str, input: str | None) -> tuple[str, Running]:
-        """Returns the input of an edge that an order names."""
-        doors = {name: one for name, one in self.running.items() if hasattr(one.source, "forget_edge")}
-        named = [name for name, one in doors.items() if any(each.name == edge for each in one.edges())]
+    def _door_of(self, edge: str, input: str | None) -> tuple[str, Running, Source]:
+        """Returns the input of an edge that an order names, and its source."""
+        doors = {name: (one, one.source) for name, one in self.running.items() if one.source and one.relays}
+        named = [name for name, (one, _) in doors.items() if any(each.name == edge for each in one.edges())]
         found = [input] if input is not None else named if len(doors) > 1 else list(doors)
         if len(found) == 1 and found[0] in doors:
-            return found[0], doors[found[0]]
+            return found[0], *doors[found[0]]
         there = f"inputs that relay: {', '.join(sorted(doors)) or 'none'}"
         raise NotOrdered(f"name the input of edge {edge}; {there}", code=Code.NOTHING_TO_ORDER)
 

@@ -16,7 +16,7 @@ from shipper.pipeline.intake.entrance import Entrance, Ready, Route, most_inline
 from shipper.pipeline.intake.gathering import Ended, Gathering, together
 from shipper.pipeline.intake.listeners import Listeners
 from shipper.pipeline.intake.stages import Emission, Group, Made, Stages
-from shipper.plugin import Change, Credential, Kept, Mark, Quota, Version
+from shipper.plugin import Credential
 from shipper.policy.policy import InputSpec
 from shipper.process import log
 from shipper.sdk.aio import Asyncio
@@ -25,6 +25,7 @@ from shipper.sdk.endpoints import Endpoint
 from shipper.sdk.errors import Backpressure, PluginFault, forget_frames
 from shipper.sdk.event import Batch
 from shipper.sdk.meters import Meters
+from shipper.sdk.state import Change, Kept, Mark, Quota, Version
 from shipper.sdk.tallies import Taken
 from shipper.spool.awaited import Awaited
 

@@ -27,6 +27,7 @@ from typing import Protocol
 import msgspec
 import trio
 
+from shipper.pipeline import door
 from shipper.pipeline.intake.chain import Chain, Rest
 from shipper.plugin import Processor, Stage, StageContext
 from shipper.process import log, stalls
@@ -487,9 +488,8 @@ class Opened:
             self.rest.reason = self.failed(error)
 
         with self._scope, failures_apart(failed):
-            async with self.processor.open(context) as self.stage:
-                if not isinstance(self.stage, Stage):
-                    raise StartFailed(f"it opened {type(self.stage).__name__}, which is no Stage")
+            async with self.processor.open(context) as made:
+                self.stage = door.opened(made, Stage)
                 is_open = True
                 task_status.started()
                 await trio.sleep_forever()
@@ -506,8 +506,8 @@ class Opened:
 
 
 def _as_start_failed(context: StageContext, processor: Processor, error: Exception) -> StartFailed:
-    cause = log.redacted(str(error)) if isinstance(error, StartFailed | OSError) else raised_at(error)
-    code = error.code if isinstance(error, StartFailed) else Code.START_FAILED
+    cause = log.redacted(str(error)) if isinstance(error, StartFailed | PluginFault | OSError) else raised_at(error)
+    code = error.code if isinstance(error, StartFailed | PluginFault) else Code.START_FAILED
     return StartFailed(f"input {context.name}: {type(processor).__name__}: {cause}", code=code)
 
 

@@ -10,7 +10,8 @@ from typing import Any, NamedTuple
 
 from shipper.pipeline.attempts.attempt import Trouble
 from shipper.pipeline.delivery.machine import Machine
-from shipper.plugin import Answer, Answers, Change, Outcome
+from shipper.plugin import Answer, Answers, Outcome
+from shipper.plugin.state import Change
 from shipper.sdk.codes import Code, Why
 from shipper.sdk.errors import Later
 from shipper.sdk.event import Batch

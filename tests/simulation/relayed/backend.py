@@ -108,7 +108,7 @@ class StoreOutput(Output, frozen=True):
         yield _Connection(site_of(context.aio), context)
 
 
-class _Connection:
+class _Connection(Sender):
     def __init__(self, site: Site, context: OutputContext) -> None:
         self._site, self._context = site, context
 

@@ -8,14 +8,15 @@ Each change of a key has a number of its own, which rises and stands in the docu
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from random import Random
-from typing import Any, ClassVar, NamedTuple
+from typing import ClassVar, NamedTuple
 
 import trio
 
-from shipper.plugin import Batch, Change, Credential, Input, InputContext, Source
+from shipper.plugin import Batch, Input, InputContext, Source
+from shipper.plugin.state import Change
 from tests.simulation.relayed.site import Site, site_of
 from tests.simulation.stage import Stage
 
@@ -72,15 +73,12 @@ class Feeds:
         self.news = trio.Event()
 
 
-class _OfEdge:
+class _OfEdge(Source):
     def __init__(self, context: InputContext) -> None:
         self.context = context
         self.site: Site = site_of(context.aio)
         assert self.site.feeds is not None
         self.feeds = self.site.feeds
-
-    def change(self, settings: Any, credentials: Mapping[str, Credential]) -> None:
-        """See `Source.change`."""
 
 
 class LogInput(Input, frozen=True):

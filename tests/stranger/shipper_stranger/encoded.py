@@ -8,7 +8,7 @@ from collections.abc import Collection, Mapping
 from pathlib import Path
 from typing import Any, ClassVar
 
-from shipper.plugin import Absent, SecretSource, Unreadable, text_of
+from shipper.plugin.secrets import Absent, SecretSource, Unreadable, text_of
 
 
 class Encoded(SecretSource, frozen=True):

@@ -78,7 +78,7 @@ class HttpJson(Output, frozen=True, kw_only=True):
             yield Poster(client, self.url)
 
 
-class Poster:
+class Poster(Sender):
     """See `Sender`."""
 
     def __init__(self, client: Client, url: str) -> None:

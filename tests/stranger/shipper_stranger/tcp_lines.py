@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import socket
-from collections.abc import AsyncIterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 
 import trio
 
-from shipper.plugin import Batch, Credential, Endpoint, Input, InputContext, Source
+from shipper.plugin import Batch, Endpoint, Input, InputContext, Source
 from shipper.sdk.server import Peer, Server
 
 LONGEST = 64 << 10
@@ -38,7 +38,7 @@ class TcpLines(Input, frozen=True, kw_only=True):
         yield Lines(context, await context.listen(self.endpoint()))
 
 
-class Lines:
+class Lines(Source):
     """See `Source`."""
 
     def __init__(self, context: InputContext, listener: socket.socket) -> None:
@@ -50,9 +50,6 @@ class Lines:
     async def run(self) -> None:
         self._taken = int(await self._context.position("taken") or b"0")
         await self._server.serve(self._listener)
-
-    def change(self, settings: TcpLines, credentials: Mapping[str, Credential]) -> None:
-        """Ignores the change: no setting that may change affects a running input."""
 
     async def _talk(self, peer: Peer) -> None:
         rest = b""

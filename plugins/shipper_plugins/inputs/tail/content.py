@@ -22,7 +22,8 @@ from typing import Protocol
 import msgspec
 from isal import isal_zlib
 
-from shipper.plugin import is_local, is_reserved
+from shipper.sdk.descriptors import is_reserved
+from shipper.sdk.inotify import is_local
 from shipper_plugins.inputs.tail import denied
 from shipper_plugins.inputs.tail.births import born
 from shipper_plugins.inputs.tail.calls import at

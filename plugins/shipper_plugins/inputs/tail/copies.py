@@ -20,7 +20,7 @@ from enum import Enum
 
 import msgspec
 
-from shipper.plugin import is_short
+from shipper.sdk.descriptors import is_short
 from shipper_plugins.inputs.tail.content import WINDOW, Content, File, Moved, checksum, open_content
 from shipper_plugins.inputs.tail.identity import Remembered
 from shipper_plugins.inputs.tail.place import BEGINNING, Place, fingerprint

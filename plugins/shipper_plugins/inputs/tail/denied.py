@@ -7,7 +7,7 @@ import os
 import pwd
 from functools import lru_cache
 
-from shipper.plugin import in_words
+from shipper.sdk.descriptors import in_words
 
 
 def reason(error: OSError) -> str:

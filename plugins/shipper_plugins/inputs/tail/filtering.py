@@ -19,7 +19,8 @@ from itertools import compress
 import msgspec
 import orjson
 
-from shipper.plugin import Batch, escaped, join
+from shipper.plugin import Batch, join
+from shipper.sdk.columns import escaped
 from shipper.sdk.patterns import finder
 
 LONGEST_SEARCHED = 64 << 10

@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 
 import msgspec
 
-from shipper.plugin import in_words, is_short
+from shipper.sdk.descriptors import in_words, is_short
 from shipper_plugins.inputs.tail.discovery import Scan
 from shipper_plugins.inputs.tail.known import Known
 from shipper_plugins.inputs.tail.options import Options

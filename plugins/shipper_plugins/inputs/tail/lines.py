@@ -28,7 +28,8 @@ import msgspec
 import orjson
 from msgspec.structs import replace
 
-from shipper.plugin import Batch, Fields, escaped
+from shipper.plugin import Batch, Fields
+from shipper.sdk.columns import escaped
 from shipper_plugins.inputs.tail.filtering import Filter
 from shipper_plugins.inputs.tail.multiline import Multiline
 

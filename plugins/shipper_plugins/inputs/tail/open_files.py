@@ -22,7 +22,7 @@ from typing import ClassVar
 
 import trio
 
-from shipper.plugin import is_short
+from shipper.sdk.descriptors import is_short
 from shipper_plugins.inputs.tail.calls import Lent
 from shipper_plugins.inputs.tail.content import Content, File, open_content
 from shipper_plugins.inputs.tail.stream import Stream

@@ -26,7 +26,7 @@ from itertools import islice
 import msgspec
 from msgspec.structs import replace
 
-from shipper.plugin import is_short
+from shipper.sdk.descriptors import is_short
 from shipper_plugins.inputs.tail.calls import at
 from shipper_plugins.inputs.tail.content import File, open_content
 from shipper_plugins.inputs.tail.copies import Verdict, compare

@@ -10,7 +10,7 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Iterable
 
-from shipper.plugin import is_short
+from shipper.sdk.descriptors import is_short
 from shipper_plugins.inputs.tail.content import WINDOW, open_content
 from shipper_plugins.inputs.tail.discovery import Found
 from shipper_plugins.inputs.tail.lines import Charset

@@ -21,7 +21,7 @@ from functools import partial
 
 import trio
 
-from shipper.plugin import Code, Credential, InputContext, forget_frames
+from shipper.plugin import Code, Credential, InputContext, Source, forget_frames
 from shipper_plugins.inputs.tail.calls import Calls
 from shipper_plugins.inputs.tail.chunk import Taken
 from shipper_plugins.inputs.tail.content import Moved
@@ -52,7 +52,7 @@ TAKEN = 256
 _SOON = 1.0
 
 
-class Tailer:
+class Tailer(Source):
     """A source of lines."""
 
     def __init__(self, options: Options, context: InputContext) -> None:

@@ -16,7 +16,7 @@ from collections.abc import Iterable, Mapping
 import msgspec
 import trio
 
-from shipper.plugin import Inotify, Mask
+from shipper.sdk.inotify import Inotify, Mask
 from shipper_plugins.inputs.tail.calls import Lent, at
 from shipper_plugins.inputs.tail.discovery import Interest
 
