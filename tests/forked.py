@@ -28,7 +28,7 @@ from typing import NoReturn
 import trio
 
 from shipper.process import environment, shown
-from shipper_plugins.outputs import relay_sessions
+from shipper_plugins.relay.edge import sessions as relay_sessions
 from tests import forks
 
 _ABOVE = 200

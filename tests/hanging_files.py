@@ -15,7 +15,7 @@ from typing import Any
 from unittest import mock
 
 from shipper.sdk.inotify import Inotify
-from shipper_plugins.inputs.tail import content
+from shipper_plugins.tail import content
 
 CALLS = ("open", "stat", "lstat", "fstat", "pread", "close", "listdir", "scandir", "readlink", "unlink", "chmod")
 CALLS += ("add_watch", "statfs")

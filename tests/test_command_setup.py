@@ -6,7 +6,7 @@ import pytest
 from click.testing import CliRunner
 
 from shipper.commands.setup import command
-from tests.plugins.test_elasticsearch_asked import serving
+from tests.plugins.elasticsearch.test_elasticsearch_asked import serving
 
 POLICY = """
 version: 1

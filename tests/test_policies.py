@@ -29,7 +29,7 @@ from shipper.supervise.sources import read_tree
 from shipper.testing import BulkDestination, open_destination
 from shipper.values import Revision
 from shipper_demo.ports import free_port
-from tests.plugins.kafka_broker import open_cluster, values
+from tests.plugins.kafka.broker import open_cluster, values
 
 POLICIES = Path(__file__).parents[1] / "policies"
 KEY = Credential.parse({"api_key": "example:s3cret"})

@@ -25,10 +25,10 @@ outputs:
   main: {type: elasticsearch, hosts: ["http://127.0.0.1:9"]}
 """
 LATE = {
-    *("aiohttp.web", "prometheus_client", "re2", "rich", "shipper_plugins.inputs.bulk_server"),
+    *("aiohttp.web", "prometheus_client", "re2", "rich", "shipper_plugins.elasticsearch.server.server"),
     *("cryptography.x509", "grpc", "opentelemetry", "shipper.fleet.store", "shipper.kubernetes", "shipper.apiserver"),
-    *("shipper.policy.schema", "shipper.status.page", "shipper.testing", "shipper_plugins.outputs.kafka"),
-    *("difflib", "shipper_plugins.outputs.elasticsearch_asked", "shipper_plugins.outputs.elasticsearch_set_up"),
+    *("shipper.policy.schema", "shipper.status.page", "shipper.testing", "shipper_plugins.kafka.output"),
+    *("difflib", "shipper_plugins.elasticsearch.client.asked", "shipper_plugins.elasticsearch.client.set_up"),
 }
 """For a status server, a pattern, a person at a terminal, a receiver, a fleet, …: this policy has none of them."""
 
@@ -47,8 +47,8 @@ def imported(tmp_path_factory: pytest.TempPathFactory) -> dict[str, set[str]]:
 
 
 def test_a_supervisor_imports_only_what_its_start_needs(imported: dict[str, set[str]]):
-    late = LATE | {"aiohttp", "asyncio", "sqlite3", "shipper.sidecar", "shipper_plugins.inputs.tail.tailer"}
-    late |= {"shipper_plugins.outputs.elasticsearch_sender"}
+    late = LATE | {"aiohttp", "asyncio", "sqlite3", "shipper.sidecar", "shipper_plugins.tail.tailer"}
+    late |= {"shipper_plugins.elasticsearch.client.sender"}
 
     assert imported["supervise"] & late == set()
 
@@ -59,8 +59,8 @@ def test_a_sidecar_imports_only_what_its_start_needs(imported: dict[str, set[str
 
 def test_the_modules_that_are_needed_are_seen(imported: dict[str, set[str]]):
     """Or the names above could be misspelt for ever."""
-    assert {"trio", "shipper.supervise.agent", "shipper_plugins.outputs.elasticsearch"} <= imported["supervise"]
-    assert {"trio", "aiohttp", "shipper.sidecar", "shipper_plugins.inputs.tail.tailer"} <= imported["run"]
+    assert {"trio", "shipper.supervise.agent", "shipper_plugins.elasticsearch.output"} <= imported["supervise"]
+    assert {"trio", "aiohttp", "shipper.sidecar", "shipper_plugins.tail.tailer"} <= imported["run"]
 
 
 def test_few_of_our_modules_are_imported(imported: dict[str, set[str]]):

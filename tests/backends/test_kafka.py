@@ -34,7 +34,7 @@ from shipper.plugin import (
 from shipper.sdk.aio import open_asyncio
 from shipper.sdk.units import Duration
 from shipper.testing import check_output
-from shipper_plugins.outputs.kafka import KafkaOutput, KafkaTls, Sasl
+from shipper_plugins.kafka.output import KafkaOutput, KafkaTls, Sasl
 from tests.backends.kafka_proxy import proxied
 
 pytestmark = pytest.mark.backend
@@ -331,7 +331,7 @@ def once_beyond(limit: int) -> Callable[[int], bool]:
 async def test_topics_that_were_forgotten_go_on_where_they_were(
     kafka, aio: Asyncio, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from shipper_plugins.outputs import kafka_client
+    from shipper_plugins.kafka import client as kafka_client
 
     monkeypatch.setattr(kafka_client, "MOST_TOPICS", 1)
     names = [kafka.create_topic(f"forgotten-{n}") for n in range(3)]

@@ -23,8 +23,8 @@ from shipper.plugin import (
 )
 from shipper.plugin.state import Version, digest_of
 from shipper.sdk.aio import open_asyncio
-from shipper_plugins.outputs.elasticsearch import ElasticsearchOutput
-from shipper_plugins.outputs.index_cases import IndexCase
+from shipper_plugins.elasticsearch.client.index_cases import IndexCase
+from shipper_plugins.elasticsearch.output import ElasticsearchOutput
 
 pytestmark = pytest.mark.backend
 

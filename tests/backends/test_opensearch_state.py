@@ -11,7 +11,7 @@ import trio
 from shipper.plugin import Answer, Batch, ClientTls, Credential, CredentialId, Material, Outcome, OutputContext
 from shipper.plugin.state import Version, digest_of
 from shipper.sdk.aio import open_asyncio
-from shipper_plugins.outputs.elasticsearch import ElasticsearchOutput
+from shipper_plugins.elasticsearch.output import ElasticsearchOutput
 
 pytestmark = pytest.mark.backend
 

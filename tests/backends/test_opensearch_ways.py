@@ -21,9 +21,9 @@ from shipper.plugin import (
 )
 from shipper.sdk.aio import open_asyncio
 from shipper_demo.ports import free_port
-from shipper_plugins.outputs import host_rotation
-from shipper_plugins.outputs.elasticsearch import ElasticsearchOutput
-from shipper_plugins.outputs.index_cases import IndexCase, PipelineCase
+from shipper_plugins.elasticsearch.client import host_rotation
+from shipper_plugins.elasticsearch.client.index_cases import IndexCase, PipelineCase
+from shipper_plugins.elasticsearch.output import ElasticsearchOutput
 from tests.proxy import open_proxy
 
 pytestmark = pytest.mark.backend

@@ -117,8 +117,9 @@ def paragraphs(plugin: type) -> list[str]:
 
 
 def _modules(plugin: type) -> set[str]:
-    folder = Path(inspect.getfile(plugin)).parent
-    return {path.stem for path in folder.parent.rglob("*.py")} - POINTS
+    """Returns the names of modules, alone and with their room: `frames`, `syslog.frames`."""
+    paths = list(Path(inspect.getfile(plugin)).parent.parent.rglob("*.py"))
+    return {path.stem for path in paths} - POINTS | {f"{path.parent.name}.{path.stem}" for path in paths}
 
 
 def _for_users(text: str, modules: set[str]) -> str:
@@ -128,11 +129,12 @@ def _for_users(text: str, modules: set[str]) -> str:
     if text.startswith("- "):
         points = [_for_users(point, modules) for point in text.removeprefix("- ").split("\n- ")]
         return "\n".join(f"- {point}" for point in points if point)
-    names = "|".join(modules)
+    names = "|".join(map(re.escape, modules))
     text = re.sub(rf" \((?:see )?`(?:{names})`\)|[:;]\s+(?:see )?`(?:{names})`(?: has [^.;]*)?(?=[.;])", "", text)
     sentences = re.split(r"(?<=\.)(?=\s+[A-Z`])", text)
     text = "".join(one for one in sentences if not OF_MODULES.search(one)).strip()
-    named = {word for word in re.findall(r"\w+", text) if "_" in word} & modules
+    words = re.findall(r"(?<![\w.])\w+(?:\.\w+)*", text)
+    named = {word for word in words if "_" in word or "." in word} & modules
     return "" if named or re.search(r"\bmodules?\b|\blanes?\b|^Speed:", text) else text
 
 

@@ -15,7 +15,7 @@ import trio
 from shipper.plugin import Batch, Endpoint, Size
 from shipper.sdk.aio import open_asyncio
 from shipper.testing import RecordingInputContext
-from shipper_plugins.inputs.elasticsearch import ElasticsearchInput
+from shipper_plugins.elasticsearch.input import ElasticsearchInput
 from tests.hostile.requests import Case, token
 
 STATUSES = frozenset({200, 400, 401, 404, 405, 406, 408, 413, 415, 429})

@@ -27,12 +27,12 @@ from shipper.protocol.messages import Observe, Policy, parse
 from shipper.sdk.bodies import BodyRefused, Inflation
 from shipper.sdk.credentials import Credential
 from shipper.sdk.errors import PolicyError, Problem
-from shipper_plugins.inputs.bulk_answer import RequestRefused, introduction
-from shipper_plugins.inputs.bulk_limits import fingerprint
-from shipper_plugins.inputs.bulk_request import BulkRequest
-from shipper_plugins.inputs.tail.stream import Stream
-from shipper_plugins.outputs import bulk, encoding
+from shipper_plugins.elasticsearch.client import bulk, encoding
+from shipper_plugins.elasticsearch.server.answer import RequestRefused, introduction
+from shipper_plugins.elasticsearch.server.door import fingerprint
+from shipper_plugins.elasticsearch.server.request import BulkRequest
 from shipper_plugins.processors.parse import Parse
+from shipper_plugins.tail.stream import Stream
 from tests.hostile.frames import is_json
 from tests.hostile.wires import WIRES
 

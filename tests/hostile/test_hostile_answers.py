@@ -22,8 +22,8 @@ from hypothesis import strategies as st
 
 from shipper.plugin import Asyncio, Batch, Code, Duration, Held, Later, Outcome, OutputContext, Sender, TooLarge
 from shipper.sdk.aio import open_asyncio
-from shipper_plugins.outputs import bulk, encoding
-from shipper_plugins.outputs.elasticsearch import Backoff, ElasticsearchOutput
+from shipper_plugins.elasticsearch.client import bulk, encoding
+from shipper_plugins.elasticsearch.output import Backoff, ElasticsearchOutput
 from tests.examples import examples
 from tests.hostile.frames import mutated
 from tests.hostile.requests import bomb

@@ -13,10 +13,10 @@ import trio
 from shipper.plugin import Credential, CredentialId, Endpoint, Input
 from shipper.sdk.aio import open_asyncio
 from shipper.testing import RecordingInputContext
-from shipper_plugins.inputs.elasticsearch import ElasticsearchInput
-from shipper_plugins.inputs.http import HttpInput
-from shipper_plugins.inputs.otlp import OtlpInput
-from shipper_plugins.inputs.relay import Edge, RelayInput
+from shipper_plugins.elasticsearch.input import ElasticsearchInput
+from shipper_plugins.http.input import HttpInput
+from shipper_plugins.otlp.input import OtlpInput
+from shipper_plugins.relay.input import Edge, RelayInput
 
 FREE = "127.0.0.1:0"
 KEY = CredentialId("k")

@@ -27,15 +27,17 @@ from shipper.plugin import Answers, Asyncio, Batch, Held, Later, Outcome, Output
 from shipper.plugin.state import Version, digest_of
 from shipper.sdk.aio import open_asyncio
 from shipper.sdk.http_answer import Response
+from shipper_plugins.elasticsearch.client import bulk, encoding, keyed
+from shipper_plugins.kafka.output import KafkaOutput
 from shipper_plugins.otlp import jsons, protobuf, status
+from shipper_plugins.otlp import output as otlp
+from shipper_plugins.otlp.client import answers as otlp_answers
 from shipper_plugins.otlp.grpc import framed
 from shipper_plugins.otlp.model import Unfit
-from shipper_plugins.outputs import bulk, encoding, keyed, otlp, otlp_answers
-from shipper_plugins.outputs.kafka import KafkaOutput
-from shipper_plugins.outputs.otlp import OtlpOutput
+from shipper_plugins.otlp.output import OtlpOutput
 from tests.examples import examples
 from tests.hostile.frames import mutated
-from tests.plugins.kafka_broker import PRODUCE, PRODUCER_ID, Cluster, open_broker
+from tests.plugins.kafka.broker import PRODUCE, PRODUCER_ID, Cluster, open_broker
 
 VERSIONS = [Version("", "inventory", f"k{n}", n + 1, digest_of(b"{}"), deleted=False) for n in range(3)]
 (STATE,) = keyed.encode(

@@ -13,7 +13,7 @@ import pytest
 import trio
 
 from shipper.sdk import bodies as bounds
-from shipper_plugins.inputs import bulk_connections
+from shipper_plugins.elasticsearch.server import connections as bulk_connections
 from tests.hostile.receiver import PATIENCE, Receiver, receiving
 from tests.hostile.requests import AMBIGUOUS, BOMB, CLOSE, Case, ambiguous, documents, post, sound, token
 from tests.hostile.rounds import requests_round

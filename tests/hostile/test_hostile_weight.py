@@ -25,9 +25,9 @@ from shipper.pipeline.intake import chain
 from shipper.pipeline.intake.chain import bounded
 from shipper.pipeline.intake.envelope import Envelope
 from shipper.plugin import Answers, Batch, Fields
-from shipper_plugins.inputs.otlp_intake import Refused, _read
 from shipper_plugins.otlp import events, jsons, protobuf
 from shipper_plugins.otlp.model import Group, Record, Resource
+from shipper_plugins.otlp.server.intake import Refused, _read
 from shipper_plugins.otlp.wire import bytes_field
 from shipper_plugins.relay import frames
 from shipper_plugins.relay.frames import FrameError, Generation, Head, Part, TooLong

@@ -12,7 +12,8 @@ from shipper.plugin import Batch, Fields
 from shipper.sdk.state import Version, digest_of
 from shipper_plugins.otlp import grpc, jsons, protobuf, status
 from shipper_plugins.otlp.model import Group, Record, Resource, Scope
-from shipper_plugins.relay import frames, state, taken
+from shipper_plugins.relay import frames, state
+from shipper_plugins.relay.principal import taken
 
 _ATTRIBUTES: Fields = {"service.name": "s", "n": 1, "x": 1.5, "l": [True, None], "m": {"a": b"b"}}
 _GROUPS = [

@@ -27,17 +27,20 @@ from shipper.kubernetes.summing import records as of_summing
 from shipper.plugin import Batch
 from shipper.sdk.errors import OptionError
 from shipper.sdk.fields import merged
-from shipper_plugins.inputs import http_bodies, journal_fields, state_documents
-from shipper_plugins.inputs.journal_export import Exported
-from shipper_plugins.inputs.syslog_block import block
-from shipper_plugins.inputs.syslog_frames import Cut, Frames
-from shipper_plugins.inputs.syslog_message import Reading
+from shipper_plugins.http import bodies as http_bodies
+from shipper_plugins.journald import fields as journal_fields
+from shipper_plugins.journald.export import Exported
+from shipper_plugins.kafka.scram import Scram
 from shipper_plugins.otlp import events, grpc, jsons, protobuf, status
 from shipper_plugins.otlp.model import Decoded, Unfit
-from shipper_plugins.outputs.kafka_scram import Scram
-from shipper_plugins.processors import containers
 from shipper_plugins.processors.dissect import Dissect
-from shipper_plugins.relay import digests, frames, state, taken
+from shipper_plugins.processors.formats import containers
+from shipper_plugins.relay import digests, frames, state
+from shipper_plugins.relay.principal import taken
+from shipper_plugins.state import documents as state_documents
+from shipper_plugins.syslog.block import block
+from shipper_plugins.syslog.frames import Cut, Frames
+from shipper_plugins.syslog.message import Reading
 
 NOW = datetime(2026, 1, 1, tzinfo=UTC)
 LIMIT = 1 << 20

@@ -17,8 +17,8 @@ from shipper.sdk.event import Batch
 from shipper.sdk.joining import together
 from shipper.sdk.state import Change, Version
 from shipper.spool.drain_orders import letters_of
-from shipper_plugins.outputs.encoding import encode
-from shipper_plugins.outputs.file import identified
+from shipper_plugins.elasticsearch.client.encoding import encode
+from shipper_plugins.file.output import identified
 from tests.examples import examples
 from tests.sdk.formed import FORMED
 

@@ -14,7 +14,7 @@ from shipper.sdk.aio import open_asyncio
 from shipper.spool.revisions import Text
 from shipper.testing import open_destination
 from shipper.values import Revision
-from shipper_plugins.outputs.elasticsearch import ElasticsearchOutput
+from shipper_plugins.elasticsearch.output import ElasticsearchOutput
 from tests.fakes import bench
 from tests.raw_http import http, raw_server, read_request
 

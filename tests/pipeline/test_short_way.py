@@ -10,8 +10,9 @@ import pytest
 import trio
 
 from shipper.plugin import Answers, Batch
-from shipper_plugins.inputs.file import FileInput
-from shipper_plugins.inputs.tail import content, gathering
+from shipper_plugins.file.input import FileInput
+from shipper_plugins.tail import content
+from shipper_plugins.tail import pace as gathering
 from tests.fakes import DESTINATIONS, REGISTRY, Bench, bench, policy, theatre
 
 PASSES = 8

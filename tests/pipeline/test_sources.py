@@ -8,9 +8,9 @@ from typing import NamedTuple
 from shipper.pipeline.sources import Sources
 from shipper.plugin import Input
 from shipper.spool.resync import Claim
-from shipper_plugins.inputs.file import FileInput
-from shipper_plugins.inputs.relay import Edge, RelayInput
-from shipper_plugins.inputs.state import StateInput
+from shipper_plugins.file.input import FileInput
+from shipper_plugins.relay.input import Edge, RelayInput
+from shipper_plugins.state.input import StateInput
 
 
 class Running(NamedTuple):

@@ -45,27 +45,27 @@ from shipper.testing import (
     check_state_input,
     open_destination,
 )
-from shipper_plugins.inputs.elasticsearch import ElasticsearchInput
-from shipper_plugins.inputs.file import FileInput
-from shipper_plugins.inputs.generate import GenerateInput
-from shipper_plugins.inputs.http import HttpInput
-from shipper_plugins.inputs.journald import JournaldInput
-from shipper_plugins.inputs.otlp import OtlpInput
-from shipper_plugins.inputs.relay import Edge, RelayInput
-from shipper_plugins.inputs.state import StateInput
-from shipper_plugins.inputs.syslog import SyslogInput
+from shipper_plugins.console import ConsoleOutput
+from shipper_plugins.elasticsearch.input import ElasticsearchInput
+from shipper_plugins.elasticsearch.output import ElasticsearchOutput
+from shipper_plugins.file.input import FileInput
+from shipper_plugins.file.output import FileOutput
+from shipper_plugins.generate import GenerateInput
+from shipper_plugins.http.input import HttpInput
+from shipper_plugins.journald.input import JournaldInput
+from shipper_plugins.kafka.output import KafkaOutput, Sasl
 from shipper_plugins.otlp import grpc, protobuf
+from shipper_plugins.otlp.input import OtlpInput
 from shipper_plugins.otlp.model import Group, Record
-from shipper_plugins.outputs.console import ConsoleOutput
-from shipper_plugins.outputs.elasticsearch import ElasticsearchOutput
-from shipper_plugins.outputs.file import FileOutput
-from shipper_plugins.outputs.kafka import KafkaOutput, Sasl
-from shipper_plugins.outputs.otlp import OtlpOutput
-from shipper_plugins.outputs.relay import RelayOutput
-from tests.plugins.journal import journal
-from tests.plugins.kafka_broker import open_cluster
-from tests.plugins.relay import KEYS, principal
-from tests.plugins.test_processor_batches import CASES
+from shipper_plugins.otlp.output import OtlpOutput
+from shipper_plugins.relay.input import Edge, RelayInput
+from shipper_plugins.relay.output import RelayOutput
+from shipper_plugins.state.input import StateInput
+from shipper_plugins.syslog.input import SyslogInput
+from tests.plugins.journald.journal import journal
+from tests.plugins.kafka.broker import open_cluster
+from tests.plugins.processors.test_processor_batches import CASES
+from tests.plugins.relay.pair import KEYS, principal
 
 KEY = Credential.parse({"api_key": "conformance:a-secret-of-the-test"})
 BEARER = Credential.parse({"bearer_token": "a-secret-of-the-test"})

@@ -19,17 +19,17 @@ import trio
 from shipper.plugin import Asyncio, Batch, CredentialId, Duration, OutputContext, Sender, Size
 from shipper.sdk.connection import RESET
 from shipper_demo.ports import free_port
+from shipper_plugins.elasticsearch.output import ElasticsearchOutput
+from shipper_plugins.file.output import FileOutput
+from shipper_plugins.kafka.output import KafkaOutput
+from shipper_plugins.otlp.output import OtlpOutput
 from shipper_plugins.otlp.status import Grpc
-from shipper_plugins.outputs.elasticsearch import ElasticsearchOutput
-from shipper_plugins.outputs.file import FileOutput
-from shipper_plugins.outputs.kafka import KafkaOutput
-from shipper_plugins.outputs.otlp import OtlpOutput
-from shipper_plugins.outputs.relay import RelayOutput
 from shipper_plugins.relay import frames
+from shipper_plugins.relay.output import RelayOutput
 from tests.freed import Failed, cancelled, failed
-from tests.plugins.kafka_broker import METADATA, PRODUCE, PRODUCER_ID, Cluster, open_broker, open_cluster
-from tests.plugins.relay import KEYS, Queue
-from tests.plugins.test_output_otlp import Receiver, Refuse, over_grpc
+from tests.plugins.kafka.broker import METADATA, PRODUCE, PRODUCER_ID, Cluster, open_broker, open_cluster
+from tests.plugins.otlp.test_output_otlp import Receiver, Refuse, over_grpc
+from tests.plugins.relay.pair import KEYS, Queue
 from tests.raw_http import Talk, http, raw_server, read_request, some
 
 _STATUSES = ["401", "413", "429", "503", "200"]

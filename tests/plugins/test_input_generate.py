@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from shipper.plugin import DataStream
 from shipper.testing import RecordingInputContext
-from shipper_plugins.inputs.generate import GenerateInput, _batch
+from shipper_plugins.generate import GenerateInput, _batch
 from tests.plugins.running import running as running_input
 
 

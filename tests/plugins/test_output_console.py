@@ -10,7 +10,7 @@ import trio
 
 from shipper.plugin import Batch, OutputContext
 from shipper.sdk.aio import open_asyncio
-from shipper_plugins.outputs.console import ConsoleOutput
+from shipper_plugins.console import ConsoleOutput
 
 EVENTS = Batch.lines(b"one\ntwo\n", offset=0, shared={"service": {"name": "shop"}})
 
@@ -41,7 +41,7 @@ def run(program: str, stderr: int) -> subprocess.CompletedProcess[str]:
         import trio
         from shipper.sdk.aio import open_asyncio
         from shipper.plugin import Batch, Later, OutputContext
-        from shipper_plugins.outputs.console import ConsoleOutput
+        from shipper_plugins.console import ConsoleOutput
 
         BATCH = Batch.lines(b"x" * 1000 + b"\\n", offset=0, shared={})
     """

@@ -31,12 +31,12 @@ from shipper.policy.registry import Registry
 from shipper.sdk.errors import PolicyError
 from shipper.sdk.http_answer import Unreachable
 from shipper_demo.ports import free_port
-from shipper_plugins.inputs.relay import RelayTls
 from shipper_plugins.otlp import protobuf
-from shipper_plugins.outputs.otlp import OtlpOutput
+from shipper_plugins.otlp.output import OtlpOutput
+from shipper_plugins.relay.input import RelayTls
 from tests import certificates
-from tests.plugins import relay
-from tests.plugins.test_output_otlp import BATCH, Receiver, over_grpc
+from tests.plugins.otlp.test_output_otlp import BATCH, Receiver, over_grpc
+from tests.plugins.relay import pair as relay
 from tests.proxy import ForwardProxy, open_proxy
 from tests.raw_http import http, raw_server, read_request
 

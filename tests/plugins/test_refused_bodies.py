@@ -12,8 +12,10 @@ import trio
 
 from shipper_plugins.otlp import protobuf
 from tests.freed import failed
-from tests.plugins import test_input_elasticsearch, test_input_http, test_input_otlp
-from tests.plugins.test_input_otlp import GROUPS, Group, Record
+from tests.plugins.elasticsearch import test_input_elasticsearch
+from tests.plugins.http import test_input_http
+from tests.plugins.otlp import test_input_otlp
+from tests.plugins.otlp.test_input_otlp import GROUPS, Group, Record
 
 _DOCUMENTS = [{"message": os.urandom(1500).hex()} for _ in range(100)]
 _ARRAY = orjson.dumps(_DOCUMENTS)

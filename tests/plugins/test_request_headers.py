@@ -3,7 +3,7 @@
 import pytest
 
 from shipper.plugin import BadOption, Credential
-from shipper_plugins.outputs.request_headers import check_headers, plain, secret_values, suspicious
+from shipper_plugins.request_headers import check_headers, plain, secret_values, suspicious
 
 
 def test_the_value_is_the_secret_itself():

@@ -12,9 +12,10 @@ import trio
 
 from shipper.plugin import Input
 from shipper.spool.queue import Arrival
-from shipper_plugins.inputs import http_requests, otlp_intake
-from shipper_plugins.inputs.http import HttpInput
-from shipper_plugins.inputs.otlp import OtlpInput
+from shipper_plugins.http import intake as http_requests
+from shipper_plugins.http.input import HttpInput
+from shipper_plugins.otlp.input import OtlpInput
+from shipper_plugins.otlp.server import intake as otlp_intake
 from tests.fakes import DESTINATIONS, PATIENCE, SPRINGS, Theatre, policy, theatre
 from tests.plugins.running import running
 

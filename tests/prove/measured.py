@@ -30,7 +30,7 @@ TESTS = (
         f"tests/{folder}/"
         for folder in ("sdk", "spool", "pipeline", "revisions", "control", "supervise", "fleet", "kubernetes")
     ),
-    *("tests/plugins/test_relay", "tests/plugins/test_input_relay"),
+    "tests/plugins/relay/",
 )
 """Files that begin so test the rooms."""
 APART = frozenset({"hypothesis", "walks", "root"})

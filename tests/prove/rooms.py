@@ -16,7 +16,7 @@ ROOT = Path(__file__).parents[2]
 
 @dataclass(frozen=True, slots=True)
 class Room:
-    """A folder, and those of its modules whose names begin with one word; folders below it belong to it."""
+    """A folder; folders below it belong to it."""
 
     folder: str
     counted: str
@@ -25,12 +25,11 @@ class Room:
     """Reasons, by the names of those that do not count."""
     at_least: Mapping[str, float] = field(default_factory=dict)
     """Percent, by name, of those that are not at 100 yet."""
-    begins: str = ""
 
     def found(self) -> set[str]:
         """The names of the modules that there are."""
         folder = ROOT / self.folder
-        paths = (path for path in folder.rglob(f"{self.begins}*.py") if path.stem != "__init__")
+        paths = (path for path in folder.rglob("*.py") if path.stem != "__init__")
         return {path.relative_to(folder).with_suffix("").as_posix() for path in paths}
 
     def floors(self) -> dict[str, float]:
@@ -175,20 +174,16 @@ ROOMS = (
     ),
     Room(
         "plugins/shipper_plugins/relay",
-        "digests frames generations state taken",
-    ),
-    Room(
-        "plugins/shipper_plugins/inputs",
-        "relay_answers relay_door relay_edges relay_forget relay_keys relay_known relay_parts relay_sets relay_settled"
-        " relay_state",
-        {"relay": HOST, "relay_figures": SCREEN, "relay_gathering": ENDS, "relay_server": ENDS},
-        begins="relay",
-    ),
-    Room(
-        "plugins/shipper_plugins/outputs",
-        "relay_asked relay_awaited relay_jobs relay_lineage relay_refusals relay_state relay_versions",
-        {"relay": HOST, "relay_sender": ACTS, "relay_sessions": ACTS},
-        begins="relay",
+        "digests frames state edge/asked edge/awaited edge/jobs edge/lineage edge/refusals edge/state"
+        " edge/versions principal/answers principal/door principal/edges principal/forget"
+        " principal/generations principal/keys principal/known principal/parts principal/sets"
+        " principal/settled principal/state principal/taken",
+        {
+            **_apart(ACTS, "edge/sender edge/sessions"),
+            **_apart(ENDS, "principal/gathering principal/server"),
+            **_apart(HOST, "input output"),
+            **_apart(SCREEN, "principal/figures"),
+        },
     ),
 )
 

@@ -26,7 +26,10 @@ DECIDING = (
     *(f"shipper/kubernetes/{name}" for name in ("member", "judging.py", "merging.py")),
     *(f"shipper/kubernetes/summing/{name}.py" for name in ("finalizing", "judge", "liveness", "release")),
     *(f"shipper/supervise/{name}.py" for name in ("answers", "collected", "conversation", "releases", "standing")),
-    "plugins/shipper_plugins/relay",
+    *(
+        f"plugins/shipper_plugins/relay/{name}.py"
+        for name in ("digests", "frames", "state", "principal/generations", "principal/taken")
+    ),
     *(f"shipper/spool/{name}.py" for name in ("awaited", "doubt", "holdings", "keyed", "places", "waiting")),
 )
 """Modules that decide, mostly without I/O, of which faults are made by rule."""

@@ -4,7 +4,7 @@ import pytest
 
 from shipper.status.blame import blamed, units
 
-PLUGINS = {"inputs.a": {"stranger.lines"}, "outputs.b": {"shipper_plugins.outputs.file"}, "outputs.c": {"other"}}
+PLUGINS = {"inputs.a": {"stranger.lines"}, "outputs.b": {"shipper_plugins.file.output"}, "outputs.c": {"other"}}
 MODULES = set().union(*PLUGINS.values())
 
 
@@ -12,7 +12,7 @@ MODULES = set().union(*PLUGINS.values())
     ("modules", "module"),
     [
         (("re", "stranger.parsing", "stranger.lines", "trio._core._run"), "stranger.parsing"),
-        (("time", "shipper_plugins.outputs.file", "shipper.pipeline.delivery.session"), "shipper_plugins.outputs.file"),
+        (("time", "shipper_plugins.file.output", "shipper.pipeline.delivery.session"), "shipper_plugins.file.output"),
         (("shipper.spool.spool", "trio._core._run"), None),
         ((), None),
     ],
@@ -24,8 +24,8 @@ def test_the_innermost_module_of_a_plugins_package_is_blamed(modules: tuple[str,
 def test_a_module_belongs_to_the_units_of_its_package_or_to_that_of_its_class() -> None:
     for module, found in [
         ("stranger.parsing", {"inputs.a"}),
-        ("shipper_plugins.outputs.file", {"outputs.b"}),
-        ("shipper_plugins.outputs.encoding", set()),
+        ("shipper_plugins.file.output", {"outputs.b"}),
+        ("shipper_plugins.elasticsearch.client.encoding", set()),
         ("other", {"outputs.c"}),
         ("nobody", set()),
     ]:

@@ -19,7 +19,7 @@ from shipper.sdk.state import place_of
 from shipper_plugins.relay import frames, state
 from shipper_plugins.relay.frames import Generation, Head, Hello, part_of
 from shipper_plugins.relay.state import StateHead
-from tests.plugins.relay import entry as queued
+from tests.plugins.relay.pair import entry as queued
 from tests.story.driver import Sidecar, policy
 from tests.story.test_story_relay import DELIVERED, Relay, empty, open_relay, running
 from tests.story.world import key, secret

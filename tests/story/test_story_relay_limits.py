@@ -13,8 +13,8 @@ import trio.testing
 
 from shipper.sdk.aio import open_asyncio
 from shipper.testing import RecordingInputContext
-from shipper_plugins.inputs.relay import Edge
-from tests.plugins.relay import Principal, principal
+from shipper_plugins.relay.input import Edge
+from tests.plugins.relay.pair import Principal, principal
 from tests.story.driver import Message, Sidecar
 from tests.story.test_story_relay import PACE, copied, empty, running
 from tests.story.test_story_relay_state import COLLECTION, Chain, open_chain

@@ -16,10 +16,10 @@ from shipper.plugin import Asyncio, Backpressure, Batch
 from shipper.sdk.aio import open_asyncio
 from shipper.testing import RecordingInputContext
 from shipper_demo.ports import free_port
-from shipper_plugins.inputs.relay import Edge
+from shipper_plugins.relay.input import Edge
 from tests.campaign_relay.writers import put
 from tests.canary import EVENT
-from tests.plugins.relay import Principal, principal
+from tests.plugins.relay.pair import Principal, principal
 from tests.story.driver import Sidecar
 from tests.story.test_story_relay import PACE, copied, empty, open_proxy, running
 from tests.story.world import key as key_of

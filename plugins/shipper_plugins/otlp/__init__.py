@@ -1,4 +1,5 @@
-"""Logs of OpenTelemetry, for the input and the output `otlp`. Modules without I/O, from the top to the bottom:
+"""Logs of OpenTelemetry: the input, which `server` receives for, and the output, which `client` sends for. What both
+share has no I/O; from the top to the bottom:
 
     records           records as the bytes that came, to batches and back
     documents         those records as JSON, by columns

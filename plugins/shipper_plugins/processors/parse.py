@@ -9,17 +9,17 @@ r"""`parse`: turns a text into fields.
 - `json`: the fields of the object become fields of the event (or of `target`) and replace those of the same name; the
   text is removed. Dotted names are nested ones. A value of the wrong shape (`{"host": "web-1"}`, where `host` is a
   group), or one that is not allowed (`data_stream`: the logged application writes the text, so it must not choose the
-  destination), becomes a label: `json_lines` has the rule.
+  destination), becomes a label: `formats.json_lines` has the rule.
 - `nginx`, `apache`: the access log (combined; of Apache also common and vhost_combined) and the error log become ECS
   fields; `message` is kept. A line may begin with the virtual host, and have a list of addresses (X-Forwarded-For): the
   first that is not private is the client, as in Filebeat. The error log has no time zone: its times count as local ones
   of this host. Escapes are decoded. With `dashboards` each event has the fields of Kibana's stock dashboards too: see
   `dashboards`.
-- `syslog`: a line of a syslog file, or a message as it is sent; its message replaces the text: see `syslog_lines`.
+- `syslog`: a line of a syslog file, or a message as it is sent; its message replaces the text: see `formats.syslog`.
 - `cri`: a line of a container's log, of CRI or of Docker; what the container wrote replaces the text, and the parts of
-  a divided line become one event: see `containers`.
-- `kv`: pairs of keys and values (`level=info msg="it works"`): see `pairs`.
-- `csv`: separated values (RFC 4180), with the names in `columns`: see `separated`.
+  a divided line become one event: see `formats.containers`.
+- `kv`: pairs of keys and values (`level=info msg="it works"`): see `formats.kv`.
+- `csv`: separated values (RFC 4180), with the names in `columns`: see `formats.csv`.
 - `regex`: the named groups of a regular expression in the syntax of RE2, which takes linear time. It is searched for
   anywhere in the text, unless it begins with `^`. A text of more than 64 KiB is not searched.
 
@@ -48,19 +48,19 @@ from shipper.plugin import BadOption, Batch, Fields, Processor, Stage, StageCont
 from shipper.sdk.editing import attempt
 from shipper.sdk.fields import check_name, find, look_up, merged, without
 from shipper.sdk.patterns import check_groups, grouper
-from shipper_plugins.inputs.syslog_time import zone_of
-from shipper_plugins.processors import (
+from shipper_plugins.processors.formats import (
     access,
     apache,
     containers,
+    csv,
     dashboards,
     json_lines,
     json_runs,
+    kv,
     nginx,
-    pairs,
-    separated,
-    syslog_lines,
+    syslog,
 )
+from shipper_plugins.syslog.time import zone_of
 
 LONGEST_SEARCHED = 64 << 10
 """Bytes of a text that `regex` searches."""
@@ -143,7 +143,7 @@ class Parse(Processor, frozen=True):
             service = self.format if self.dashboards else None
             return access.at_once(batch, server.ORDINARY, lambda event: self._parsed(event, batch.shared), service)
         if self.format == "syslog":
-            return syslog_lines.at_once(batch, lambda event: self._parsed(event, batch.shared), _zone(self.timezone))
+            return syslog.at_once(batch, lambda event: self._parsed(event, batch.shared), _zone(self.timezone))
         shape = json_lines.shape(batch.shared)
         return json_runs.at_once(batch, shape, self.target, self._reading(shape))
 
@@ -167,7 +167,7 @@ class Parse(Processor, frozen=True):
                 return merged(event, made)
             if self.format == "syslog":
                 before = look_up(event, shape)("@timestamp")
-                return syslog_lines.read(without(event, self.field), text, _zone(self.timezone), before)
+                return syslog.read(without(event, self.field), text, _zone(self.timezone), before)
             (made,) = self._read()([text.encode(errors="replace")])
             if made is None:
                 raise ValueError(_NOTHING[self.format])
@@ -178,9 +178,9 @@ class Parse(Processor, frozen=True):
     def _read(self) -> _Read:
         """Returns the reading of a format of texts."""
         if self.format == "kv":
-            return partial(pairs.read, field_split=self.field_split, value_split=self.value_split)
+            return partial(kv.read, field_split=self.field_split, value_split=self.value_split)
         if self.format == "csv":
-            return partial(separated.read, columns=self.columns, separator=self.separator)
+            return partial(csv.read, columns=self.columns, separator=self.separator)
         return partial(_groups, _grouper(self.pattern))
 
 
@@ -235,7 +235,7 @@ _NOTHING = {
 def _check_kv(settings: Parse) -> None:
     for option, text in (("field_split", settings.field_split), ("value_split", settings.value_split)):
         try:
-            pairs.check_split(text)
+            kv.check_split(text)
         except ValueError as error:
             raise BadOption(str(error), option) from None
     if settings.field_split in settings.value_split or settings.value_split in settings.field_split:
@@ -244,7 +244,7 @@ def _check_kv(settings: Parse) -> None:
 
 def _check_csv(settings: Parse) -> None:
     try:
-        separated.check_separator(settings.separator)
+        csv.check_separator(settings.separator)
     except ValueError as error:
         raise BadOption(str(error), "separator") from None
     if not any(settings.columns):

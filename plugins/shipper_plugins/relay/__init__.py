@@ -1,1 +1,3 @@
-"""What the relay's input and output share: the format on the wire, and the decisions of the receiving side. No I/O."""
+"""From one shipper to another: the input is a principal, the output an edge. Beside them is what both share, the
+format on the wire; without I/O.
+"""

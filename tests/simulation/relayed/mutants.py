@@ -15,15 +15,17 @@ from typing import Any, NamedTuple
 import pytest
 
 from shipper.plugin import Batch
-from shipper_plugins.inputs import relay_edges, relay_keys, relay_parts
-from shipper_plugins.inputs.relay_door import Refused, busy
-from shipper_plugins.inputs.relay_edges import Edges
-from shipper_plugins.inputs.relay_state import KeyedState
-from shipper_plugins.outputs.relay_lineage import Lineage
-from shipper_plugins.outputs.relay_state import StateSide
+from shipper_plugins.relay.edge.lineage import Lineage
+from shipper_plugins.relay.edge.state import StateSide
 from shipper_plugins.relay.frames import Answered, Part, Request
-from shipper_plugins.relay.generations import Sessions
-from shipper_plugins.relay.taken import Memory
+from shipper_plugins.relay.principal import edges as relay_edges
+from shipper_plugins.relay.principal import keys as relay_keys
+from shipper_plugins.relay.principal import parts as relay_parts
+from shipper_plugins.relay.principal.door import Refused, busy
+from shipper_plugins.relay.principal.edges import Edges
+from shipper_plugins.relay.principal.generations import Sessions
+from shipper_plugins.relay.principal.state import KeyedState
+from shipper_plugins.relay.principal.taken import Memory
 from tests.simulation.relayed.scenario import Relayed
 from tests.simulation.stage import Crashed
 

@@ -21,10 +21,10 @@ from aiohttp import web
 from shipper.plugin import Batch, Credential, NotBegun
 from shipper.sdk.http import Client
 from shipper.sdk.http_answer import NoAnswer, Response, Unreachable, address
-from shipper_plugins.inputs.relay_parts import Parts, Sent
-from shipper_plugins.inputs.relay_server import RelayServer
 from shipper_plugins.relay import frames, state
 from shipper_plugins.relay.frames import Answered, Generation, Hello, Poll
+from shipper_plugins.relay.principal.parts import Parts, Sent
+from shipper_plugins.relay.principal.server import RelayServer
 from tests.simulation.offers import secret
 from tests.simulation.relayed.site import Site, site_of
 from tests.simulation.stage import Crashed, Stage

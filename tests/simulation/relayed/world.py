@@ -15,8 +15,8 @@ import trio
 
 from shipper.pipeline.delivery.lane import Lane
 from shipper.policy.registry import Registry
-from shipper_plugins.inputs.relay import RelayInput
-from shipper_plugins.outputs.relay import RelayOutput
+from shipper_plugins.relay.input import RelayInput
+from shipper_plugins.relay.output import RelayOutput
 from tests.march.kind import Kind, Violation
 from tests.simulation.ports import quiet
 from tests.simulation.relayed.backend import Backend, StoreOutput
@@ -333,8 +333,8 @@ def _machine(stage: Stage) -> Iterator[None]:
             "shipper.pipeline.intake.listeners.Listeners.get": _listen,
             "shipper.pipeline.intake.listeners.Listeners.release": lambda self, user: None,
             "shipper.sdk.http.open_client": open_client,
-            "shipper_plugins.inputs.relay_server.RelayServer": WireServer,
-            "shipper_plugins.inputs.relay_server._BIG": 1 << 30,
+            "shipper_plugins.relay.principal.server.RelayServer": WireServer,
+            "shipper_plugins.relay.principal.server._BIG": 1 << 30,
             "shipper.pipeline.delivery.lane.Lane.notice": _noticed,
         }.items():
             stack.enter_context(mock.patch(name, value))

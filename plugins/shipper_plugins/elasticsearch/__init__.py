@@ -1,0 +1,1 @@
+"""Elasticsearch and OpenSearch: the input receives bulk requests (`server`), the output makes them (`client`)."""

@@ -1,0 +1,1 @@
+"""What the output sends, where, and what the answers mean; without its settings."""

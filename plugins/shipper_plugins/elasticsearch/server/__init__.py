@@ -1,0 +1,1 @@
+"""What the input receives and answers, and the connections; without its settings."""

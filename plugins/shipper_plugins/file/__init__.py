@@ -1,0 +1,1 @@
+"""Files of this host. The input is settings on top of `shipper_plugins.tail`."""

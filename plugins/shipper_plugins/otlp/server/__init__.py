@@ -1,0 +1,1 @@
+"""What the input receives by; without its settings."""

@@ -1,0 +1,1 @@
+"""The formats of `parse`. A module has one format, or what several of them share."""

@@ -1,0 +1,1 @@
+"""The sending side, which is the output: its sessions, its jobs, and the answers to them."""

@@ -1,0 +1,1 @@
+"""The input `state`: files of directories are keyed state."""
