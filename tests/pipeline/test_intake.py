@@ -276,6 +276,22 @@ async def test_a_removed_input_is_closed_and_what_it_emits_is_refused(tmp_path: 
         assert on.intake.running == {}
 
 
+async def test_nothing_is_told_to_an_input_that_is_not_open(tmp_path: Path) -> None:
+    async def again(context: InputContext) -> None:
+        raise OSError("it is away")
+
+    async with theatre(tmp_path) as on:
+        spring = await running(on)
+        told = on.intake.running["in"]
+        spring.on_open = again
+        told.read_again()
+        await spring.until(lambda: told.source is None)
+        told.answered(["1"])
+        told.adopted(["owner"])
+
+        assert spring.answered == []
+
+
 async def test_what_is_counted_of_an_input_goes_with_it(tmp_path: Path) -> None:
     async with theatre(tmp_path) as on:
         spring = await running(on, policy(more=SMALL))

@@ -20,19 +20,15 @@ from typing import Any
 import pytest
 from coverage import Coverage
 
-from tests.prove.rooms import ROOT, counted, strays
+from tests.prove.rooms import ROOMS, ROOT, counted, strays
 
 KEPT = ROOT / "build" / "branches"
 REPORT = KEPT / "report.json"
 ORDINARY, OTHER = "ordinary", "other"
-TESTS = (
-    *(
-        f"tests/{folder}/"
-        for folder in ("sdk", "spool", "pipeline", "revisions", "control", "supervise", "fleet", "kubernetes")
-    ),
-    "tests/plugins/relay/",
+TESTS = tuple(
+    f"tests/{room.folder.removeprefix('shipper/').replace('plugins/shipper_plugins/', 'plugins/')}/" for room in ROOMS
 )
-"""Files that begin so test the rooms."""
+"""Files that begin so test the rooms: the folders of tests mirror theirs."""
 APART = frozenset({"hypothesis", "walks", "root"})
 """Marks of tests that come to a branch by chance or by an exploration of all states, or that need root."""
 

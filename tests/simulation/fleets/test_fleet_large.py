@@ -32,7 +32,7 @@ def test_an_answer_that_opens_with_one_member_too_few_is_found(monkeypatch):
 
 
 def test_a_fenced_host_that_goes_on_sending_is_found(monkeypatch):
-    monkeypatch.setattr(Fencing, "renewed", lambda self, began: setattr(self, "_renewed", began + 60.0))
+    monkeypatch.setattr(Fencing, "renew", lambda self, began: setattr(self, "renewed", began + 60.0))
 
     assert "counts as fenced" in large.story(100, 0, print).wrong[0]
 
