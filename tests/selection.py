@@ -17,7 +17,7 @@ import json
 import re
 import resource
 from collections import Counter, defaultdict
-from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Generator, Iterable, Iterator, Mapping
 from contextlib import suppress
 from fnmatch import fnmatchcase
 from functools import cache
@@ -77,9 +77,9 @@ class Rows:
     """The tables, asked by the name of a test."""
 
     def __init__(self) -> None:
-        self._rest = [row[0] for row in table("The rest")]
-        self._alone = [row[0] for row in table("What needs the machine for itself")]
-        self._shared = [row[0] for row in table("Who shares a server")]
+        self._rest = tuple(row[0] for row in table("The rest"))
+        self._alone = tuple(row[0] for row in table("What needs the machine for itself"))
+        self._shared = tuple(row[0] for row in table("Who shares a server"))
 
     def rest(self, name: str) -> str | None:
         """The row of "The rest" that has this test, or None."""
@@ -92,8 +92,14 @@ class Rows:
         return _first(self._shared, name) or name.partition("::")[0]
 
 
-def _first(patterns: Sequence[str], name: str) -> str | None:
-    return next((one for one in patterns if matches(name if "::" in one else name.partition("::")[0], one)), None)
+def _first(patterns: tuple[str, ...], name: str) -> str | None:
+    return next((one for one in _of_file(patterns, name.partition("::")[0]) if matches(name, one)), None)
+
+
+@cache
+def _of_file(patterns: tuple[str, ...], file: str) -> list[str]:
+    """Those that name this file, or tests of it: few, while there are thousands of tests."""
+    return [one for one in patterns if any(matches(file, part.partition("::")[0]) for part in one.split(", "))]
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:

@@ -117,6 +117,16 @@ class Etcd:
         for node in self.nodes:
             node.kill()
 
+    @contextmanager
+    def awake(self) -> Iterator[Etcd]:
+        """Stopped before and after, since a node without a request takes a hundredth of a processor."""
+        for node in self.nodes:
+            node.go_on()
+        self.start()
+        yield self
+        for node in self.nodes:
+            node.stop()
+
     def _wait_for(self, node: Node) -> None:
         assert node.process is not None
         node.process.wait(lambda: self._ctl("endpoint", "health", "--endpoints", node.url).returncode == 0, PATIENCE)

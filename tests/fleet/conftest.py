@@ -24,16 +24,28 @@ def place(tmp_path: Path) -> Path:
     return tmp_path / "state"
 
 
-@pytest.fixture(scope="package")
-def etcd() -> Iterator[server.Etcd]:
-    """One node, which all tests share, each with a prefix of its own."""
+@pytest.fixture(scope="session")
+def one_node() -> Iterator[server.Etcd]:
     yield from _running(1)
 
 
-@pytest.fixture(scope="package")
-def three() -> Iterator[server.Etcd]:
-    """Three nodes; a test that kills some of them starts them again."""
+@pytest.fixture(scope="session")
+def three_nodes() -> Iterator[server.Etcd]:
     yield from _running(3)
+
+
+@pytest.fixture(scope="module")
+def etcd(one_node: server.Etcd) -> Iterator[server.Etcd]:
+    """One node, which all tests share, each with a prefix of its own."""
+    with one_node.awake():
+        yield one_node
+
+
+@pytest.fixture(scope="module")
+def three(three_nodes: server.Etcd) -> Iterator[server.Etcd]:
+    """Three nodes; a test that kills some of them starts them again."""
+    with three_nodes.awake():
+        yield three_nodes
 
 
 @pytest.fixture
