@@ -7,7 +7,7 @@
 PYTHON ?= $(shell for p in python3.13 python3.12 python3.11 python3.14 python3; do \
 	$$p -c 'import sys, venv, ensurepip; sys.exit(sys.version_info < (3, 11))' >/dev/null 2>&1 && echo $$p && break; done)
 BIN := .venv/bin
-PYTEST_WORKERS ?= 4
+PYTEST_WORKERS ?= 6
 # What `make test-rest` takes: all of it, or a tenth, by a number (of commits, in CI).
 REST ?= only
 PYTEST_ARGS ?=

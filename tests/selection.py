@@ -177,19 +177,28 @@ def _taken(rest: str, rows: Rows) -> Callable[[str], bool]:
 
 
 class _Meter:
-    """Where tests run: notes with each phase what this process and its children have taken of a processor."""
+    """Where tests run: notes with each phase what this process and its children have taken of a processor.
+
+    What ends with the last test served others, so it is not that one's.
+    """
 
     def __init__(self) -> None:
         self._before = 0.0
+        self._last = False
 
     def pytest_collection_finish(self) -> None:
         self._before = _processor()
+
+    @pytest.hookimpl(tryfirst=True)
+    def pytest_runtest_protocol(self, nextitem: pytest.Item | None) -> None:
+        self._last = nextitem is None
 
     @pytest.hookimpl(wrapper=True)
     def pytest_runtest_makereport(self) -> Generator[None, pytest.TestReport, pytest.TestReport]:
         report = yield
         before, self._before = self._before, _processor()
-        report.spent = self._before - before  # type: ignore[attr-defined]
+        ends_all = self._last and report.when == "teardown"
+        report.spent = 0.0 if ends_all else self._before - before  # type: ignore[attr-defined]
         return report
 
 
