@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 import trio
-import trio.testing
 
 from shipper.plugin import Held, Outcome
+from shipper.process import log
 from shipper.revisions.orders import NothingToOrder
 from shipper.revisions.requeue import EndedEarly, Requeued
 from shipper.sdk.errors import Backpressure
@@ -165,14 +165,17 @@ async def test_it_goes_on_after_a_crash_where_it_was(tmp_path: Path) -> None:
         order = await on.spool.letters.place(Requeue(Wanted(upto=STEP + COUNT), 1 << 30))
         await on.requeuing._step(order)
     DESTINATIONS["main"].send = DESTINATIONS["main"].deliver
-    async with theatre(tmp_path, keep=True) as on:
-        await on.offer(1, policy(credential="k1"), "k1")
-        await DESTINATIONS["main"].until(lambda: len(DESTINATIONS["main"].received) >= STEP + COUNT)
+    told = trio.Event()
+    with log.followed(lambda line: told.set() if b"entered the queue again" in line else None):
+        async with theatre(tmp_path, keep=True) as on:
+            await on.offer(1, policy(credential="k1"), "k1")
+            await DESTINATIONS["main"].until(lambda: len(DESTINATIONS["main"].received) >= STEP + COUNT)
 
-        assert await delivered(on) == list(range(STEP + COUNT))
-        assert (await on.spool.letters.figures()).events == 0
-        assert await on.spool.letters.standing() == []
-        await trio.testing.wait_all_tasks_blocked()  # it is told
+            assert await delivered(on) == list(range(STEP + COUNT))
+            assert (await on.spool.letters.figures()).events == 0
+            assert await on.spool.letters.standing() == []
+            with trio.fail_after(PATIENCE):
+                await told.wait()
 
 
 async def test_an_order_that_goes_on_after_a_crash_keeps_to_the_limit_that_it_was_given_under(tmp_path: Path) -> None:
