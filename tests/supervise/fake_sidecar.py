@@ -3,7 +3,7 @@
 It speaks the protocol on its standard channels and keeps its revisions in DIR/fake.json. What it hears goes to
 DIR/heard.jsonl, and these files in DIR order it about: `hold` keeps back `drained`, `refuse` nacks with the reason in
 it, `want` names a credential to ask for, `say` is written as it stands, once, `slow` keeps back `ready`, `fail` holds
-why it cannot start (`message` and `code`), and `ail` why its output is DEGRADED, with the code in `code`. An action is
+why it cannot start (`message` and `code`), and `ail` why its output is DEGRADED, in words or as `fail`. An action is
 answered by what `result` holds, and not at all without it. It gives no codes of its own, as an older one.
 """
 
@@ -50,7 +50,7 @@ class Sidecar:
         queue = {"events": 0, "bytes": 0, "limit_bytes": 1, "oldest_seconds": 0, "disk_bytes": 0}
         ail = (DIR / "ail").read_text() if (DIR / "ail").exists() else ""
         health = {"state": "DEGRADED" if ail else "HEALTHY", "message": ail}
-        health |= {"code": (DIR / "code").read_text()} if (DIR / "code").exists() else {}
+        health |= json.loads(ail) if ail.startswith("{") else {}
         units = [{"id": "outputs.main", "kind": "output", "type": "elasticsearch", **health}]
         letters = {"events": 0, "bytes": 0, "oldest_seconds": 0}
         fixed = {"state": "HEALTHY", "message": "", "draining": [], "units": units, "queue": queue}

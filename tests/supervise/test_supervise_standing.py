@@ -301,17 +301,19 @@ async def test_the_real_sidecar_says_of_a_newer_directory_what_the_supervisor_un
     assert "this version knows formats up to" in line["message"]
 
 
+def _ail(code: str, message: str) -> str:
+    return json.dumps({"code": code, "message": message})
+
+
 async def test_a_credential_that_was_just_supplied_is_not_told_as_missing(site: Site) -> None:
     async with site.supervisor():
         await site.until("unit", state="HEALTHY")
         await site.when(lambda: site.heard("policy"))
         (id,) = site.heard("policy")[0]["credentials"]
-        site.replace(site.fake / "code", "credential_missing")
-        site.replace(site.fake / "ail", "words that may be others tomorrow")
+        site.replace(site.fake / "ail", _ail("credential_missing", "words that may be others tomorrow"))
         site.replace(site.fake / "want", id)
         await site.until("supplied")
-        site.replace(site.fake / "code", "unauthorized")
-        site.replace(site.fake / "ail", "401, events held")
+        site.replace(site.fake / "ail", _ail("unauthorized", "401, events held"))
         site.replace(site.fake / "want", id)
         await site.until("unit", state="DEGRADED")
 
